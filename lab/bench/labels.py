@@ -58,7 +58,7 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     """The guidance that tickets of one mission teach, and whether it is proven."""
     ((name, splits),) = split_tickets(tickets, config).items()
     labels, vocabulary = rank_labels(tickets, splits), Vocabulary.of(tickets)
-    pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
+    pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
     tools = Tools(config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels)
     default = find_default(tickets, splits, labels, prices_of(config.price))
     mission = MissionState(make_neutral(name, WORDS["en"], labels, default), budget_per_mission(config.gating, 1))

@@ -64,7 +64,7 @@ class Trial:
     def __init__(self, right: float, sees: float = 1.0, weighs: bool = True, bias: float = 4.0) -> None:
         self.tickets, self.sees, self.bias = make_tickets(right), sees, bias
         splits = split_tickets(self.tickets, CONFIG)["m"]
-        pool = Pool(whole_groups(splits.tested, self.tickets), 64)
+        pool = Pool(whole_groups(splits.test_order, self.tickets), 64)
         tools = steps.Tools(
             CONFIG, self.tickets, splits, pool, Vocabulary.of(self.tickets), lambda some: [9] * len(some), 16, weighs=weighs
         )

@@ -60,7 +60,7 @@ KEPT = ("accepted", "provisional")  # what stays
 
 def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle, Reflection, GateResult]]:
     """What all train tickets teach, as one proposal, and what became of it; no proposal where they teach nothing."""
-    judge, raced = make_judge(mission, tools), whole_groups(tools.splits.raced, tools.tickets)
+    judge, raced = make_judge(mission, tools), whole_groups(tools.splits.race_set, tools.tickets)
     groups = [*raced, *tools.pool.groups]
     stackers = None
     if needs_preparing(tools.config):
@@ -152,7 +152,7 @@ class _Teacher:
         config, words = self.tools.config, self.tools.words
         forms = Forms(config.reflection.arithmetic, wide=True, comparable=frozenset(config.columns.comparable))
         cases, prices = self.bundle.judged, prices_of(config.price)
-        chance = min(self.tools.splits.drawn.values(), default=1.0)  # of a ticket of the cheaper label
+        chance = min(self.tools.splits.inclusion_prob.values(), default=1.0)  # of a ticket of the cheaper label
         prices = {label: price if price == max(prices.values()) else price / chance for label, price in prices.items()}
         labels = self.present.labels
         labelled = {

@@ -87,7 +87,7 @@ class GuidanceSchedule:
         return (round_ for turn in turns for round_ in turn if round_)
 
     def _train(self, epoch: int, mission: str) -> Iterator[Round]:
-        drawn = shuffled(self._splits[mission].studied, stream(self._config.seed, "epoch", mission, epoch))
+        drawn = shuffled(self._splits[mission].rollout_pool, stream(self._config.seed, "epoch", mission, epoch))
         span = self._span(epoch, mission, TRAIN)
         return self._rounds(span, drawn[: span.tickets])
 
@@ -186,13 +186,13 @@ class GuidanceSchedule:
         count = len(self._judged(mission, split))
         if phase == TRAIN and epoch:
             most = 0 if self._config.reflection.scope == "all" else self._config.runner.tickets_per_epoch
-            count = len(splits.studied) if most is None else min(most, len(splits.studied))
+            count = len(splits.rollout_pool) if most is None else min(most, len(splits.rollout_pool))
         return _Span(at, named, mission, split, count)
 
     def _judged(self, mission: str, split: Split) -> Sequence[int]:
         """The tickets of a split that are judged."""
         splits = self._splits[mission]
-        return splits.judged if split == "val" else splits.of(split)
+        return splits.val_sample if split == "val" else splits.of(split)
 
     def _rounds(self, span: _Span, tickets: Sequence[int]) -> Iterator[Round]:
         starts = range(0, len(tickets), self._size)

@@ -124,7 +124,7 @@ class GateResult:
 def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
     """The mission with its first guidance prepared, and the verdicts asked for it: a step further where there are
     demonstrations or a calibration, all by tickets that edits are raced on, and no test looks at."""
-    positions = tools.splits.raced or tools.splits.studied
+    positions = tools.splits.race_set or tools.splits.rollout_pool
     guidance = choose_demonstrations(mission.guidance, [Case(tools.tickets[i], False, None) for i in positions], tools)
     judge, verdicts, p_correct = make_judge(mission, tools), Verdicts(), dict[int, float]()
     if tools.weighs:
@@ -158,7 +158,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
         return mission, (Bundle(number, keys[0], tuple(filter(None, mission.seen.values()))),)
     judge = make_judge(mission, tools)
     wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
-    wanted *= oversampling(config) if tools.splits.drawn else 1
+    wanted *= oversampling(config) if tools.splits.inclusion_prob else 1
     rolled_out = {tools.splits.by_key[key]: case for key, case in mission.seen.items()}
     folds, asked = [], [i for i, case in rolled_out.items() if case is None]
     for each in numbers:
@@ -212,7 +212,7 @@ def draft_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propo
         edited = [(each, times, apply(guidance, each.operations, name)) for each, times in merge_equal(proposals)]
         return Drafts([Edit((each,), times, after) for each, times, after in edited if fits(after, tools)])
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
-    race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
+    race_on = shuffled(tools.splits.race_set, stream(bundle.key, "race"))
     gate = make_gate(mission, race_on, tools, bundle.number)
     edits = _edits(mission.guidance, bundle, proposals, tools)
     edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
@@ -245,7 +245,7 @@ def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> Mis
     winner = learnt.decision.winner
     most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
     # Of what was judged, what may be asked again: without a limit it would only grow.
-    asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
+    asked_again = {*tools.splits.race_set, *(i for group in tools.pool.groups[:most] for i in group)}
     seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
     asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
     judged = learnt.verdicts.of(winner.guidance if winner else mission.guidance)
@@ -337,7 +337,7 @@ def make_gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taugh
 def make_judge(mission: MissionState, tools: Tools) -> Judge:
     """What asks how the mission's tickets are judged."""
     prices = prices_of(tools.config.price)
-    return Judge(tools.tickets, tools.config.gating, mission.guidance, tools.splits.drawn, prices=prices)
+    return Judge(tools.tickets, tools.config.gating, mission.guidance, tools.splits.inclusion_prob, prices=prices)
 
 
 def known_verdicts(mission: MissionState, tools: Tools) -> Verdicts:

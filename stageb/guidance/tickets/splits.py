@@ -44,13 +44,17 @@ class Splits:
     train: tuple[int, ...]  # by ticket_key, as val and test: file order changes nothing
     val: tuple[int, ...]
     test: tuple[int, ...]
-    raced: tuple[int, ...]  # of train, those on which edits are raced, in an order of their own
-    studied: tuple[int, ...]  # of train, the others, by ticket_key: epochs draw from them; where tickets are drawn by price,
+    race_set: tuple[int, ...]  # of train, those on which edits are raced, in an order of their own
+    rollout_pool: tuple[
+        int, ...
+    ]  # of train, the others, by ticket_key: epochs draw from them; where tickets are drawn by price,
     #   one in ``oversampling`` of the cheaper label
-    tested: tuple[int, ...]  # the same, in the order in which every test looks at them
+    test_order: tuple[int, ...]  # the same, in the order in which every test looks at them
     by_key: Mapping[str, int]  # ticket_key -> position, of train
-    judged: tuple[int, ...]  # of val, by ticket_key, those that are judged: all, unless tickets are drawn by price
-    drawn: Mapping[int, float] = field(default_factory=dict)  # position -> chance of being drawn where tickets were drawn by
+    val_sample: tuple[int, ...]  # of val, by ticket_key, those that are judged: all, unless tickets are drawn by price
+    inclusion_prob: Mapping[int, float] = field(
+        default_factory=dict
+    )  # position -> chance of being drawn where tickets were drawn by
     #   price, next to that of a ticket of the dearer label; 1 where nothing stands here
     scale: Mapping[Split, Mapping[str, float]] = field(default_factory=dict)  # label -> tickets of a split for each that is
     #   judged; 1 where nothing stands here
@@ -148,7 +152,9 @@ def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Seq
     if config.reflection.scope == "all" and config.runner.judge == "both":  # every ticket teaches and tests
         whole = tuple(by["train"]), tuple(by["val"]), tuple(by["test"])
         by_key = {tickets[i].key: i for i in by["train"]}
-        return Splits(*whole, raced=(), studied=whole[0], tested=tuple(order), by_key=by_key, judged=whole[1])
+        return Splits(
+            *whole, race_set=(), rollout_pool=whole[0], test_order=tuple(order), by_key=by_key, val_sample=whole[1]
+        )
     order, drawn = draw_by_price(order, tickets, prices, stream(seed, "drawn by price", mission), times)
     size, most = config.gating.race_size, len(order) * RACED
     if drawn:
@@ -165,12 +171,12 @@ def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Seq
         train=tuple(by["train"]),
         val=tuple(by["val"]),
         test=tuple(by["test"]),
-        raced=tuple(i for i in order if tickets[i].group in raced),
-        studied=tuple(studied),
-        tested=tuple(i for i in order if tickets[i].group not in raced),
+        race_set=tuple(i for i in order if tickets[i].group in raced),
+        rollout_pool=tuple(studied),
+        test_order=tuple(i for i in order if tickets[i].group not in raced),
         by_key={tickets[i].key: i for i in by["train"]},
-        judged=tuple(sorted(judged, key=lambda i: tickets[i].key)),
-        drawn=drawn,
+        val_sample=tuple(sorted(judged, key=lambda i: tickets[i].key)),
+        inclusion_prob=drawn,
         scale={split: _scale(by[split], some, tickets) for split, some in pairs},
     )
 
@@ -183,7 +189,7 @@ def oversampling(config: LoopConfig) -> int:
 def bundle_size(splits: Splits, config: LoopConfig) -> int:
     """Tickets to roll out before the next reflection: where they are drawn by price, fewer teach as much."""
     size = config.reflection.batch_size
-    return -(-size // oversampling(config)) if splits.drawn else size
+    return -(-size // oversampling(config)) if splits.inclusion_prob else size
 
 
 def bundles_at_once(config: LoopConfig) -> int:
@@ -193,7 +199,7 @@ def bundles_at_once(config: LoopConfig) -> int:
 
 def weigh_labels(splits: Splits, prices: Prices) -> dict[str, float]:
     """Return the cost of judging one of a label's tickets wrong, as they were drawn: 1 for the dearer label."""
-    most, chance = max(prices.values()), min(splits.drawn.values(), default=1.0)
+    most, chance = max(prices.values()), min(splits.inclusion_prob.values(), default=1.0)
     return {label: 1.0 if price == most else min(1.0, price / most / chance) for label, price in prices.items()}
 
 

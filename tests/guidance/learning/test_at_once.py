@@ -200,12 +200,12 @@ def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price()
     texts = [(("image_1", f"number: {n}"),) for n in range(2000)]
     given = [Ticket("m", f"g{n}", "pass" if n % 20 else "fail", text) for n, text in enumerate(texts)]
     splits, start = split_tickets(given, config)["m"], make_neutral("m", WORDS["en"])
-    pool = Pool(whole_groups(splits.tested, given), 64)
+    pool = Pool(whole_groups(splits.test_order, given), 64)
     tools = Tools(config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16)
-    cases = tuple(Case(given[i], True, None) for i in splits.tested)
-    prices = _Teacher(start, Bundle(0, 0, cases), splits.tested, (), tools)._material.prices
+    cases = tuple(Case(given[i], True, None) for i in splits.test_order)
+    prices = _Teacher(start, Bundle(0, 0, cases), splits.test_order, (), tools)._material.prices
     weights = weigh_labels(splits, prices_of(config.price))
-    assert splits.drawn and prices == pytest.approx((20 * weights["fail"], 20 * weights["pass"]))
+    assert splits.inclusion_prob and prices == pytest.approx((20 * weights["fail"], 20 * weights["pass"]))
 
 
 def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
@@ -221,7 +221,7 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         rows = [(n, time) for time in range(times) for n in range(len(said))]
         given = join_equal([Ticket("m", f"g{n}-{time}", labels[n], texts[n]) for n, time in rows])
         splits = split_tickets(given, config)["m"]
-        groups = whole_groups(splits.tested, given)
+        groups = whole_groups(splits.test_order, given)
         assert {len(group) for group in groups} == {times}
         tools = Tools(config, given, splits, Pool(groups, 64), Vocabulary.of(given), lambda some: [9] * len(some), 16)
         positions = [i for group in groups for i in group]

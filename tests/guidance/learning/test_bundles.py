@@ -69,7 +69,7 @@ class Mission:
 
     def tools(self) -> Tools:
         splits = split_tickets(self.tickets, self.config)["m"]
-        pool = Pool(whole_groups(splits.tested, self.tickets), self.config.gating.pool_size)
+        pool = Pool(whole_groups(splits.test_order, self.tickets), self.config.gating.pool_size)
         return Tools(self.config, self.tickets, splits, pool, Vocabulary.of(self.tickets), self.count_tokens, 16)
 
     def p_correct(self, guidance: Guidance, i: int) -> float:
@@ -169,7 +169,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
     tickets, config = world.tickets, world.config.reflection
     mission, cost, tokens = MissionState(NEUTRAL, left=LEFT), 0, 0
     for number in range(7):
-        mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=chance.randrange(20)))
+        mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=chance.randrange(20)))
         before = mission
         mission, (bundle,) = world.answer(draw_bundles(mission, tools))
         assert (bundle.number, bundle.name, mission.bundles) == (number, f"R{number + 1}", number + 1)
@@ -219,7 +219,7 @@ def test_the_runs_of_these_tests_learn_now_and_then(listening: list[Any]) -> Non
     for seed in range(10):
         world = made_up(Random(f"run {seed}"))
         tools, mission = world.tools(), MissionState(NEUTRAL, left=LEFT)
-        mission = world.rolled_out(mission, tools.splits.studied)
+        mission = world.rolled_out(mission, tools.splits.rollout_pool)
         for _ in range(4):
             mission, (bundle,) = world.answer(draw_bundles(mission, tools))
             (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
@@ -239,7 +239,7 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
         known = {ticket.key: ticket for ticket in world.tickets}
         mission, steps = MissionState(NEUTRAL, left=LEFT), []
         for _ in range(5):
-            mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=15))
+            mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=15))
             mission, (bundle,) = world.answer(draw_bundles(mission, tools))
             (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
             mission = apply_result(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
@@ -253,7 +253,7 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
 
 def records_of(world: Mission, count: int, step: int) -> MissionState:
     mission = MissionState(replace(NEUTRAL, step=4), left=LEFT)
-    return world.rolled_out(mission, world.tools().splits.studied[:count], step)
+    return world.rolled_out(mission, world.tools().splits.rollout_pool[:count], step)
 
 
 @pytest.mark.parametrize("gate", ["none", "some"])
@@ -290,7 +290,7 @@ def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: 
     monkeypatch.setattr(learning, "REMEMBERED", 10)
     world = made_up(Random("many"), evidence_tickets=0, batch_size=1)
     tools, mission = world.tools(), MissionState(NEUTRAL)
-    order = [i for i in tools.splits.studied if i % 11]  # not set aside
+    order = [i for i in tools.splits.rollout_pool if i % 11]  # not set aside
     for n, i in enumerate(order, 1):
         mission, _ = world.answer(draw_bundles(world.rolled_out(mission, [i]), tools))
         assert list(mission.seen) == [world.tickets[j].key for j in order[max(0, n - 10) : n]]
@@ -318,7 +318,7 @@ def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where
     world = made_up(Random("barred"), batch_size=5)
     tools = world.tools()
     mission, (bundle,) = world.answer(
-        draw_bundles(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied), tools)
+        draw_bundles(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool), tools)
     )
     proposals = world.answer(reflect_on([bundle], NEUTRAL, tools))[0].proposals
     mission = apply_result(mission, world.gated(mission, bundle, proposals, tools), tools)
@@ -345,7 +345,7 @@ def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() 
     world = made_up(Random("stopped"), evidence_tickets=10, batch_size=1)
     tools = world.tools()
     read = []
-    for judged in (tools.splits.studied[:3], tools.splits.studied):
+    for judged in (tools.splits.rollout_pool[:3], tools.splits.rollout_pool):
         known = {world.tickets[i].key: world.p_correct(NEUTRAL, i) for i in judged}
         _, (bundle,) = world.answer(draw_bundles(MissionState(NEUTRAL, left=LEFT, p_correct=known), tools))
         read.append(bundle.judged)
@@ -368,7 +368,7 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
     tools, before = world.tools(), replace(NEUTRAL, spent=Budget((0.1, 0.0, 0.0)))
     mission = MissionState(before, Budget((0.4, 0.2, 0.1)))
     for number in range(4):
-        mission, (bundle,) = world.answer(draw_bundles(world.rolled_out(mission, tools.splits.studied[:20]), tools))
+        mission, (bundle,) = world.answer(draw_bundles(world.rolled_out(mission, tools.splits.rollout_pool[:20]), tools))
         (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
         mission = apply_result(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
         if number == 1:
@@ -383,7 +383,7 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:
     world = made_up(Random("none"), evidence=0, evidence_tickets=500)
     _, (bundle,) = world.answer(
-        draw_bundles(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.studied[:9]), world.tools())
+        draw_bundles(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.rollout_pool[:9]), world.tools())
     )
     assert (bundle.asked, world.asked.total()) == (0, 0)
 
@@ -393,7 +393,7 @@ def test_without_a_gate_all_that_was_rolled_out_teaches_and_the_first_edit_is_ta
     world.config = replace(world.config, gate="none")
     tools, mission = world.tools(), MissionState(NEUTRAL)
     for _ in range(3):
-        mission = world.rolled_out(mission, tools.splits.studied[:30])
+        mission = world.rolled_out(mission, tools.splits.rollout_pool[:30])
         mission, (bundle,) = world.answer(draw_bundles(mission, tools))
         assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
         assert len(bundle.judged) > len(list(tools.pool.fold(0))) / FOLDS
@@ -437,7 +437,7 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
     tools = world.tools()
     mission, cost, tokens = MissionState(NEUTRAL, left=LEFT), 0, 0
     for turn in range(4):
-        mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=chance.randrange(1, 60)))
+        mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=chance.randrange(1, 60)))
         rolled = [record.ticket.key for record in mission.pending if not record.answers.set_aside]
         assert is_due(State({"m": mission}), "m", 1, tools.config)
         mission, bundles = world.answer(draw_bundles(mission, tools))
@@ -481,7 +481,7 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkey
     monkeypatch.setattr(Mission, "p_correct", lambda self, guidance, i: float(len(guidance.rules) % 2 == i % 2))
     world = whole(made_up(Random("touched")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
-    mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied)
+    mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool)
     mission, bundles = world.answer(draw_bundles(mission, tools))
     before, asked = dict(mission.seen), world.asked.total()
     learnt = world.gated(mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools)
@@ -518,7 +518,7 @@ def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(monke
     monkeypatch.setattr(learning, "decide", accepting("Fail if 5."))
     world = whole(made_up(Random("unreadable")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
-    mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied)
+    mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool)
     mission, bundles = world.answer(draw_bundles(mission, tools))
     proposals = proposing("Fail if 5.", bundles[0].judged[0].ticket.key)
     learnt = world.gated(mission, bundles[0], proposals, tools)
@@ -533,7 +533,7 @@ def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(monke
 def test_of_a_round_a_verdict_settles_what_answers_leave_open() -> None:
     world = whole(made_up(Random("open")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
-    mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.studied)
+    mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool)
     records = {record.ticket.key: record for record in mission.pending if not record.answers.set_aside}
     _, bundles = world.answer(draw_bundles(mission, tools))
     for case in (case for bundle in bundles for case in bundle.judged):
@@ -549,7 +549,7 @@ def test_without_a_gate_a_round_is_one_bundle_and_what_the_edit_may_touch_teache
     world = whole(made_up(Random("no gate, whole")), batch_size=1)
     world.config = replace(world.config, gate="none")
     tools = world.tools()
-    mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.studied)
+    mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool)
     mission, (bundle,) = world.answer(draw_bundles(mission, tools))
     assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
     learnt = world.gated(mission, bundle, proposing("Fail if a is 1.", bundle.judged[0].ticket.key), tools)
@@ -564,5 +564,5 @@ def test_of_a_large_round_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(learning, "REMEMBERED", 10)
     world = whole(made_up(Random("large")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
-    mission, _ = world.answer(draw_bundles(world.rolled_out(MissionState(NEUTRAL), tools.splits.studied), tools))
-    assert len(mission.seen) == sum(i % 11 > 0 for i in tools.splits.studied) > 10
+    mission, _ = world.answer(draw_bundles(world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool), tools))
+    assert len(mission.seen) == sum(i % 11 > 0 for i in tools.splits.rollout_pool) > 10

@@ -47,14 +47,14 @@ def judge(question: JudgeTickets) -> list[list[Judgement]]:
 
 def tools(config: LoopConfig = CONFIG, weighs: bool = True) -> steps.Tools:
     splits = split_tickets(TICKETS, config)["m"]
-    pool = Pool(whole_groups(splits.tested, TICKETS), 64)
+    pool = Pool(whole_groups(splits.test_order, TICKETS), 64)
     return steps.Tools(config, TICKETS, splits, pool, Vocabulary.of(TICKETS), count_tokens, 16, weighs=weighs)
 
 
 def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels_are() -> None:
     mine = tools()
     mission, judged = answer_all(steps.prepare(START, mine), judge)
-    guidance, raced = mission.guidance, {TICKETS[i].key for i in mine.splits.raced}
+    guidance, raced = mission.guidance, {TICKETS[i].key for i in mine.splits.race_set}
     assert guidance.step == 1 and guidance.rules == START.guidance.rules
     assert guidance.demonstrations and {each.source for each in guidance.demonstrations} <= raced
     assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)

@@ -156,7 +156,7 @@ def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int,
                 rounds = rounds_of(every, epoch, mission, split)
                 judged = epoch > 0 if split == "train" else (epoch, split) in held_out
                 times = 2 if (epoch, split) == (0, "test") and epochs == 0 else 1
-                wanted = splits.studied if split == "train" else splits.of(split)
+                wanted = splits.rollout_pool if split == "train" else splits.of(split)
                 assert sorted(i for batch in rounds for i in batch.tickets) == sorted([*wanted] * times * judged)
                 assert all(0 < len(batch.tickets) <= size for batch in rounds)
                 if times == 1:
@@ -218,11 +218,13 @@ def test_a_forecast_counts_the_rounds() -> None:
 def test_a_forecast_of_whole_rounds_counts_a_bundle_for_each_third_of_train(batch_size: int, rounds: int) -> None:
     reflection = ReflectionConfig(scope="round", batch_size=batch_size, num_proposals=5)
     config = replace(CONFIG, reflection=reflection, runner=RunnerConfig(epochs=1))
-    together = -(-len(split_tickets(numbered(200), config)["m"].studied) // (12 * rounds))
+    together = -(-len(split_tickets(numbered(200), config)["m"].rollout_pool) // (12 * rounds))
     found = forecast(numbered(200), config)
     assert (found.bundles, found.reflections) == (3 * together, 15 * together)
     found = forecast(numbered(200), replace(config, gate="none"))
-    assert found.bundles == -(-len(split_tickets(numbered(200), replace(config, gate="none"))["m"].studied) // (12 * rounds))
+    assert found.bundles == -(
+        -len(split_tickets(numbered(200), replace(config, gate="none"))["m"].rollout_pool) // (12 * rounds)
+    )
 
 
 @given(st.data(), st.integers(1, 13), st.integers(1, 30), st.integers(1, 90), st.integers(1, 120))
@@ -237,10 +239,10 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     config = replace(CONFIG, gate=gate, reflection=reflection, runner=one_bundle, split=SplitConfig(1.0, 0.0, 0.0))
     world = World(numbered(train), [0.0] * train)
     splits = split_tickets(world.tickets, config)["m"]
-    pool = splits.tested[:pool_size]
+    pool = splits.test_order[:pool_size]
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
     edits = [world.edit(f"{n}", p_correct, range(min(6, batch_size))[n % 2 :]) for n, p_correct in enumerate(better)]
-    tried_with = world.gate(splits.raced, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk)
+    tried_with = world.gate(splits.race_set, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk)
     world.answer(decide(edits, tried_with, world.join, 0.5))
     expected = forecast(world.tickets, config)
     assert expected.bundles == 1
@@ -265,17 +267,17 @@ def test_of_what_is_drawn_by_price_rounds_roll_out_no_other_ticket_and_count_no_
         *(each for epoch in schedule.epochs for each in (*schedule.train(epoch), *schedule.val(epoch))),
     ]
     rounds += schedule.after()
-    assert set(splits.judged) < set(splits.val) and set(splits.studied) < set(splits.train)
+    assert set(splits.val_sample) < set(splits.val) and set(splits.rollout_pool) < set(splits.train)
     for epoch in (0, *schedule.epochs):
         of = {
             split: [i for each in rounds if (each.epoch, each.split) == (epoch, split) for i in each.tickets]
             for split in SPLITS
         }
-        assert sorted(of["val"]) == sorted(splits.judged)
-        assert sorted(of["train"]) == (sorted(splits.studied) if epoch else [])
+        assert sorted(of["val"]) == sorted(splits.val_sample)
+        assert sorted(of["train"]) == (sorted(splits.rollout_pool) if epoch else [])
         assert sorted(of["test"]) == (sorted(splits.test) if epoch in (0, config.runner.epochs) else [])
     samples = config.sampler.samples_per_decode * len(config.sampler.grid)
     assert schedule.forecast().rollouts == samples * sum(len(each.tickets) for each in rounds)
-    assert schedule.forecast_rest() == samples * (len(splits.judged) + len(splits.test))
+    assert schedule.forecast_rest() == samples * (len(splits.val_sample) + len(splits.test))
     assert sum(schedule.to_come(NOWHERE).values()) == sum(len(each.tickets) for each in rounds)
     assert len(rounds) == schedule.count()

@@ -34,11 +34,11 @@ def says(ticket: Ticket) -> tuple[str, ...]:
 def groups_in(world: Sequence[Ticket], config: LoopConfig) -> dict[str, list[set[tuple[str, ...]]]]:
     """What the tickets of each split say, of what is raced on and what is not, and of each fold."""
     splits = split_tickets(world, config)["m"]
-    pool = Pool(whole_groups(splits.tested, world), 1000)
+    pool = Pool(whole_groups(splits.test_order, world), 1000)
     parts: dict[str, list[Sequence[int]]] = {
         "splits": [splits.of(split) for split in SPLITS],
-        "race": [splits.raced, splits.studied],
-        "gate": [splits.raced, splits.tested],
+        "race": [splits.race_set, splits.rollout_pool],
+        "gate": [splits.race_set, splits.test_order],
         "folds": [list(pool.fold(number)) for number in range(FOLDS)],
     }
     return {name: [{says(world[i]) for i in part} for part in parts] for name, parts in parts.items()}
@@ -67,7 +67,7 @@ def test_nothing_parts_what_says_the_same(world: list[Ticket]) -> None:
     assert all(of_id[ticket.group_id] == ticket.group for ticket in world)
     found, again = split_tickets(world, CONFIG), split_tickets(join_equal(world[::-1]), CONFIG)
     for mission, splits in found.items():
-        for name in ("train", "val", "test", "raced", "studied", "tested"):
+        for name in ("train", "val", "test", "race_set", "rollout_pool", "test_order"):
             assert [world[i] for i in getattr(splits, name)] == [world[-1 - i] for i in getattr(again[mission], name)]
 
 
@@ -75,7 +75,7 @@ def test_nothing_parts_what_says_the_same(world: list[Ticket]) -> None:
 def test_a_group_is_raced_on_as_a_whole_unless_that_is_more_than_a_third_of_train(others: int, raced: int) -> None:
     said = ["a"] * 2 + ["b"] * others
     world = join_equal([Ticket("m", f"g{n}", "pass", (("image_1", text),)) for n, text in enumerate(said)])
-    assert len(split_tickets(world, replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0)))["m"].raced) == raced
+    assert len(split_tickets(world, replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0)))["m"].race_set) == raced
 
 
 @given(tickets(), st.integers(1, 9))
@@ -156,12 +156,12 @@ def test_a_large_group_leaves_room_for_others() -> None:
     world = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n * (n % 2)}"),)) for n in range(600)])
     for seed in range(8):
         splits = split_tickets(world, replace(CONFIG, seed=seed))["m"]
-        assert 20 <= len(splits.raced) <= max(64, len(splits.train) // 3)
-        pool = Pool(whole_groups(splits.tested, world), 50)
+        assert 20 <= len(splits.race_set) <= max(64, len(splits.train) // 3)
+        pool = Pool(whole_groups(splits.test_order, world), 50)
         tested = pool.groups_outside(None)
         assert 45 <= sum(map(len, tested)) <= 50 and max(map(len, tested)) <= TOLD
     alike = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n % 5}"),)) for n in range(600)])
-    assert any(0 < len(split_tickets(alike, replace(CONFIG, seed=seed))["m"].raced) <= 200 for seed in range(8))
+    assert any(0 < len(split_tickets(alike, replace(CONFIG, seed=seed))["m"].race_set) <= 200 for seed in range(8))
 
 
 def test_people_are_told_with_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

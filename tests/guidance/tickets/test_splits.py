@@ -51,8 +51,8 @@ def test_splits_partition_a_missions_tickets(world: list[Ticket]) -> None:
     for mission, splits in found.items():
         own = [i for i, ticket in enumerate(world) if ticket.mission == mission]
         assert sorted(splits.train + splits.val + splits.test) == own
-        assert sorted(splits.raced + splits.studied) == sorted(splits.train)
-        assert sorted(splits.tested) == sorted(splits.studied)
+        assert sorted(splits.race_set + splits.rollout_pool) == sorted(splits.train)
+        assert sorted(splits.test_order) == sorted(splits.rollout_pool)
         assert splits.by_key == {world[i].key: i for i in splits.train}
 
 
@@ -97,11 +97,11 @@ def test_tickets_to_race_on_are_whole_groups_of_train_and_no_more_than_a_third_o
 ) -> None:
     config = replace(CONFIG, gate=GateConfig(race_size=race_size))
     for splits in split_tickets(world, config).values():
-        groups = {world[i].group_id for i in splits.raced}
-        assert set(splits.raced) == {i for i in splits.train if world[i].group_id in groups}
+        groups = {world[i].group_id for i in splits.race_set}
+        assert set(splits.race_set) == {i for i in splits.train if world[i].group_id in groups}
         assert len(groups) <= min(race_size, len(splits.train) // 3)
         assert bool(groups) == (len(splits.train) >= 3)
-    assert not any(splits.raced for splits in split_tickets(world, replace(config, gate="none")).values())
+    assert not any(splits.race_set for splits in split_tickets(world, replace(config, gate="none")).values())
 
 
 def test_a_guidance_says_what_taught_it_and_what_chose_it_whatever_it_knew_before() -> None:
@@ -114,7 +114,7 @@ def test_a_guidance_says_what_taught_it_and_what_chose_it_whatever_it_knew_befor
 
 
 def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
-    one, other = (split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].raced for seed in (1, 2))
+    one, other = (split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].race_set for seed in (1, 2))
     assert list(one) != sorted(one)
     assert set(one) != set(other)
 
@@ -128,20 +128,20 @@ DEAR = replace(ALL_TRAIN, price=PriceConfig(missed_failure=20.0))
 def test_equal_prices_leave_no_ticket_out_and_neither_does_a_dear_label_that_is_common() -> None:
     for price in (PriceConfig(), PriceConfig(7.0, 7.0), PriceConfig(false_alarm=20.0)):
         splits = split_tickets(RARE, replace(ALL_TRAIN, price=price))["m"]
-        assert (splits.drawn, splits) == ({}, split_tickets(RARE, ALL_TRAIN)["m"])
+        assert (splits.inclusion_prob, splits) == ({}, split_tickets(RARE, ALL_TRAIN)["m"])
 
 
 def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_price_is_worth() -> None:
     splits = split_tickets(RARE, DEAR)["m"]
-    drawn = Counter(RARE[i].label for i in (*splits.raced, *splits.tested))
+    drawn = Counter(RARE[i].label for i in (*splits.race_set, *splits.test_order))
     assert drawn["fail"] >= 190  # of 200; where both run short, a few are left over
     assert drawn["pass"] / drawn["fail"] == pytest.approx(FURTHER * 3800 / (20 * 200), rel=0.25)
-    studied = Counter(RARE[i].label for i in splits.studied)
-    assert set(splits.studied) < set(splits.tested)
-    assert studied["fail"] == Counter(RARE[i].label for i in splits.tested)["fail"]
+    studied = Counter(RARE[i].label for i in splits.rollout_pool)
+    assert set(splits.rollout_pool) < set(splits.test_order)
+    assert studied["fail"] == Counter(RARE[i].label for i in splits.test_order)["fail"]
     assert studied["pass"] / studied["fail"] == pytest.approx(3800 / (20 * 200), rel=0.25)
     assert splits.train == split_tickets(RARE, ALL_TRAIN)["m"].train
-    raced = Counter(RARE[i].label for i in splits.raced)
+    raced = Counter(RARE[i].label for i in splits.race_set)
     assert 32 <= raced["fail"] <= 80
 
 
@@ -168,10 +168,10 @@ def test_bundles_of_tickets_drawn_by_price_are_smaller_and_never_empty(batch: in
 def test_where_code_judges_the_gate_sees_more_of_the_others_and_epochs_do_not() -> None:
     by_model = split_tickets(RARE, DEAR)["m"]
     by_code = split_tickets(RARE, replace(DEAR, runner=replace(DEAR.runner, judge="both")))["m"]
-    drawn = Counter(RARE[i].label for i in (*by_code.raced, *by_code.tested))
+    drawn = Counter(RARE[i].label for i in (*by_code.race_set, *by_code.test_order))
     assert drawn["pass"] / drawn["fail"] == pytest.approx(FURTHER_BY_CODE * 3800 / (20 * 200), rel=0.25)
-    assert len(by_code.studied) == pytest.approx(len(by_model.studied), rel=0.25)
-    raced = Counter(RARE[i].label for i in by_code.raced)
+    assert len(by_code.rollout_pool) == pytest.approx(len(by_model.rollout_pool), rel=0.25)
+    raced = Counter(RARE[i].label for i in by_code.race_set)
     assert 20 <= raced["fail"] <= 40  # enough to race on, and most are left to teach and to test
 
 
@@ -182,7 +182,7 @@ def test_what_is_drawn_weighs_as_the_whole_does() -> None:
     weighed = []
     for seed in range(20):
         splits = split_tickets(RARE, replace(DEAR, seed=seed))["m"]
-        prices = {i: weigh_labels(splits, prices_of(DEAR.price))[RARE[i].label] for i in splits.tested}
+        prices = {i: weigh_labels(splits, prices_of(DEAR.price))[RARE[i].label] for i in splits.test_order}
         weighed.append(sum(prices[i] * gains[RARE[i].label] for i in prices) / sum(prices.values()))
     assert sum(weighed) / len(weighed) == pytest.approx(whole, rel=0.05)
 
@@ -190,31 +190,31 @@ def test_what_is_drawn_weighs_as_the_whole_does() -> None:
 def test_val_is_judged_on_all_rare_failures_and_a_sample_that_stands_for_the_others() -> None:
     config = replace(DEAR, split=SplitConfig())
     splits = split_tickets(RARE, config)["m"]
-    whole, judged = (Counter(RARE[i].label for i in each) for each in (splits.val, splits.judged))
+    whole, judged = (Counter(RARE[i].label for i in each) for each in (splits.val, splits.val_sample))
     assert whole["fail"] >= judged["fail"] >= 0.8 * whole["fail"]
     assert judged["pass"] < 0.2 * whole["pass"]
     assert {label: judged[label] * splits.scale["val"][label] for label in whole} == pytest.approx(whole)
-    assert set(splits.judged) <= set(splits.val)
-    assert split_tickets(RARE, replace(config, gate="none"))["m"].judged == splits.val
+    assert set(splits.val_sample) <= set(splits.val)
+    assert split_tickets(RARE, replace(config, gate="none"))["m"].val_sample == splits.val
 
 
 def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> None:
     both = [*RARE, *(replace(ticket, label="pass") for ticket in RARE if ticket.label == "fail")]
     splits = split_tickets(both, DEAR)["m"]
-    groups = Counter(both[i].group for i in (*splits.raced, *splits.tested))
+    groups = Counter(both[i].group for i in (*splits.race_set, *splits.test_order))
     assert sum(count == 2 for count in groups.values()) >= 190
-    assert not [i for i in splits.drawn if groups[both[i].group] == 2]
+    assert not [i for i in splits.inclusion_prob if groups[both[i].group] == 2]
 
 
 def test_where_tickets_are_drawn_by_price_equal_ones_are_drawn_raced_and_studied_together() -> None:
     rare = [replace(ticket, per_image=(("image_1", f"part {n}"),)) for n, ticket in enumerate(RARE)]
     both = join_equal([*rare, *(replace(ticket, group_id=f"copy of {ticket.group_id}") for ticket in rare)])
     splits = split_tickets(both, DEAR)["m"]
-    assert splits.drawn
-    for name in ("raced", "studied", "tested", "judged"):
+    assert splits.inclusion_prob
+    for name in ("race_set", "rollout_pool", "test_order", "val_sample"):
         seen = Counter(both[i].group for i in getattr(splits, name))
         assert set(seen.values()) <= {2}, name
-    groups = [{both[i].group for i in part} for part in (splits.raced, splits.tested)]
+    groups = [{both[i].group for i in part} for part in (splits.race_set, splits.test_order)]
     assert not set.intersection(*groups)
 
 

@@ -203,13 +203,13 @@ def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
         budget = inputs.budget[name].edits
         level = sum(budget) if is_whole else next_level(max(budget), STRONG)
         share = 1 - FIRST if is_whole else (FOLDS - 1) / FOLDS  # of what may be tested on, that has not taught
-        share = min(share, config.gating.pool_size / len(splits.tested)) if splits.tested else 0.0
+        share = min(share, config.gating.pool_size / len(splits.test_order)) if splits.test_order else 0.0
         own = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
         count = Counter(ticket.label for ticket in own)
         labels = list_labels(count)
         common = max(labels, key=lambda label: count[label])
         rare = next(label for label in PASS_FAIL if label != common) if labels == PASS_FAIL else f"otherwise than {common}"
-        tested = share * len({inputs.tickets[i].group for i in splits.tested if inputs.tickets[i].label != common})
+        tested = share * len({inputs.tickets[i].group for i in splits.test_order if inputs.tickets[i].label != common})
         wins, others = fewest_wins(level) if level else 0, count.total() - count[common]
         if not others or not wins or wins <= HALF * tested:
             continue

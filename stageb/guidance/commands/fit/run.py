@@ -190,7 +190,7 @@ class FitRun(RecordedRun):
         """Return the tools to learn one mission with; made once."""
         if name not in self._tools:
             config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
-            pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
+            pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
             vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0

@@ -30,7 +30,9 @@ class Judge:
     tickets: Sequence[Ticket]  # positions point here
     config: GateConfig
     present: Guidance
-    drawn: Mapping[int, float] = field(default_factory=dict)  # position -> its chance to be looked at (``Splits.drawn``)
+    inclusion_prob: Mapping[int, float] = field(
+        default_factory=dict
+    )  # position -> its chance to be looked at (``Splits.inclusion_prob``)
     constant: Verdict = ""  # for every ticket, that what is learnt must beat, too; empty: none
     prices: Prices = field(default_factory=lambda: EQUAL)
 
@@ -88,7 +90,7 @@ class Judge:
     def weigh(self, position: int) -> float:
         """Return a ticket's weight, at most 1: its price over the chance of having been drawn."""
         share = self.prices.get(self.tickets[position].label, 1.0) / max(self.prices.values())
-        return min(1.0, share / self.drawn.get(position, 1.0))
+        return min(1.0, share / self.inclusion_prob.get(position, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
