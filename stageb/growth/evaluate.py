@@ -26,7 +26,7 @@ from stageb.runs.figures import short, wilson
 from stageb.store import disk
 from stageb.store.output import check_target
 
-MOST = 1_000_000  # environments
+MOST_ENVIRONMENTS = 1_000_000  # environments
 FIRST = 10_000  # environment, so that none is among those by which a run is watched
 
 
@@ -48,7 +48,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     block = config.growth.block
     parser.add_argument("--block", type=int, default=block, help=f"environments in one batch (default {block}, the run's)")
     given = parser.parse_args(arguments)
-    require(1 <= given.environments <= MOST, "--environments", given.environments, f"1 to {MOST}")
+    require(1 <= given.environments <= MOST_ENVIRONMENTS, "--environments", given.environments, f"1 to {MOST_ENVIRONMENTS}")
     for name in ("devices", "block"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.first >= 0, "--first", given.first, "0 or more")

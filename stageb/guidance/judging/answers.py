@@ -30,7 +30,7 @@ from stageb.guidance.words.types import (
 )
 from stageb.seeds import stream, uniform
 
-FEWEST = 16  # answers that a share is told from
+FEWEST_ANSWERS = 16  # answers that a share is told from
 ECHO = 24  # characters of a ticket's text, at the least, that tell that an answer gives its prompt back
 EXAMPLE = 300  # characters of the answer that is shown
 MOST_REASON = 400  # characters of one that is read leniently
@@ -188,7 +188,7 @@ def check_readable(candidates: Sequence[Candidate], most: float, words: Words, k
     """Raise ``UnreadableError`` where a larger share than ``most`` of ``candidates`` cannot be read, and they are enough to
     tell. ``key`` is what sets the share, and ``loss`` what would come of them."""
     faulty = [candidate for candidate in candidates if candidate.fault]
-    if len(candidates) < FEWEST or len(faulty) <= most * len(candidates):
+    if len(candidates) < FEWEST_ANSWERS or len(faulty) <= most * len(candidates):
         return
     ((fault, count),) = Counter(candidate.fault for candidate in faulty).most_common(1)
     example = next(candidate for candidate in faulty if candidate.fault == fault)

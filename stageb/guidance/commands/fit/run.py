@@ -19,7 +19,7 @@ from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.commands.report import write
 from stageb.guidance.commands.use.black_box import measure_on_test
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.judging.answers import FEWEST, check_readable
+from stageb.guidance.judging.answers import FEWEST_ANSWERS, check_readable
 from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.attempts import list_attempts
@@ -177,14 +177,14 @@ class FitRun(RecordedRun):
     def check_first_answers(self, state: State, answers: Sequence[Answers]) -> State:
         """Raise ``UnreadableError`` if too many of the model's first answers cannot be read, so that nothing could be
         learnt. Returns the state, with the answers so far where they are too few to tell."""
-        if state.spent.rollouts >= FEWEST:
+        if state.spent.rollouts >= FEWEST_ANSWERS:
             return state
         candidates = [candidate for given in answers if not given.by_rules for candidate in given.candidates]
         first, most, words = (*state.first, *candidates), self.config.runner.max_unreadable, self.ranks.words
         check_readable(first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
             self.progress.say("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
-        return replace(state, first=first if len(first) < FEWEST else ())
+        return replace(state, first=first if len(first) < FEWEST_ANSWERS else ())
 
     def tools(self, name: str) -> Tools:
         """Return the tools to learn one mission with; made once."""
