@@ -17,7 +17,7 @@ from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, explain_refusals
 from stageb.guidance.learning.gate.decide import STRONG
-from stageb.guidance.learning.gate.exact import fewest_wins
+from stageb.guidance.learning.gate.exact import count_fewest_wins
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.state import STOP
@@ -84,7 +84,8 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
         often = [label for label in count if count[label] >= FEWEST_TICKETS]
         slips = {label: hint_nearest(label, often, SLIP) for label in count if count[label] == 1}
         if few := [f"{label} ({n}{slips.get(label, '')})" for label, n in sorted(count.items()) if n < FEWEST_TICKETS]:
-            yield f"fewer than {FEWEST_TICKETS} tickets each have the labels {', '.join(few)}: hardly a rule can be learnt for them"
+            named = ", ".join(few)
+            yield f"fewer than {FEWEST_TICKETS} tickets each have the labels {named}: hardly a rule can be learnt for them"
         return
     rare = min(PASS_FAIL, key=lambda label: count[label])
     common = next(label for label in PASS_FAIL if label != rare)
@@ -210,7 +211,7 @@ def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
         common = max(labels, key=lambda label: count[label])
         rare = next(label for label in PASS_FAIL if label != common) if labels == PASS_FAIL else f"otherwise than {common}"
         tested = share * len({inputs.tickets[i].group for i in splits.tested if inputs.tickets[i].label != common})
-        wins, others = fewest_wins(level) if level else 0, count.total() - count[common]
+        wins, others = count_fewest_wins(level) if level else 0, count.total() - count[common]
         if not others or not wins or wins <= HALF * tested:
             continue
         enough = f", some {ceil(others * wins / (HALF * tested) / 10) * 10:,} in all" if tested else ""

@@ -48,7 +48,7 @@ from stageb.guidance.words.types import Answers, Place, Record, Round
 from stageb.job import lifetime
 from stageb.runs.folder import RecordedRun, describe, is_finished
 from stageb.runs.loggers import Loggers
-from stageb.runs.progress import finished_already
+from stageb.runs.progress import say_finished
 from stageb.store.journal import Journal, safe_name
 
 
@@ -106,7 +106,7 @@ class FitRun(RecordedRun):
             return False
         for mission in state.missions.values():
             artifacts.restore_current(self.journal, mission.guidance)
-        finished_already(self.config.output, GO_ON)
+        say_finished(self.config.output, GO_ON)
         self._show_result(state)
         return True
 
@@ -262,7 +262,7 @@ class FitRun(RecordedRun):
         tokens = bundle.tokens + reflection.tokens
         spent = state.missions[name].spent.plus(judged=bundle.asked, tokens=tokens, saved=bundle.saved)
         spent = spent.plus(reflections=len(reflection.proposals))
-        row = artifacts.reflection_row(name, bundle, reflection)
+        row = artifacts.make_reflection_row(name, bundle, reflection)
         state = self._record_edits(state, row, replace(mission, spent=spent), learnt)
         if mission.idle_bundles == self.config.early_stop.reflections:
             idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
@@ -272,7 +272,7 @@ class FitRun(RecordedRun):
     def _record_edits(self, state: State, row: artifacts.Row, mission: MissionState, learnt: GateResult) -> State:
         """Write down and show the outcome of edits; returns the state with the mission's new one, and what it cost."""
         name, before, verdicts = mission.guidance.mission, state.missions[mission.guidance.mission], learnt.verdicts
-        row |= {"epoch": state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
+        row |= {"epoch": state.done[0], **artifacts.make_outcome_row(before, mission, learnt, self.config.has_gate)}
         self.journal.append(f"{safe_name(name)}/{REFLECTION}", [row])
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)

@@ -30,14 +30,14 @@ TicketKind = tuple[Verdict, bool]
 """A ticket's label, and whether the present guidance judges it right."""
 
 
-class Gained(NamedTuple):
+class EditGains(NamedTuple):
     """The gains of one edit on some tickets."""
 
     gains: Sequence[float]  # one a ticket
     free: bool = False  # whether rules as code judged all of them, so that further ones are likely to cost nothing
 
 
-Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[Gained]]]
+AskGains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[EditGains]]]
 """(edit, positions) pairs in, an edit by its number; what each gains there out."""
 
 
@@ -168,7 +168,7 @@ def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], ea
     return [*kept, *unlucky[: max(0, FEWEST_EDITS - len(kept))]] if early else kept
 
 
-def race(kinds: Sequence[TicketKind], edits: int, gains: Gains, chunk: int) -> Dialogue[Race]:
+def race(kinds: Sequence[TicketKind], edits: int, gains: AskGains, chunk: int) -> Dialogue[Race]:
     """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts.
 
     Those that cost nothing to judge stay to the end, whatever the cuts say, and go on to the last ticket where there are no

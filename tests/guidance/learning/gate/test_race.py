@@ -12,7 +12,7 @@ from stageb.guidance.learning.gate.race import (
     LEAST_SHARE,
     LOSS_PRICE,
     LUCK,
-    Gained,
+    EditGains,
     KindScore,
     Race,
     Score,
@@ -42,11 +42,11 @@ def races(draw: st.DrawFn, most: int = 9) -> tuple[list[TicketKind], list[list[f
     return kinds, draw(st.lists(gains, min_size=1, max_size=most))
 
 
-def told(gains: Sequence[Sequence[float]], free: Collection[int]) -> Callable[..., Dialogue[list[Gained]]]:
-    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[Gained]]:
+def told(gains: Sequence[Sequence[float]], free: Collection[int]) -> Callable[..., Dialogue[list[EditGains]]]:
+    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[EditGains]]:
         assert asked
         yield from ()  # nobody need be asked
-        return [Gained([gains[one][i] for i in positions], one in free) for one, positions in asked]
+        return [EditGains([gains[one][i] for i in positions], one in free) for one, positions in asked]
 
     return tell
 
