@@ -145,7 +145,7 @@ def test_words_are_out_of_the_reach_of_sql_and_leave_open_what_hangs_on_them() -
 def test_tickets_as_dicts_are_read_as_files_are() -> None:
     """Headers, the order of images, cells with separators in them, columns called image_1."""
     from stageb.guidance.tickets.tables import Table
-    from stageb.guidance.tickets.tickets import _make_ticket
+    from stageb.guidance.tickets.tickets import make_ticket
     from stageb.guidance.words.column_names import ColumnsConfig
 
     lines = [
@@ -153,13 +153,13 @@ def test_tickets_as_dicts_are_read_as_files_are() -> None:
         {"per_image": {"1": "rust here. part is a valve"}},
     ]
     for line in lines:
-        whole = _make_ticket({"mission": "m", "group_id": "g", **line}, False, None)
+        whole = make_ticket({"mission": "m", "group_id": "g", **line}, False, None)
         assert read_ticket(line) == reading(whole)
     text = 'mission,group_id,Seal,Remarks,image_1\nm,g,worn,"dusty, cleaned; Seal: new",Seal: old\nm,g,,seen  twice,\n'
     table = Table(((n, row.encode()) for n, row in enumerate(text.splitlines(True), 1)), ColumnsConfig(), "t.csv", False)
     for row, cells in zip(table.rows(), csv.DictReader(io.StringIO(text)), strict=True):
         said = table.read_row(row)
-        whole = _make_ticket(said, False, said.pop("content"))
+        whole = make_ticket(said, False, said.pop("content"))
         assert read_ticket(cells) == reading(whole)
 
 
