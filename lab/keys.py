@@ -28,7 +28,7 @@ def write_page() -> str:
     seen: set[type] = set()
     parts = [HEAD]
     for name, loop in commands.loops().items():
-        parts += [f"## {name}\n", *_write_section(commands.config_of(loop), "", seen)]
+        parts += [f"## {name}\n", *_write_section(commands.load_config_class(loop), "", seen)]
     return "\n".join(parts)
 
 

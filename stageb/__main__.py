@@ -109,16 +109,16 @@ def fit(arguments: Sequence[str]) -> int:
     parsed = parse(arguments)
     check_place(parsed.config)
     if parsed.seeds:
-        return int(commands.named("stageb.cli.sweep:fit_all")(parsed.config, parsed.seeds, arguments))
+        return int(commands.import_object("stageb.cli.sweep:fit_all")(parsed.config, parsed.seeds, arguments))
     lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
-    return commands.fit_of(parsed.loop)(parsed.config, parsed.resolved_yaml, parsed.fresh)
+    return commands.load_fit(parsed.loop)(parsed.config, parsed.resolved_yaml, parsed.fresh)
 
 
 def validate(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, check what it names; nothing is started and nothing written."""
     parsed = parse(arguments, "validate")
     check_place(parsed.config)
-    check = commands.check_of(parsed.loop)
+    check = commands.load_check(parsed.loop)
     if check is None:
         print(f"The keys are valid. Loop {parsed.loop} reads nothing else that could be checked before it starts.")
         return 0
@@ -146,19 +146,19 @@ def of_run(command: str, arguments: Sequence[str]) -> int:
     folder = Path(arguments[0])
     parsed = parse_run(folder)
     lifetime.die_with_launcher()
-    return commands.command_of(parsed.loop, command)(folder, parsed.config, arguments[1:])
+    return commands.load_command(parsed.loop, command)(folder, parsed.config, arguments[1:])
 
 
 def of_tool(name: str, arguments: Sequence[str]) -> int:
     """Make the config of the tool ``name``, or hand it the bare words, and run it."""
     tool = commands.tools()[name]
     if not tool.config:
-        return commands.tool_of(name)(arguments)
+        return commands.load_tool(name)(arguments)
     if tool.operand and arguments and not arguments[0].startswith("-"):
         arguments = [f"--{tool.operand}={arguments[0]}", *arguments[1:]]
     config, resolved_yaml, fresh = parse_tool(name, tool, arguments)
     lifetime.die_with_launcher()
-    return commands.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
+    return commands.load_tool(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
 
 
 def doctor(arguments: Sequence[str]) -> int:
@@ -170,7 +170,7 @@ def doctor(arguments: Sequence[str]) -> int:
 
 def sweep(arguments: Sequence[str]) -> int:
     """Make runs with several values of keys, and say which did best."""
-    return int(commands.named("stageb.cli.sweep:main")(arguments))
+    return int(commands.import_object("stageb.cli.sweep:main")(arguments))
 
 
 @dataclass(frozen=True)

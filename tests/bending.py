@@ -271,7 +271,7 @@ def handed() -> Path:
 def photo(kind: str) -> bytes:
     """A small picture file."""
     file = io.BytesIO()
-    pictures.chequered().save(file, kind)
+    pictures.draw_chequered().save(file, kind)
     return file.getvalue()
 
 

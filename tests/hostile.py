@@ -335,7 +335,7 @@ def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
         return 0
 
     try:
-        with mock.patch.object(commands, "fit_of", lambda loop: fit):
+        with mock.patch.object(commands, "load_fit", lambda loop: fit):
             yield called
     finally:
         os.chdir(place)
@@ -730,9 +730,9 @@ def meet_images(made: Handed) -> bool:
             tickets, _ = read_tickets([path], "error", use_images=True if made.command == "true" else "instead")
             for name in (name for ticket in tickets for _, name in (ticket.images.files if ticket.images else ())):
                 assert Path(name).is_relative_to(place)
-                pictures.examined(name)
+                pictures.examine(name)
                 data = pictures.read(name)
-                image = pictures.opened(name, data, 1024)
+                image = pictures.open_picture(name, data, 1024)
                 assert image.size == pictures.size_shown(name, data, 1024)
                 assert image.mode == "RGB"
         except BadInputError as error:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from stageb import __version__
-from stageb.cli.draft import dotted
+from stageb.cli.draft import list_keys
 from stageb.guidance.config import LoopConfig
 
 ROOT = Path(__file__).parent.parent
@@ -158,7 +158,7 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README
 
 
 def test_the_keys_that_pages_list_exist() -> None:
-    known = dict(dotted(LoopConfig))
+    known = dict(list_keys(LoopConfig))
     parts = [part for page in PAGES.values() for part in re.split(r"^#+ ", page, flags=re.M)]
     sections = [part for part in parts if part.startswith(("The ten keys to set\n", "Keys\n"))]
     rows = [row for part in sections for row in part.splitlines() if row.startswith("| `")]

@@ -35,7 +35,7 @@ SETS = (
     "balance_scale car_evaluation cylinder_bands failure_mode house_votes maintie monk1 nursery_sample sf_food_condition "
     "stage_a steel_plates_faults tic_tac_toe"
 ).split()
-MOST = 2000  # tickets to learn from
+MOST_TRAIN_TICKETS = 2000  # tickets to learn from
 
 
 class Case(NamedTuple):
@@ -90,7 +90,7 @@ def judge_set(path: Path) -> tuple[list[Judged], list[Case]]:
     halves: tuple[list[Ticket], list[Ticket]] = [], []
     for ticket in tickets:
         halves[uniform(stream(5, "half", ticket.group), 0) >= 0.5].append(ticket)
-    taught = halves[0][:MOST]
+    taught = halves[0][:MOST_TRAIN_TICKETS]
     guidance, _ = learn(taught)
     judge = read_rules(guidance, Vocabulary.of(taught), WORDS["en"]).compile()
 

@@ -14,7 +14,7 @@ from typing import Any
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import learn_at_once
-from stageb.guidance.learning.gate.budget import Pool, budget_per_mission
+from stageb.guidance.learning.gate.budget import Pool, divide_budget
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.steps import Tools
 from stageb.guidance.rules.evidence_forms import reading
@@ -61,7 +61,7 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
     tools = Tools(config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels)
     default = find_default(tickets, splits, labels, prices_of(config.price))
-    mission = MissionState(make_neutral(name, WORDS["en"], labels, default), budget_per_mission(config.gating, 1))
+    mission = MissionState(make_neutral(name, WORDS["en"], labels, default), divide_budget(config.gating, 1))
 
     def judge(question: Any) -> list[list[Judgement]]:
         assert isinstance(question, JudgeTickets)  # no model is there

@@ -58,7 +58,7 @@ def scale(ranks: Ranks, given: Namespace, per_rank: int) -> int:
     machine = ranks.lead(begin, ranks, given.engine, per_rank)
     results: list[Result] = []
     for count in counts(ranks.world.world_size):
-        batches = dealt(ranks, given.engine, per_rank, count)
+        batches = deal_batches(ranks, given.engine, per_rank, count)
         for _ in range(given.warmup):
             ranks.round(batches)
         rounds = [one for _ in range(given.repeats) if (one := ranks.round(batches))]
@@ -87,7 +87,7 @@ def counts(world_size: int) -> list[int]:
     return [*powers, world_size]
 
 
-def dealt(ranks: Ranks, name: str, per_rank: int, count: int) -> list[list[int]]:
+def deal_batches(ranks: Ranks, name: str, per_rank: int, count: int) -> list[list[int]]:
     """Batches for the first ``count`` ranks, ``per_rank`` tickets each; a batch without tickets for every other rank."""
     world = ranks.world.world_size
     shares = [ranks.batches_among(name, range(rank * per_rank, (rank + 1) * per_rank), per_rank) for rank in range(count)]

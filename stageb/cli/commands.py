@@ -82,7 +82,9 @@ def unloaded() -> dict[str, str]:
 @cache
 def _find_loops() -> tuple[dict[str, Loop], dict[str, str]]:
     names = sorted(path.parent.name for path in Path(stageb.__path__[0]).glob("*/loop.py"))
-    found = {name: cast(Loop, named(f"stageb.{name}:LOOP")) for name in sorted(names, key=lambda name: name != DEFAULT)}
+    found = {
+        name: cast(Loop, import_object(f"stageb.{name}:LOOP")) for name in sorted(names, key=lambda name: name != DEFAULT)
+    }
     faults = dict[str, str]()
     for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
         if point.name in found:
@@ -113,16 +115,16 @@ def summaries() -> dict[str, str]:
     return found
 
 
-def config_of(entry: Loop | Tool) -> type:
+def load_config_class(entry: Loop | Tool) -> type:
     """The dataclass whose fields are the keys of a loop or of a tool."""
-    return cast(type, named(entry.config))
+    return cast(type, import_object(entry.config))
 
 
-def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
+def load_fit(loop: str) -> Callable[[Any, str, bool], int]:
     """Import the function that runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its
     extra is missing."""
     check_extra(loop)
-    return named(loops()[loop].fit)
+    return import_object(loops()[loop].fit)
 
 
 def check_sweep(loop: str) -> None:
@@ -131,7 +133,7 @@ def check_sweep(loop: str) -> None:
     _check("stageb sweep", "sweep", ("optuna",))
 
 
-def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:
+def load_command(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:
     """The command ``name`` for runs of ``loop``, called with (folder, config, arguments); it returns the exit code.
 
     Raises ``InputError`` where the loop has no such command, or its extra is missing.
@@ -143,23 +145,23 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
         beside = f"; or without a run's folder: stageb {name} --help" if name in loops()[loop].tools else ""
         raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}{beside}")
     check_extra(loop)
-    return named(loops()[loop].commands[name].run)
+    return import_object(loops()[loop].commands[name].run)
 
 
-def check_of(loop: str) -> Callable[[Any], int] | None:
+def load_check(loop: str) -> Callable[[Any], int] | None:
     """Import the function that checks the config of ``loop`` beyond its keys, if there is one; it returns the exit code."""
     if not loops()[loop].check:
         return None
     check_extra(loop)
-    return named(loops()[loop].check)
+    return import_object(loops()[loop].check)
 
 
-def tool_of(name: str) -> Callable[..., int]:
+def load_tool(name: str) -> Callable[..., int]:
     """Import the function that runs the tool ``name``; it returns the exit code. Raises ``InputError`` where its extra is
     missing."""
     tool = tools()[name]
     _check(f"stageb {name}", tool.extra, tool.needs)
-    return named(tool.run)
+    return import_object(tool.run)
 
 
 def check_extra(loop: str) -> None:
@@ -174,7 +176,7 @@ def _check(who: str, extra: str, modules: Sequence[str]) -> None:
         raise InputError(f"{who} needs the extra {extra}, of which {', '.join(missing)} cannot be found: {remedy}")
 
 
-def named(dotted: str) -> Callable[..., Any]:
+def import_object(dotted: str) -> Callable[..., Any]:
     """Import the object at "module:function"."""
     module, _, name = dotted.partition(":")
     with collector_off():  # all that torch brings lives to the end: looking for garbage in it takes a fifth of the import

@@ -81,7 +81,7 @@ class Draft:
         whole values, as plain data, that take the place of defaults; ``fit_kind`` is the dataclass of fit, where another
         command's keys are read: people have one file for both."""
         self.kind = kind
-        self._own, self._of_fit = dict(dotted(kind)), dict(dotted(fit_kind)) if fit_kind else {}
+        self._own, self._of_fit = dict(list_keys(kind)), dict(list_keys(fit_kind)) if fit_kind else {}
         self.values = defaults(kind) | dict(beneath)
         self._plain_options = plain_options
         self._former: Mapping[str, str] = getattr(kind, "former_keys", {})  # what takes the place of keys
@@ -97,11 +97,11 @@ class Draft:
         self.values = self._section(file.values, self.kind, (), self.values)
         for key, value in before.items():
             if _look_up(self.values, key) != value:
-                path = next((path for path in file.lines if _dotted(path) == key), tuple(key.split(".")))
+                path = next((path for path in file.lines if _write_key(path) == key), tuple(key.split(".")))
                 what = f"sets {key}, and --{key} stands before it"
                 self._refuse(path, what, f"put --{key} behind --config {file.path}, or leave it out")
         keys = {path: line for path, line in file.lines.items() if isinstance(path[-1], str)}
-        self._places |= {_dotted(path): f"{file.path}:{line}" for path, line in keys.items()}
+        self._places |= {_write_key(path): f"{file.path}:{line}" for path, line in keys.items()}
 
     def add_option(self, name: str, text: str | None) -> None:
         """Read ``--name text``; None where no value was given."""
@@ -115,7 +115,7 @@ class Draft:
         elif annotation is None or (name != key and inner_of(annotation, list) is None):
             self._unknown((name,), [*self._plain_options, *known])
         elif text is None:
-            self._refuse((), f"--{name} has no value", f"give it {in_words(annotation)}")
+            self._refuse((), f"--{name} has no value", f"give it {describe_type(annotation)}")
         else:
             self._by_option.append(key)
             given: Any = Option(text, name != key)
@@ -148,14 +148,14 @@ class Draft:
             if name not in annotations and (former := self._find_former(inner, value)):
                 for key in former:
                     self._unknown(key, ())
-            elif self._belongs_to_fit(_dotted(inner), value):
-                self._refuse(inner, f"{_dotted(inner)} belongs to fit alone", SERVES_BOTH)
+            elif self._belongs_to_fit(_write_key(inner), value):
+                self._refuse(inner, f"{_write_key(inner)} belongs to fit alone", SERVES_BOTH)
             elif name not in annotations:
-                self._unknown(inner, [known for known, _ in dotted(self.kind, items=True)])
+                self._unknown(inner, [known for known, _ in list_keys(self.kind, items=True)])
             elif inner != (LOOP,):
                 try:
                     if isinstance(value, Option) and value.adds:
-                        values[name] = self._longer(value, annotations[name], inner, values[name], usual[name])
+                        values[name] = self._extend_list(value, annotations[name], inner, values[name], usual[name])
                     else:
                         values[name] = self._take(value, annotations[name], inner, values[name])
                 except WrongValueError as wrong:
@@ -168,7 +168,7 @@ class Draft:
         is_section = isinstance(value, dict) and section_of(of_fit) is not None
         return of_fit is not None and (own is None or (is_section and section_of(own) is None))
 
-    def _longer(self, option: Option, annotation: Any, path: KeyPath, before: Any, usual: Any) -> list[Any]:
+    def _extend_list(self, option: Option, annotation: Any, path: KeyPath, before: Any, usual: Any) -> list[Any]:
         """The list ``before`` with one more item, or several."""
         more = self._option(option.text, annotation | inner_of(annotation, list), path)
         first = before if isinstance(before, list) else [] if before == usual else [before]
@@ -177,10 +177,10 @@ class Draft:
     def _option(self, text: str, annotation: Any, path: KeyPath, before: Any = None) -> Any:
         """An option's value: YAML; but where a text may stand, ``text`` itself, unless it says something else that may."""
         if (section := section_of(annotation)) and PAIRS.fullmatch(text):
-            for pair in pairs(section, text):
+            for pair in parse_pairs(section, text):
                 before = self._section(pair, section, path, before)
             return before
-        key = _dotted(path)
+        key = _write_key(path)
         self._places = {other: place for other, place in self._places.items() if not f"{other}.".startswith(f"{key}.")}
         try:
             value = strict_yaml.read(text)[0]
@@ -195,7 +195,7 @@ class Draft:
                 own = isinstance(wrong.value, str) and wrong.key == key
                 raise self._wrong(path, text, wrong.remedy) if own else wrong from None
             value = text
-        return self._checked(text, path) if isinstance(value, str) and str in choices(annotation) else value
+        return self._check_value(text, path) if isinstance(value, str) and str in choices(annotation) else value
 
     def _take(self, value: Any, annotation: Any, path: KeyPath, before: Any = None) -> Any:
         """``value`` as plain data of ``annotation``. Raises ``WrongValueError``."""
@@ -213,9 +213,11 @@ class Draft:
         if isinstance(value, dict) and (item := inner_of(annotation, dict)):
             stays = isinstance(before, dict) and any(isinstance(each, Option) for each in value.values())
             rest = before if stays else {}
-            return rest | {self._checked(name, path): self._take(each, item, (*path, name)) for name, each in value.items()}
+            return rest | {
+                self._check_value(name, path): self._take(each, item, (*path, name)) for name, each in value.items()
+            }
         try:
-            return self._checked(scalar(value, choices(annotation)), path)
+            return self._check_value(scalar(value, choices(annotation)), path)
         except ValueError:
             given = value if isinstance(value, str | list | dict) else json.dumps(value)
             # YAML takes yes, no, on and off for true and false, and 2048 for a number.
@@ -224,9 +226,9 @@ class Draft:
             quoted = f"; put {what} in quotes: '{text}'" if is_text else ""
             ratio = RATIO.fullmatch(value) if isinstance(value, str) and {int, float} & {*choices(annotation)} else None
             whole = f"; write {ratio[1]}" if ratio else ""
-            raise self._wrong(path, given, f"expected {in_words(annotation)}{quoted}{whole}") from None
+            raise self._wrong(path, given, f"expected {describe_type(annotation)}{quoted}{whole}") from None
 
-    def _checked(self, value: Any, path: KeyPath) -> Any:
+    def _check_value(self, value: Any, path: KeyPath) -> Any:
         """``value``, if a file name and the JSON and YAML of a run's files can hold it."""
         if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
             raise self._wrong(path, value, "text without NUL characters and undecodable bytes")
@@ -235,21 +237,21 @@ class Draft:
         return value
 
     def _wrong(self, path: KeyPath, value: Any, remedy: str) -> WrongValueError:
-        return WrongValueError(_dotted(path), value, remedy, self._source.path, self._source.lines.get(path, 0))
+        return WrongValueError(_write_key(path), value, remedy, self._source.path, self._source.lines.get(path, 0))
 
     def _refuse(self, path: KeyPath, what: str, remedy: str) -> None:
         self._bad.append(BadLine(self._source.path, self._source.lines.get(path, 0), what, remedy))
 
     def _find_former(self, path: KeyPath, value: Any) -> list[KeyPath]:
         """A key, or those below it, that this kind of config once had."""
-        if _dotted(path) in self._former:
+        if _write_key(path) in self._former:
             return [path]
         below = value.items() if isinstance(value, dict) else ()
         return [key for name, inner in below for key in self._find_former((*path, name), inner)]
 
     def _unknown(self, path: KeyPath, known: Sequence[str]) -> None:
         """Say that a key does not exist, and which existing one is nearest by its whole name or by its last part."""
-        key = _dotted(path)
+        key = _write_key(path)
         if key in self._former:
             self._refuse(path, f"there is no key {key}", self._former[key])
             return
@@ -267,7 +269,7 @@ class Draft:
         self._refuse(path, f"there is no key {key}", remedy)
 
 
-def pairs(section: type, text: str) -> Iterator[dict[str, Any]]:
+def parse_pairs(section: type, text: str) -> Iterator[dict[str, Any]]:
     """Yield the values that ``name=value,other=value`` sets in ``section``, a key at a time."""
     lists = {name for name, annotation in get_type_hints(section).items() if inner_of(annotation, list)}
     yield {name: [] for name in lists if f",{name}=" in f",{text}"}
@@ -282,7 +284,7 @@ def _look_up(values: Any, key: str) -> Any:
     return values
 
 
-def _dotted(path: KeyPath) -> str:
+def _write_key(path: KeyPath) -> str:
     """A key as users write it: without the places in lists."""
     return ".".join(part for part in path if isinstance(part, str))
 
@@ -290,12 +292,12 @@ def _dotted(path: KeyPath) -> str:
 # Annotations ------------------------------------------------------------------------------------------------------------
 
 
-def dotted(kind: type, prefix: str = "", items: bool = False) -> Iterator[tuple[str, Any]]:
+def list_keys(kind: type, prefix: str = "", items: bool = False) -> Iterator[tuple[str, Any]]:
     """Every key under ``kind`` as users write it, sections included, with its annotation; ``items``: of list items too."""
     for name, annotation in get_type_hints(kind).items():
         yield prefix + name, annotation
         if section := section_of(annotation) or (section_of(inner_of(annotation, list)) if items else None):
-            yield from dotted(section, f"{prefix}{name}.", items)
+            yield from list_keys(section, f"{prefix}{name}.", items)
 
 
 def scalar(value: Any, allowed: tuple[Any, ...]) -> Any:
@@ -314,7 +316,7 @@ def scalar(value: Any, allowed: tuple[Any, ...]) -> Any:
     raise ValueError(f"{value} is not allowed")
 
 
-def in_words(annotation: Any) -> str:
+def describe_type(annotation: Any) -> str:
     """Describe a value of ``annotation`` in a config file."""
     if annotation in WORDS:
         return WORDS[annotation]
@@ -323,10 +325,10 @@ def in_words(annotation: Any) -> str:
     if dataclasses.is_dataclass(annotation):
         return f"keys ({', '.join(field.name for field in dataclasses.fields(annotation))})"
     if get_origin(annotation) is list:
-        return f"a list in brackets, each item {in_words(inner_of(annotation, list))}"
+        return f"a list in brackets, each item {describe_type(inner_of(annotation, list))}"
     if get_origin(annotation) is dict:
         return "a mapping {name: value}"
-    return ", or ".join(map(in_words, choices(annotation)))
+    return ", or ".join(map(describe_type, choices(annotation)))
 
 
 # Defaults and dataclasses -----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from stageb.cli import commands
 from stageb.cli.commands import Loop, Tool
-from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, dotted
+from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, list_keys
 from stageb.config import LearningConfig, require
 from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.settings import inner_of, section_of
@@ -62,7 +62,7 @@ def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
     """Parse ``arguments`` of fit or of another ``command`` with its keys. Raises ``InputError``; ``--help`` and
     ``--print_config`` print and exit."""
     words = read_words(arguments)
-    loop, seeds = chosen_loop(words), next((text for name, text in reversed(words) if name == SEEDS), "0")
+    loop, seeds = find_loop(words), next((text for name, text in reversed(words) if name == SEEDS), "0")
     if not (isinstance(seeds, str) and seeds.isdecimal() and int(seeds) <= MOST_SEEDS):
         raise InputError(f"--seeds: {shown(str(seeds), 60)!r}: how many, at most {MOST_SEEDS}")
     words = [each for each in words if each[0] != SEEDS or command != "fit"]
@@ -116,7 +116,7 @@ def draft_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -
     named = keywords.get("config") or ()
     names = [named] if isinstance(named, str | Path) else list(named)
     files = [*(read_file(find_file(str(name))) for name in names), ConfigFile("keywords", plain)]
-    return drafted(entry, [("config", file) for file in files])
+    return draft_values(entry, [("config", file) for file in files])
 
 
 def _plain(value: Any) -> Any:
@@ -137,7 +137,7 @@ def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tupl
         show_help(command, entry, asked)
     if "fresh" in names and isinstance(entry, Tool) and not entry.fresh:
         raise InputError(f"unrecognized arguments: --fresh; stageb {command} --help lists all options")
-    draft = drafted(entry, words)
+    draft = draft_values(entry, words)
     resolved_yaml = strict_yaml.dump(draft.values)
     if "print_config" in names:
         sys.stdout.write(resolved_yaml)
@@ -145,14 +145,14 @@ def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tupl
     return draft.build(), resolved_yaml, "fresh" in names
 
 
-def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
+def draft_values(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
     """The values that files and options give, in order, on the defaults or on what an entry lays beneath."""
-    find_defaults = commands.named(entry.beneath) if isinstance(entry, Tool) and entry.beneath else None
+    find_defaults = commands.import_object(entry.beneath) if isinstance(entry, Tool) and entry.beneath else None
     fitting = next(loop for loop in commands.loops().values() if entry in loop.tools.values()) if find_defaults else None
-    fit_kind = commands.config_of(fitting) if fitting else None
+    fit_kind = commands.load_config_class(fitting) if fitting else None
 
     def read(beneath: Mapping[str, Any]) -> Draft:
-        draft = Draft(commands.config_of(entry), ["config", *FLAGS], beneath, fit_kind)
+        draft = Draft(commands.load_config_class(entry), ["config", *FLAGS], beneath, fit_kind)
         for name, value in words:
             if isinstance(value, ConfigFile):
                 draft.add_file(value)
@@ -230,7 +230,7 @@ def read_file(path: str) -> ConfigFile:
     raise BadInputError("config file", [BadLine(path, *fault)])
 
 
-def chosen_loop(words: Sequence[Word]) -> str:
+def find_loop(words: Sequence[Word]) -> str:
     """The loop that the last ``--loop`` names, or else the last file that names one. Raises ``ConfigError``."""
     named = [("", commands.DEFAULT)]
     for file in (value for _, value in words if isinstance(value, ConfigFile) and LOOP in value.values):
@@ -246,8 +246,8 @@ def chosen_loop(words: Sequence[Word]) -> str:
 
 def show_help(command: str, entry: Loop | Tool, option: str) -> NoReturn:
     """Print the keys of a loop or tool, or for ``--KEY.help`` those of the section that may stand at KEY, and exit."""
-    kind, key = commands.config_of(entry), option.removesuffix("help").removesuffix(".")
-    annotation = dict(dotted(kind)).get(key)
+    kind, key = commands.load_config_class(entry), option.removesuffix("help").removesuffix(".")
+    annotation = dict(list_keys(kind)).get(key)
     if not key:
         text = _help_of(command, entry)
     elif section := section_of(annotation):
@@ -266,7 +266,7 @@ def _help_of(command: str, entry: Loop | Tool) -> str:
     flags = {"--print_config": "Print every key with its value, and exit."}
     if command == "fit" or (isinstance(entry, Tool) and entry.fresh):
         flags["--fresh"] = "Start anew; what an earlier call left is set aside."
-    if command == "fit" and issubclass(commands.config_of(entry), LearningConfig):
+    if command == "fit" and issubclass(commands.load_config_class(entry), LearningConfig):
         flags["--seeds N"] = "So many runs, seed after seed; then a table and a picture."
     loop, epilog = "", None
     if isinstance(entry, Loop):
@@ -274,7 +274,7 @@ def _help_of(command: str, entry: Loop | Tool) -> str:
         name = next(name for name, each in commands.loops().items() if each is entry)
         epilog = f"loops:\n{table}\n\nstageb {command} --loop NAME --help lists a loop's keys; these are those of {name}."
     usage = f"stageb {command}{loop} [--config FILE] [--KEY VALUE ...] {' '.join(f'[{flag}]' for flag in flags)}"
-    return _help(commands.config_of(entry), usage, None, flags, description=entry.summary, epilog=epilog)
+    return _help(commands.load_config_class(entry), usage, None, flags, description=entry.summary, epilog=epilog)
 
 
 def _help(
@@ -302,7 +302,7 @@ def _help(
         parser.add_argument(name, help=about, default=argparse.SUPPRESS, **takes)
     parser.add_class_arguments(kind, nested_key=key)
     sections = {
-        f"{key}.{name}" if key else name for name, annotation in dotted(kind) if dataclasses.is_dataclass(annotation)
+        f"{key}.{name}" if key else name for name, annotation in list_keys(kind) if dataclasses.is_dataclass(annotation)
     }
     for action in parser._actions:
         if action.dest in {*sections, key}:  # jsonargparse would take a file's path there, a Draft takes pairs

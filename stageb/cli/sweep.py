@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from stageb import seeds
 from stageb.cli import commands
-from stageb.cli.draft import dotted
+from stageb.cli.draft import list_keys
 from stageb.cli.parsing import FLAGS, ParsedCommand, WordParser, parse
 from stageb.config import LearningConfig, require
 from stageb.errors import InputError, StagebError, shown
@@ -92,7 +92,7 @@ def read_span(text: str, kind: type, arguments: Sequence[str]) -> Span:
         raise InputError(f"{told}: {error}") from None
     if not ends:
         return Span(key, values)
-    annotation, is_log = dict(dotted(kind))[key], ends[3] is not None
+    annotation, is_log = dict(list_keys(kind))[key], ends[3] is not None
     number = float if float in (annotation, *get_args(annotation)) else int
     try:
         low, high = (number(value) for value in values)
@@ -157,7 +157,7 @@ def take_trial(
     if code:
         study.tell(number, state=trial.TrialState.FAIL)
         print(f"trial {number}: failed, exit code {code}; the sweep goes on without it", file=sys.stderr)
-    elif score := commands.named(commands.loops()[asked.loop].score)(run):
+    elif score := commands.import_object(commands.loops()[asked.loop].score)(run):
         study.set_user_attr("figure", score.figure)
         study.tell(number, score.value)
     else:

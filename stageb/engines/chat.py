@@ -49,7 +49,7 @@ class RenderedChat:
     trims_left: bool  # the template strips white space before them
     trims_right: bool  # and after them
 
-    def own(self, user: str) -> str:
+    def render_user(self, user: str) -> str:
         """Return the text that follows ``shared`` in a chat with the user's words ``user``."""
         user = user.lstrip() if self.trims_left else user
         return (user.rstrip() if self.trims_right else user) + self.closing
@@ -87,8 +87,8 @@ class Chat:
 
     def encode(self, prompt: Prompt) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids of the shared part and of the prompt's own. Raises ``EngineError`` where there is no id at all."""
-        frame, shared = self._shared(self._as_data(prompt.system))
-        own = self._own(frame.own(self._as_data(prompt.user)))
+        frame, shared = self._shared(self._break_special_tokens(prompt.system))
+        own = self._own(frame.render_user(self._break_special_tokens(prompt.user)))
         if not shared and not own:
             raise EngineError(f"an empty prompt cannot be answered: {prompt!r}; give it words")
         return (shared, own) if own else ((), shared)  # there must be a last token to go on from
@@ -98,17 +98,17 @@ class Chat:
         if not text:
             return ()
         closed = self._own(f"\n{self.thoughts.closes}\n\n") if self.thoughts.opened else ()
-        return closed + self._own(self._as_data(text))
+        return closed + self._own(self._break_special_tokens(text))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ``ids`` without special tokens, but with the tags of thoughts."""
         if self._tags.keys().isdisjoint(ids):
-            return self._said(ids)
+            return self._decode_plain(ids)
         pieces, begun = [], 0
         for place in (place for place, token in enumerate(ids) if token in self._tags):
-            pieces += [self._said(ids[begun:place]), self._tags[ids[place]]]
+            pieces += [self._decode_plain(ids[begun:place]), self._tags[ids[place]]]
             begun = place + 1
-        return "".join([*pieces, self._said(ids[begun:])])
+        return "".join([*pieces, self._decode_plain(ids[begun:])])
 
     def completion(self, ids: Sequence[int], finish: Finish, stop: Sequence[str], begun: bool) -> Completion:
         """Return the model's output ``ids`` as a completion that ends before the first of ``stop``. ``begun`` says that the
@@ -121,7 +121,7 @@ class Chat:
     def thoughts(self) -> Thoughts:
         """How the model thinks aloud."""
         closes = self._closes or find_closing_tag(self._template)
-        ends = self._frame("You judge.").closing.rstrip()
+        ends = self._render_frame("You judge.").closing.rstrip()
         return Thoughts(closes, opened=ends.endswith(Thoughts(closes).opens) and not ends.endswith(closes))
 
     @property
@@ -129,18 +129,18 @@ class Chat:
         """Whether the model thinks aloud, as far as its template and the config tell."""
         return is_configured(self._closes, self._variables) or self.thoughts.opened
 
-    def _said(self, ids: Sequence[int]) -> str:
+    def _decode_plain(self, ids: Sequence[int]) -> str:
         if self._plain:
             return str(self._tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=True))
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
-    def _as_data(self, text: str) -> str:
+    def _break_special_tokens(self, text: str) -> str:
         """``text`` with spelt-out special tokens broken up."""
         return self._special.sub(r"\g<0> ", text)
 
     def _encode_shared(self, system: str) -> tuple[RenderedChat, tuple[int, ...]]:
-        frame = self._frame(system)
+        frame = self._render_frame(system)
         return frame, tuple(self._ids(frame.shared))
 
     def _encode_own(self, text: str) -> tuple[int, ...]:
@@ -170,17 +170,17 @@ class Chat:
         begins_alike = both[: len(line_break)] == line_break
         return "\n" if begins_alike and both[len(line_break) :] != self._ids("a") else ""
 
-    def _frame(self, system: str) -> RenderedChat:
+    def _render_frame(self, system: str) -> RenderedChat:
         if not self._template:
             return RenderedChat(
-                self._opening() + (f"{system}\n\n" if system else ""), "\n\n", trims_left=False, trims_right=False
+                self._find_opening() + (f"{system}\n\n" if system else ""), "\n\n", trims_left=False, trims_right=False
             )
         refusal: Exception | None = None
         taken = [len(run) for run in re.findall(f"{_MARKER}(x*)", system)]
         marker = _MARKER + "x" * (max(taken, default=-1) + 1)  # stands nowhere in the system text
-        for messages in _conversations(system, marker):
+        for messages in _list_conversations(system, marker):
             try:
-                text = _in_time(lambda messages=messages: self._render(messages))  # type: ignore[misc]
+                text = _run_with_timeout(lambda messages=messages: self._render(messages))  # type: ignore[misc]
             except TimeoutError:
                 remedy = "correct its chat_template, or remove it for plain text"
                 raise EngineError(f"the checkpoint's chat template is not done after {RENDER_S:g} s; {remedy}") from None
@@ -209,14 +209,14 @@ class Chat:
     def _has_power(self) -> bool:
         return any(token[1:] == ("operator", "**") for token in jinja2.Environment().lex(self._template))
 
-    def _opening(self) -> str:
+    def _find_opening(self) -> str:
         """The token that opens a text, where the tokenizer would put one."""
         token = self._tokenizer.bos_token_id
         opens = token is not None and self._tokenizer("a")["input_ids"][0] == token
         return str(self._tokenizer.bos_token) if opens else ""
 
 
-def _in_time(render: Callable[[], str]) -> str:
+def _run_with_timeout(render: Callable[[], str]) -> str:
     """Call ``render`` in a thread that is stopped after ``RENDER_S``, and return its result. Raises what it raises, or
     ``TimeoutError``."""
     made: Future[str] = Future()
@@ -229,7 +229,7 @@ def _in_time(render: Callable[[], str]) -> str:
 
     thread = threading.Thread(target=work, daemon=True, name="stageb-template")
     try:
-        with _in_memory():  # from before it starts: it may never let go of the interpreter
+        with _limit_memory():  # from before it starts: it may never let go of the interpreter
             thread.start()
             return made.result(RENDER_S)
     except TimeoutError:
@@ -238,7 +238,7 @@ def _in_time(render: Callable[[], str]) -> str:
 
 
 @contextlib.contextmanager
-def _in_memory() -> Iterator[None]:
+def _limit_memory() -> Iterator[None]:
     """Have what would take more than ``RENDER_BYTES`` raise ``MemoryError``, where the system can tell."""
     try:
         import resource
@@ -256,7 +256,7 @@ def _in_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _conversations(system: str, marker: str) -> Iterator[list[dict[str, Any]]]:
+def _list_conversations(system: str, marker: str) -> Iterator[list[dict[str, Any]]]:
     """The forms in which a template may take a system text and the marker, best first."""
     user = f"{_EDGE}{marker}{_EDGE}"
     if system:

@@ -57,7 +57,7 @@ def _bound(spec: Spec, teaching: bool) -> float:
     return spec.teaching if teaching and spec.teaching is not None else spec.bound
 
 
-MOST, NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
+MOST_EXAMPLES, MOST_NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
 
 StandingSeeds = Sequence[Sequence[tuple[int, bool] | None]]
 """Of each member and slot: the blueprint that stands there, and whether it learns; None where nothing is to be computed."""
@@ -145,7 +145,7 @@ def _apply_slot(
 
 def choose_batch_size(plan: Plan) -> int:
     """How many examples are judged in one batch. The plan alone decides, since sums depend on it in their last bits."""
-    return max(1, min(MOST, NUMBERS // (plan.width * prod(plan.slots[0].places))))
+    return max(1, min(MOST_EXAMPLES, MOST_NUMBERS // (plan.width * prod(plan.slots[0].places))))
 
 
 def open_segment(plan: Plan, name: str, flat: Tensor) -> dict[str, Tensor]:

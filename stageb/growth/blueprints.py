@@ -232,7 +232,7 @@ def _light(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
     return mix(functional.relu(convolve(h, params["in"])), params["out"], params["bias"])
 
 
-def _everywhere(specs: Callable[[SeedPlace], list[Spec]]) -> Callable[[SeedPlace], int]:
+def _count_products(specs: Callable[[SeedPlace], list[Spec]]) -> Callable[[SeedPlace], int]:
     """Products of layers whose every weight is used once at every place."""
     return lambda at: prod(at.places) * sum(spec.size for spec in specs(at) if len(spec.shape) > 1)
 
@@ -240,10 +240,10 @@ def _everywhere(specs: Callable[[SeedPlace], list[Spec]]) -> Callable[[SeedPlace
 BLUEPRINTS: Mapping[str, Blueprint] = {
     "norm": Blueprint((0, 1, 2), _norm_specs, _norm, lambda at: 0),
     "attention": Blueprint((1, 2), _attention_specs, _attention, _attention_products),
-    "depthwise": Blueprint((1, 2), _depthwise_specs, _depthwise, _everywhere(_depthwise_specs)),
-    "conv_light": Blueprint((1, 2), _light_specs, _light, _everywhere(_light_specs)),
-    "mlp": Blueprint((0, 1, 2), _mlp_specs, _mlp, _everywhere(_mlp_specs)),
-    "low_rank": Blueprint((0, 1, 2), _low_rank_specs, _low_rank, _everywhere(_low_rank_specs)),
+    "depthwise": Blueprint((1, 2), _depthwise_specs, _depthwise, _count_products(_depthwise_specs)),
+    "conv_light": Blueprint((1, 2), _light_specs, _light, _count_products(_light_specs)),
+    "mlp": Blueprint((0, 1, 2), _mlp_specs, _mlp, _count_products(_mlp_specs)),
+    "low_rank": Blueprint((0, 1, 2), _low_rank_specs, _low_rank, _count_products(_low_rank_specs)),
 }
 
 

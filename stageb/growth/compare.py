@@ -152,12 +152,12 @@ def average_course(found: Found, controller: str) -> AverageCourse:
     runs = [[each.course for each in outcomes if each.controller == controller] for outcomes in found]
     first, last = max(each[0][0] for run in runs for each in run), max(each[-1][0] for run in runs for each in run)
     flops = [first + (last - first) * point / (POINTS - 1) for point in range(POINTS)]
-    means = [average_across([[_accuracy(each, at) for each in run] for run in runs]) for at in flops]
+    means = [average_across([[_find_accuracy(each, at) for each in run] for run in runs]) for at in flops]
     return AverageCourse(tuple(flops), tuple(mean for mean, _ in means), tuple(half for _, half in means))
 
 
-def _accuracy(course: Sequence[tuple[float, float]], flops: float) -> float:
-    """When that much was spent: as of the last look before."""
+def _find_accuracy(course: Sequence[tuple[float, float]], flops: float) -> float:
+    """Return the accuracy when ``flops`` were spent: as of the last look before."""
     return course[bisect_right(course, flops, key=lambda point: point[0]) - 1][1]
 
 

@@ -78,13 +78,13 @@ class Heuristic(StatelessController):
     def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """Deterministic: ``key`` is not used."""
         adds = [slot.contribution for slot in view.slots]
-        if keep := _slots(legal, Op.FOSSILIZE):
+        if keep := _list_slots(legal, Op.FOSSILIZE):
             return Action(Op.FOSSILIZE, max(keep, key=lambda slot: adds[slot]))
         patience = self.rules.gates.probation_epochs
-        on_trial = [slot for slot in _slots(legal, Op.CULL) if view.slots[slot].stage is Stage.PROBATIONARY]
+        on_trial = [slot for slot in _list_slots(legal, Op.CULL) if view.slots[slot].stage is Stage.PROBATIONARY]
         if failed := [slot for slot in on_trial if view.slots[slot].epochs_in_stage >= patience]:
             return Action(Op.CULL, min(failed, key=lambda slot: adds[slot]))
-        if empty := _slots(legal, Op.GERMINATE):
+        if empty := _list_slots(legal, Op.GERMINATE):
             return Action(Op.GERMINATE, empty[0], view.germinated % self.rules.blueprints)
         return WAIT
 
@@ -101,12 +101,12 @@ class Random(StatelessController):
         def of(number: int, position: int) -> int:
             return int(seeds.uniform(key, position) * number)
 
-        ops = [op for op in Op if op is Op.WAIT or _slots(legal, op)]
+        ops = [op for op in Op if op is Op.WAIT or _list_slots(legal, op)]
         odds = list(accumulate(math.exp(FIRST[op]) for op in ops))
         op = ops[bisect_right(odds, seeds.uniform(key, 0) * odds[-1])]
         if op is Op.WAIT:
             return WAIT
-        slots = _slots(legal, op)
+        slots = _list_slots(legal, op)
         slot = slots[of(len(slots), 1)]
         return Action(op, slot, of(self.rules.blueprints, 2) if op is Op.GERMINATE else None)
 
@@ -117,9 +117,9 @@ class Periodic(StatelessController):
 
     def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """The first slot where several would do."""
-        if keep := _slots(legal, Op.FOSSILIZE):
+        if keep := _list_slots(legal, Op.FOSSILIZE):
             return Action(Op.FOSSILIZE, keep[0])
-        empty = _slots(legal, Op.GERMINATE)
+        empty = _list_slots(legal, Op.GERMINATE)
         if empty and view.epoch % self.rules.gates.shortest_life == 0:
             return Action(Op.GERMINATE, empty[0], view.germinated % self.rules.blueprints)
         return WAIT
@@ -160,7 +160,7 @@ class Probe(Controller):
         """The action for one environment of the block. Deterministic; equal figures: the pair that was tried first. What is
         taken out of ``tried`` may be tried again."""
         stages, chosen = [slot.stage for slot in view.slots], self._chosen[member]
-        if keep := _slots(legal, Op.FOSSILIZE):
+        if keep := _list_slots(legal, Op.FOSSILIZE):
             self._chosen[member] = None
             tried.clear()  # it was of a network that is no more
             return Action(Op.FOSSILIZE, keep[0])
@@ -174,11 +174,11 @@ class Probe(Controller):
             for place, slot in enumerate(view.slots)
             if slot.stage in (Stage.GERMINATED, Stage.TRAINING) and not (chosen and chosen[0] == place)
         ]
-        best = chosen or self._best(tried, stages)
+        best = chosen or self._find_best(tried, stages)
         for place, slot in trials:
             if slot.stage is Stage.TRAINING and slot.epochs_in_stage >= self.epochs:
                 alone = len(trials) == 1 and not self._open(view, tried, best)
-                in_time = view.epoch + self._shut(slot) < self._last(view)
+                in_time = view.epoch + self._shut(slot) < self._find_last_epoch(view)
                 if chosen or (place, slot.blueprint) != best or (in_time and not alone):
                     return Action(Op.CULL, place)
                 self._chosen[member] = best
@@ -188,13 +188,13 @@ class Probe(Controller):
         left = self._open(view, tried, best)
         if now := [pair for pair in left if legal[Op.GERMINATE][pair[0]]]:
             return Action(Op.GERMINATE, *now[0])
-        waits = bool(trials) and view.epoch + self.epochs < self._last(view)
+        waits = bool(trials) and view.epoch + self.epochs < self._find_last_epoch(view)
         if best and not left and not waits and legal[Op.GERMINATE][best[0]]:
             self._chosen[member] = best
             return Action(Op.GERMINATE, *best)
         return WAIT
 
-    def _best(self, tried: Mapping[Pair, float], stages: Sequence[Stage]) -> Pair | None:
+    def _find_best(self, tried: Mapping[Pair, float], stages: Sequence[Stage]) -> Pair | None:
         """Of what was tried: what added most, if that is enough."""
         enough = {
             pair: gain
@@ -213,12 +213,14 @@ class Probe(Controller):
                 until = begins if best is None else begins + self.epochs + 1
                 if best is not None and best[0] == place:
                     until += self.rules.gates.embargo_epochs + 1
-                fits = self.rules.enabled[place] and slot.stage is not Stage.FOSSILIZED and until <= self._last(view)
+                fits = (
+                    self.rules.enabled[place] and slot.stage is not Stage.FOSSILIZED and until <= self._find_last_epoch(view)
+                )
                 if fits and (place, blueprint) not in tried and slot.blueprint != blueprint:
                     found.append((place, blueprint))
         return found
 
-    def _last(self, view: EnvironmentView) -> int:
+    def _find_last_epoch(self, view: EnvironmentView) -> int:
         """The last epoch at whose end a seed may germinate."""
         return view.epochs - self.rules.gates.shortest_life - 1
 
@@ -258,6 +260,6 @@ class Oracle(Controller):
         return next(iter(keep + begin), WAIT)
 
 
-def _slots(legal: Legal, op: Op) -> list[int]:
+def _list_slots(legal: Legal, op: Op) -> list[int]:
     """The slots in which ``op`` may be done, in their order."""
     return [slot for slot, may in enumerate(legal[op]) if may]

@@ -87,7 +87,7 @@ class StoredController:
     updates: int  # that it learnt from
 
 
-def learning_cost(folder: Path, config: GrowthConfig) -> float:
+def estimate_learning_cost(folder: Path, config: GrowthConfig) -> float:
     """FLOPs by which a run's controller came to what it is: of its episodes, of deciding in them, and of the policy's own
     learning, as far as committed. 0 for a controller that does not learn."""
     if config.growth.controller != "ppo":

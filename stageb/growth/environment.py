@@ -141,7 +141,7 @@ class Block:
 
     def look(self, figures: EpochFigures) -> list[EnvironmentView]:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
-        judged = training.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
+        judged = training.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turn_alphas())
         config, after = self.setting.config, []
         columns = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
         rows = zip(self.slots, *(each.tolist() for each in columns), strict=True)
@@ -201,7 +201,7 @@ class Block:
 
     # Within
 
-    def _turned(self) -> Tensor:
+    def _turn_alphas(self) -> Tensor:
         """Weights of the seeds in four settings, float32 (B, 4, 3): as they are; then early, mid, late turned.
 
         A seed that its host sees is out where it is turned, and one that trains beside its host is in.

@@ -16,7 +16,7 @@ from stageb.errors import InputError
 from stageb.growth import play
 from stageb.growth.compare import OTHERS, Comparison, Found, average_across, average_course, compare, draw_courses
 from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import Decider, StoredController, learning_cost, load_controller
+from stageb.growth.deciding import Decider, StoredController, estimate_learning_cost, load_controller
 from stageb.growth.environment import Places, Setting
 from stageb.growth.play import play_episode
 from stageb.growth.ranks import cut_blocks, name_environments
@@ -26,7 +26,7 @@ from stageb.runs.figures import short, wilson
 from stageb.store import disk
 from stageb.store.output import check_target
 
-MOST = 1_000_000  # environments
+MOST_ENVIRONMENTS = 1_000_000  # environments
 FIRST = 10_000  # environment, so that none is among those by which a run is watched
 
 
@@ -48,7 +48,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     block = config.growth.block
     parser.add_argument("--block", type=int, default=block, help=f"environments in one batch (default {block}, the run's)")
     given = parser.parse_args(arguments)
-    require(1 <= given.environments <= MOST, "--environments", given.environments, f"1 to {MOST}")
+    require(1 <= given.environments <= MOST_ENVIRONMENTS, "--environments", given.environments, f"1 to {MOST_ENVIRONMENTS}")
     for name in ("devices", "block"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.first >= 0, "--first", given.first, "0 or more")
@@ -65,7 +65,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         load_controller(folder, config, controller),
         *(_load_similar(Path(other), folder, config) for other in given.also),
     ]
-    learning = statistics.fmean(learning_cost(Path(run), config) for run in (folder, *given.also))
+    learning = statistics.fmean(estimate_learning_cost(Path(run), config) for run in (folder, *given.also))
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
     numbers = range(given.first, given.first + given.environments)
 
@@ -120,7 +120,7 @@ def _compare_on_ranks(
         with world.at(name_environments(block)):
             places = Places(tuple(block), held_out=True)
             mine.append([list(map(asdict, compare(setting, places, decider, others))) for decider in deciders])
-    parts = world.dealt([decode(part) for part in world.gather(encode(mine))])
+    parts = world.join_shares([decode(part) for part in world.gather(encode(mine))])
     return [[Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
 
 

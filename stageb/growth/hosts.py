@@ -51,11 +51,11 @@ class HostKind:
     products: Callable[[Form, int], tuple[int, int]]  # multiplications for one example: of the stem, of all that comes later
 
 
-def _affine(name: str, shape: tuple[int, ...], gain: float = 2.0) -> list[Spec]:
+def _make_affine(name: str, shape: tuple[int, ...], gain: float = 2.0) -> list[Spec]:
     return [weight(name, shape, gain), Spec(f"{name}_bias", shape[:1])]
 
 
-def _normed(name: str, width: int) -> list[Spec]:
+def _make_norm(name: str, width: int) -> list[Spec]:
     return [Spec(f"{name}_gain", (width,), fill=1.0), Spec(f"{name}_shift", (width,))]
 
 
@@ -67,8 +67,8 @@ def _mix(params: Params, name: str, x: Tensor) -> Tensor:
 
 
 def _dense_specs(form: Form, width: int) -> list[Spec]:
-    bodies = [spec for body in ("body1", "body2") for spec in _affine(body, (width, width))]
-    return [*_affine("stem", (width, prod(form.shape))), *bodies, *_affine("head", (form.classes, width), 1.0)]
+    bodies = [spec for body in ("body1", "body2") for spec in _make_affine(body, (width, width))]
+    return [*_make_affine("stem", (width, prod(form.shape))), *bodies, *_make_affine("head", (form.classes, width), 1.0)]
 
 
 # Convolutions of stride 2, group norm, ReLU; the head reads every place for itself. A sequence has one axis, an image two;
@@ -95,8 +95,8 @@ def _convolutional(axes: int) -> HostKind:
     def specs(form: Form, width: int) -> list[Spec]:
         made = []
         for name, before in (("stem", prod(form.shape[axes:])), ("body1", width), ("body2", width)):
-            made += [weight(name, (width, before, *(KERNEL,) * axes)), *_normed(name, width)]
-        return [*made, *_affine("head", (form.classes, width * prod(places(form, 2))), 1.0)]
+            made += [weight(name, (width, before, *(KERNEL,) * axes)), *_make_norm(name, width)]
+        return [*made, *_make_affine("head", (form.classes, width * prod(places(form, 2))), 1.0)]
 
     def products(form: Form, width: int) -> tuple[int, int]:
         early, mid, late = (prod(places(form, slot)) for slot in range(3))

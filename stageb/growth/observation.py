@@ -58,77 +58,77 @@ def observe(views: Sequence[EnvironmentView]) -> Tensor:
 
 def _numbers(view: EnvironmentView) -> list[float]:
     """The 80 numbers of a view, in the order of the table."""
-    numbers = _of_host(view)
+    numbers = _observe_host(view)
     for slot in view.slots:
-        numbers += _of_slot(slot)
+        numbers += _observe_slot(slot)
     for slot in view.slots:
-        numbers += _telemetry(slot, view)
+        numbers += _observe_telemetry(slot, view)
     return numbers
 
 
-def _of_host(view: EnvironmentView) -> list[float]:
+def _observe_host(view: EnvironmentView) -> list[float]:
     return [
         _share(view.epoch, view.epochs),
-        _squashed(view.steps / 1000),
-        _squashed(view.train_loss),
-        _unit(view.train_accuracy),
+        _squash(view.steps / 1000),
+        _squash(view.train_loss),
+        _clip_unit(view.train_accuracy),
         _tanh(view.train_loss_delta),
-        _signed(view.train_accuracy_delta),
+        _clip_signed(view.train_accuracy_delta),
         _tanh(_change(view.loss_history)),
-        _signed(_change(view.accuracy_history)),
+        _clip_signed(_change(view.accuracy_history)),
         _share(view.plateau, view.epochs),
-        _squashed(view.best_loss),
-        _unit(view.best_accuracy),
-        *_newest(view.loss_history, _squashed),
-        *_newest(view.accuracy_history, _unit),
+        _squash(view.best_loss),
+        _clip_unit(view.best_accuracy),
+        *_list_newest(view.loss_history, _squash),
+        *_list_newest(view.accuracy_history, _clip_unit),
         _share(view.extra_parameters, view.extra_parameters + view.host_parameters),
         _share(view.germinated, view.epochs),
     ]
 
 
-def _of_slot(slot: SlotView) -> list[float]:
+def _observe_slot(slot: SlotView) -> list[float]:
     numbers = [0.0] * BASE
     numbers[1] = slot.stage / LAST
     if slot.stage in SEEDED:
-        numbers[0], numbers[2], numbers[3] = 1.0, _unit(slot.alpha), _signed(slot.contribution)
+        numbers[0], numbers[2], numbers[3] = 1.0, _clip_unit(slot.alpha), _clip_signed(slot.contribution)
         numbers[4 + slot.blueprint] = 1.0
     return numbers
 
 
-def _telemetry(slot: SlotView, view: EnvironmentView) -> list[float]:
+def _observe_telemetry(slot: SlotView, view: EnvironmentView) -> list[float]:
     if slot.stage not in SEEDED:
         return [0.0] * TELEMETRY
     return [
-        _squashed(slot.gradient_norm),
+        _squash(slot.gradient_norm),
         float(not slot.vanishing and not slot.exploding),
         float(slot.vanishing),
         float(slot.exploding),
         _share(slot.epochs_in_stage, view.epochs),
-        _unit(slot.accuracy_without),
-        _signed(slot.improvement),
+        _clip_unit(slot.accuracy_without),
+        _clip_signed(slot.improvement),
         slot.stage / LAST,
-        _unit(slot.alpha),
+        _clip_unit(slot.alpha),
         _share(slot.age, view.epochs),
     ]
 
 
-def _newest(history: Sequence[float], bound: Callable[[float], float]) -> list[float]:
+def _list_newest(history: Sequence[float], bound: Callable[[float], float]) -> list[float]:
     """Of the last epochs, newest first; 0 before the first."""
     newest = [bound(each) for each in reversed(history[-REMEMBERED:])]
     return newest + [0.0] * (REMEMBERED - len(newest))
 
 
-def _squashed(value: float) -> float:
+def _squash(value: float) -> float:
     """x / (1 + x) for x >= 0: in [0, 1]; 1 for NaN and infinity."""
     return value / (1 + value) if 0 <= value < math.inf else float(not value < 0)
 
 
-def _unit(value: float) -> float:
+def _clip_unit(value: float) -> float:
     """``value`` clipped to [0, 1]; 0 for NaN."""
     return min(1.0, max(0.0, value)) if value == value else 0.0
 
 
-def _signed(value: float) -> float:
+def _clip_signed(value: float) -> float:
     """``value`` clipped to [-1, 1]; 0 for NaN."""
     return min(1.0, max(-1.0, value)) if value == value else 0.0
 
@@ -138,7 +138,7 @@ def _tanh(value: float) -> float:
 
 
 def _share(part: float, whole: float) -> float:
-    return _unit(part / whole) if whole else 0.0
+    return _clip_unit(part / whole) if whole else 0.0
 
 
 def _change(history: Sequence[float]) -> float:

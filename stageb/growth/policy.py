@@ -118,9 +118,9 @@ class Policy(nn.Module):
         of_op, of_slot, of_blueprint = self.log_probs(*seen)
         rows = torch.arange(len(of_op))
         drawn = None if keys is None else torch.tensor([draws.signed(key) for key in keys], dtype=torch.int64)
-        op = _chosen(of_op, drawn, 0)
-        slot = _chosen(of_slot[rows, (op - 1).clamp(min=0)], drawn, 1)
-        blueprint = _chosen(of_blueprint[rows, slot], drawn, 2)
+        op = _choose(of_op, drawn, 0)
+        slot = _choose(of_slot[rows, (op - 1).clamp(min=0)], drawn, 1)
+        blueprint = _choose(of_blueprint[rows, slot], drawn, 2)
         chosen = zip(op.tolist(), slot.tolist(), blueprint.tolist(), strict=True)
         return [decode_action(*each) for each in chosen]
 
@@ -135,7 +135,7 @@ def encode_action(action: Action) -> tuple[int, int, int]:
     return int(action.op), action.slot or 0, action.blueprint or 0
 
 
-def _chosen(log_probs: Tensor, keys: Tensor | None, position: int) -> Tensor:
+def _choose(log_probs: Tensor, keys: Tensor | None, position: int) -> Tensor:
     """A choice for every row of (N, n): int64 (N,), never one of probability 0."""
     if keys is None:
         return log_probs.argmax(-1)
@@ -202,12 +202,12 @@ class PolicyLearner:
         config = self.config.ppo
         remembered = observation.remember_all(played.observations)
         steps = (self.normaliser(played.observations), remembered, played.legal, played.actions)
-        inputs = tuple(self._there(each) for each in steps)
+        inputs = tuple(self._flatten(each) for each in steps)
         with torch.no_grad():
             log_probs, _, values = self.policy(*inputs)
-        trajectory = _whole(played.rewards, values.cpu().view_as(played.rewards))
+        trajectory = _make_trajectory(played.rewards, values.cpu().view_as(played.rewards))
         advantages, returns, explained = ppo.estimate_advantages(trajectory, config)
-        whole = Batch(inputs, log_probs, self._there(advantages), self._there(returns))
+        whole = Batch(inputs, log_probs, self._flatten(advantages), self._flatten(returns))
         self.step.set_hyperparameters(learning_rate(config, done), entropy_weight(config, done))
         taken, passes = ppo.take_passes(
             config, lambda number: self.step.take_all(self._minibatches(whole, (update, number))), lambda mine: mine
@@ -226,7 +226,7 @@ class PolicyLearner:
         self.normaliser.load_state_dict(state["normaliser"])
         self.step.load(state["optimizer"])
 
-    def _there(self, steps: Tensor) -> Tensor:
+    def _flatten(self, steps: Tensor) -> Tensor:
         """Of (T, N, ...): (T * N, ...), where the policy learns."""
         return steps.flatten(0, 1).to(self.device)
 
@@ -245,7 +245,7 @@ class PolicyLearner:
             yield whole.rows(some)
 
 
-def _whole(rewards: Tensor, values: Tensor) -> Trajectory:
+def _make_trajectory(rewards: Tensor, values: Tensor) -> Trajectory:
     """Episodes that end with their last step."""
     nothing = torch.zeros_like(values[:1])
     ends = torch.zeros_like(rewards, dtype=torch.bool)

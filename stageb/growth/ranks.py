@@ -86,15 +86,15 @@ class GrowthRanks:
     def play(self, update: int, snapshot: Snapshot) -> RoundResult:
         """The episodes of an update, under one snapshot of what decides."""
         decider = Decider(self.config.growth.controller, snapshot)
-        return self._shared(self.schedule.blocks(update), decider, held_out=False, label=f"update {update + 1}")
+        return self._play_share(self.schedule.blocks(update), decider, held_out=False, label=f"update {update + 1}")
 
     def evaluate(self, update: int, snapshot: Snapshot) -> RoundResult:
         """Episodes with the most probable actions; the same environments each time, none of which is learnt from."""
         blocks = cut_blocks(range(self.config.evaluation.environments), self.config.growth.block)
         decider = Decider(self.config.growth.controller, snapshot, greedy=True)
-        return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
+        return self._play_share(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
 
-    def _shared(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> RoundResult:
+    def _play_share(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> RoundResult:
         """This rank's share of the blocks played, and all of them brought to rank 0."""
         mine: list[dict[str, Any]] = []
         begun = time.monotonic()
@@ -107,7 +107,7 @@ class GrowthRanks:
         if not self.world.is_global_zero:
             return RoundResult((), (), ())
         unpacked = [unpack(part) for part in parts]
-        together = self.world.dealt([each["blocks"] for each in unpacked])
+        together = self.world.join_shares([each["blocks"] for each in unpacked])
         ended = tuple(EpisodeResult.of(row) for block in together for row in decode(block["ended"]))
         return RoundResult(
             ended, tuple(GrowthRollout(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked)

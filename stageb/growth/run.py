@@ -195,7 +195,7 @@ class GrowthRun(LearningRun):
         times = {"time/episodes_per_s": round(self.config.growth.environments / seconds, 2)}
         self._add(row, times, {"learn_s": self._learn_s, **times, "ranks": result.ranks})
         said = f"{self.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
-        self.progress.recorded(update + 1, said, worth_a_line=evaluation is not None)
+        self.progress.show_row(update + 1, said, worth_a_line=evaluation is not None)
 
     def commit(self, update: int) -> None:
         """Commit: from now on the run resumes here."""

@@ -52,7 +52,7 @@ class Sets(NamedTuple):
     test: Split
 
 
-def gaussian(count: int, shape: tuple[int, ...], name: str) -> Tensor:
+def draw_gaussian(count: int, shape: tuple[int, ...], name: str) -> Tensor:
     """Standard normal float32 numbers (count, *shape) of the stream ``name``, by the inverse of their distribution."""
     keys = torch.tensor([draws.signed(seeds.stream("growth", "inputs", name))])
     places = torch.arange(count * prod(shape))
@@ -61,7 +61,7 @@ def gaussian(count: int, shape: tuple[int, ...], name: str) -> Tensor:
     return normal.float().view(count, *shape)
 
 
-def digits() -> Sets:
+def draw_digits() -> Sets:
     """scikit-learn's 1,797 digits of 8 x 8, in a drawn order: the test set of Alpaydin and Kaynak, 1998 (UCI, CC BY 4.0).
 
     Raises ``InputError`` where scikit-learn is missing.
@@ -139,7 +139,7 @@ class Teachers:
     def answers(self, inputs: Tensor, name: str) -> Tensor:
         """Return each teacher's answers to the inputs of the set ``name``, (N, *shape): int64 (B, N)."""
         logits = self._logits(inputs)
-        return (logits + self._noise(logits, name) if self.drawn else logits).argmax(-1)
+        return (logits + self._draw_noise(logits, name) if self.drawn else logits).argmax(-1)
 
     def _logits(self, inputs: Tensor) -> Tensor:
         """(B, N, classes)"""
@@ -149,7 +149,7 @@ class Teachers:
             said = [forward(self.plan, self.host, self.slots, self.params, part, ones)[:, 0] for part in parts]
         return torch.cat(said, 1)
 
-    def _noise(self, logits: Tensor, name: str) -> Tensor:
+    def _draw_noise(self, logits: Tensor, name: str) -> Tensor:
         """Gumbel noise, by which the largest is drawn as a softmax would."""
         keys = torch.tensor([draws.signed(seeds.stream(key, "noise", name)) for key in self.keys], device=logits.device)
         uniforms = draws.uniforms(keys[:, None], torch.arange(logits[0].numel(), device=logits.device))
@@ -194,7 +194,7 @@ def load(task: TaskConfig, host: HostConfig, device: str = "cpu") -> Task:
     before anything is trained."""
     require(task.name in KNOWN, "task.name", task.name, f"one of: {', '.join(KNOWN)}")
     form = TEACHER_FORMS[host.kind] if task.name in TAUGHT else DIGITS
-    sets = _unanswered(task.name, form) if task.name in TAUGHT else digits()
+    sets = _draw_questions(task.name, form) if task.name in TAUGHT else draw_digits()
     for key, most in (("fit_examples", len(sets.fit)), ("validation_examples", len(sets.validation))):
         wanted = getattr(task, key)
         require(wanted is None or 1 <= wanted <= most, f"task.{key}", wanted, f"1 to {most} for {task.name}")
@@ -206,10 +206,12 @@ def load(task: TaskConfig, host: HostConfig, device: str = "cpu") -> Task:
     return Task(task.name, form, Sets(*parts), task.seeds, task.inner)
 
 
-def _unanswered(name: str, shape: Form) -> Sets:
+def _draw_questions(name: str, shape: Form) -> Sets:
     """Draw the inputs that teachers are asked, without targets."""
     nothing = torch.zeros(0, dtype=torch.int64)
-    return Sets(*(Split(gaussian(count, shape.shape, f"{name} {which}"), nothing) for which, count in TEACHER_SIZES.items()))
+    return Sets(
+        *(Split(draw_gaussian(count, shape.shape, f"{name} {which}"), nothing) for which, count in TEACHER_SIZES.items())
+    )
 
 
 def make_lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:

@@ -122,16 +122,16 @@ def train_epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fi
     alpha 0 beside the host; ``batches`` int64 (B, S, N), examples of ``fit``. Raises ``BrokenHostsError``.
     """
     learning = learns.cpu() & (active.cpu() >= 0)
-    passes = _passes(hosts, active.cpu(), alphas.cpu(), learning)
+    passes = _make_passes(hosts, active.cpu(), alphas.cpu(), learning)
     updated = torch.cat([torch.ones(hosts.members, 1, dtype=torch.bool), learning], 1).to(hosts.device)
     before, chosen = hosts.skipped.clone(), batches.to(hosts.device).unbind(1)
     at_hand = chosen[0].clone()
 
     def step() -> Tensor:
-        figures, gradients = _gradients(hosts, passes, fit.batch(at_hand))
+        figures, gradients = _compute_gradients(hosts, passes, fit.batch(at_hand))
         return torch.cat([figures, _update(hosts, gradients, updated, figures[:, 0])], 1)
 
-    rows, again = _begun(hosts, step, len(chosen))
+    rows, again = _begin_epoch(hosts, step, len(chosen))
     for examples in chosen[1:]:
         at_hand.copy_(examples)
         rows.append(again().clone())
@@ -141,7 +141,7 @@ def train_epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fi
     return EpochFigures(means[:, 0], means[:, 1], means[:, 2:], (hosts.skipped - before).cpu())
 
 
-def _begun(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[list[Tensor], Callable[[], Tensor]]:
+def _begin_epoch(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[list[Tensor], Callable[[], Tensor]]:
     """Take the first ``step`` of an epoch, or record it. Returns the rows so far, and the function that takes each further
     step: on a GPU a replay, since to launch a step's many small kernels takes the processor longer than the GPU to run
     them."""
@@ -160,7 +160,7 @@ class _Pass:
     alphas: Tensor  # (networks of the pass, 1, 3)
 
 
-def _passes(hosts: Hosts, active: Tensor, alphas: Tensor, learning: Tensor) -> list[_Pass]:
+def _make_passes(hosts: Hosts, active: Tensor, alphas: Tensor, learning: Tensor) -> list[_Pass]:
     """The hosts' own pass, in which every seed at an alpha above 0 stands; and one of a network for each seed that trains
     beside its host, in which no other such seed stands, so that none learns to lean on another. All are on the CPU."""
     beside = learning & (alphas == 0)
@@ -185,7 +185,7 @@ def _pass(hosts: Hosts, rows: Tensor | None, active: Tensor, alphas: Tensor, lea
 Gradient = tuple[str, Tensor | None, Tensor]  # a segment, whose members (None: all), and their gradients, (members, size)
 
 
-def _gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:
+def _compute_gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:
     """Losses and accuracies of a batch in the hosts' own pass, (B, 2), and the gradients of all that learns."""
     figures, gradients = [], []
     for each in passes:
@@ -295,12 +295,12 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> SetScor
             chunk = slice(start, start + choose_batch_size(plan))
             inputs, targets = split.part(chunk)
             logits = forward(plan, hosts.weights[HOST], slots, params, inputs, alphas)
-            total += _sums(logits, targets[:, None])
+            total += _sum_losses(logits, targets[:, None])
     losses, right = total.cpu().double() / count
     return SetScores(losses, right)
 
 
-def _sums(logits: Tensor, targets: Tensor) -> Tensor:
+def _sum_losses(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross entropies and right answers, (2, B, S), of (B, S, N, classes) for (B, 1, N), summed."""
     targets = targets.expand(logits.shape[:-1])
     log_probs = logits.log_softmax(-1)

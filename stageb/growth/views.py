@@ -94,14 +94,14 @@ def view_after_epoch(before: EnvironmentView | None, slots: Slots, measured: Mea
         plateau=0 if better else plateau + 1,
         host_parameters=sizes.host_parameters,
         extra_parameters=sizes.extra_parameters,
-        slots=cast(Slots, tuple(_slot(place, slot, measured) for place, slot in enumerate(slots))),
+        slots=cast(Slots, tuple(_view_slot(place, slot, measured) for place, slot in enumerate(slots))),
         germinated=max(germinated, before.germinated if before else 0),
         train_loss_delta=measured.train_loss - before.train_loss if before else 0.0,
         train_accuracy_delta=measured.train_accuracy - before.train_accuracy if before else 0.0,
     )
 
 
-def _slot(place: int, slot: SlotView, measured: Measurements) -> SlotView:
+def _view_slot(place: int, slot: SlotView, measured: Measurements) -> SlotView:
     """A slot that went through the epoch."""
     if slot.stage not in SEEDED:
         return slot

@@ -169,7 +169,7 @@ def welcome(server: socket.socket, word: str, world_size: int, patience: float) 
                 ready.channel.close()
                 callers.remove(ready)
             elif ready is server:
-                callers += _new_callers(server, patience)
+                callers += _accept_callers(server, patience)
         strangers = [each for each in callers if each.rank is None]
         over = max(0, len(strangers) - STRANGERS)
         late = [each for n, each in enumerate(strangers) if n < over or time.monotonic() - each.since > HELLO_S]
@@ -178,7 +178,7 @@ def welcome(server: socket.socket, word: str, world_size: int, patience: float) 
     _hang_up([each for each in callers if each.rank is None])
     for each in callers:
         with contextlib.suppress(OSError):  # who is gone again is noticed by whoever watches
-            each.channel.send(_proof(word, "rank 0", each.hello, each.greeting))
+            each.channel.send(_compute_proof(word, "rank 0", each.hello, each.greeting))
     return {each.rank.rank: each.rank for each in callers if each.rank}
 
 
@@ -201,23 +201,23 @@ def _call(address: Address, rank: int, patience: float, deadline: float) -> Rank
     with contextlib.ExitStack() as unless_met:
         channel = Channel(connection, patience)
         unless_met.callback(channel.close)
-        mine = _hello(rank)
+        mine = _make_hello(rank)
         channel.send(mine)
         its = channel.read_line(soon)
-        channel.send(_proof(word, "caller", mine, its))
-        if not hmac.compare_digest(channel.read_line(deadline), _proof(word, "rank 0", mine, its)):
+        channel.send(_compute_proof(word, "caller", mine, its))
+        if not hmac.compare_digest(channel.read_line(deadline), _compute_proof(word, "rank 0", mine, its)):
             raise ValueError("the listener there does not belong to this job")
         unless_met.pop_all()
     return Rank(0, _parse_hello(its)[1], channel)
 
 
-def _new_callers(server: socket.socket, patience: float) -> list[_Caller]:
+def _accept_callers(server: socket.socket, patience: float) -> list[_Caller]:
     """Some of the new callers, each sent rank 0's hello."""
     new: list[_Caller] = []
     with contextlib.suppress(OSError):  # nobody else has; or there are no more file descriptors, and some leave soon
         while len(new) < ACCEPTED:
             connection, _ = server.accept()
-            new.append(_Caller(Channel(connection, patience), _hello(0)))
+            new.append(_Caller(Channel(connection, patience), _make_hello(0)))
             with contextlib.suppress(OSError):
                 new[-1].channel.send(new[-1].greeting)
     return new
@@ -231,7 +231,7 @@ def _listen_to(caller: _Caller, word: str, missing: set[int]) -> bool:
         if len(lines) < 2 and caller.rank is None:
             return True
         hello, proof = lines  # one more, or anything after a proof, is not as ranks speak
-        if not hmac.compare_digest(proof, _proof(word, "caller", hello, caller.greeting)):
+        if not hmac.compare_digest(proof, _compute_proof(word, "caller", hello, caller.greeting)):
             return False
         rank, process = _parse_hello(hello)
         if rank not in missing:
@@ -249,7 +249,7 @@ def _hang_up(callers: list[_Caller]) -> None:
         each.channel.close()
 
 
-def _hello(rank: int) -> bytes:
+def _make_hello(rank: int) -> bytes:
     """Who this is, and a number drawn for this call."""
     return json.dumps([rank, lifetime.machine(), os.getpid(), secrets.token_hex(16)]).encode()
 
@@ -261,6 +261,6 @@ def _parse_hello(hello: bytes) -> tuple[int, int | None]:
     return int(rank), int(process) if machine == lifetime.machine() else None
 
 
-def _proof(word: str, role: str, caller: bytes, rank_0: bytes) -> bytes:
+def _compute_proof(word: str, role: str, caller: bytes, rank_0: bytes) -> bytes:
     """The proof that the end of a call with this ``role`` knows the ``word``: an HMAC of both hellos."""
     return hmac.new(word.encode(), b"\n".join([role.encode(), caller, rank_0]), hashlib.sha256).hexdigest().encode()

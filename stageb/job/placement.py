@@ -62,14 +62,14 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
 
         def expect_several() -> None:
             before_several()
-            until_met.enter_context(_deadline(max(AT_LEAST_S, settings.timeout_s)))
+            until_met.enter_context(_limit_meeting(max(AT_LEAST_S, settings.timeout_s)))
 
         if (place.world_size or 1) > 1:
             expect_several()
         if place.num_nodes > 1:
             _face_the_other_machines()
         fabric = _make(settings, place)
-        if place.world_size is None and _ranks(fabric, settings, place) > 1:
+        if place.world_size is None and _count_ranks(fabric, settings, place) > 1:
             expect_several()
         if "LT_CLI_USED" not in os.environ:  # under ``fabric run`` it has launched
             children.start(fabric, settings.num_nodes)
@@ -146,18 +146,18 @@ def _make(settings: FabricConfig, place: _DevicePlace) -> Fabric:
         raise ConfigError("fabric.accelerator", arguments["accelerator"], remedy) from error
     except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
         if _is_of_meeting(error):  # under ``fabric run``
-            raise _not_met(error) from error
+            raise _explain_missing_ranks(error) from error
         raise ConfigError("fabric", settings, str(error)) from error
 
 
-def _ranks(fabric: Fabric, settings: FabricConfig, place: _DevicePlace) -> int:
+def _count_ranks(fabric: Fabric, settings: FabricConfig, place: _DevicePlace) -> int:
     """The number of ranks that the job has, or will have."""
     return place.world_size or getattr(fabric.strategy, "num_processes", 1) * settings.num_nodes
 
 
 def _check_restart(fabric: Fabric, settings: FabricConfig, place: _DevicePlace) -> None:
     """Raise ``ConfigError`` where this process's command line would have to be run again, and cannot be."""
-    if place.world_size is not None or _ranks(fabric, settings, place) == 1:
+    if place.world_size is not None or _count_ranks(fabric, settings, place) == 1:
         return
     where = ""
     if hasattr(sys, "ps1"):
@@ -186,21 +186,23 @@ def _join(fabric: Fabric, settings: FabricConfig) -> None:
     except (ValueError, TypeError) as error:
         raise ConfigError("fabric", settings, str(error)) from error
     except RuntimeError as error:
-        raise (_not_met(error) if _is_of_meeting(error) else rank_error(_rank_to_be(), error, "launch")) from error
+        raise (
+            _explain_missing_ranks(error) if _is_of_meeting(error) else rank_error(_rank_to_be(), error, "launch")
+        ) from error
 
 
 def _is_of_meeting(error: Exception) -> bool:
     return isinstance(error, torch.distributed.DistError) or str(error).startswith("Gloo ")
 
 
-def _not_met(error: Exception | str) -> RankError:
+def _explain_missing_ranks(error: Exception | str) -> RankError:
     """The error of a rank that does not find the others."""
     place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     return RankError(_rank_to_be(), "launch", f"the ranks did not meet at {place}: {error}; {REACHABLE}")
 
 
 @contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
+def _limit_meeting(seconds: float) -> Iterator[None]:
     """End this process where the ranks have not met in time. Collectives never time out by themselves, so torch would wait
     as long for a machine that cannot be reached, or that has ended."""
 
@@ -208,7 +210,7 @@ def _deadline(seconds: float) -> Iterator[None]:
         if not lifetime.leads_machine():
             time.sleep(1.0)
             lifetime.end(1)
-        end_with(_not_met(f"{seconds:g} s have passed (fabric.timeout_s)"))
+        end_with(_explain_missing_ranks(f"{seconds:g} s have passed (fabric.timeout_s)"))
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True

@@ -153,7 +153,7 @@ class World:
         """This rank's part of ``items``."""
         return items[self.rank :: self.world_size]
 
-    def dealt(self, parts: Sequence[Sequence[T]]) -> list[T]:
+    def join_shares(self, parts: Sequence[Sequence[T]]) -> list[T]:
         """The inverse of ``share``: all items in order, from every rank's part of them."""
         count = sum(map(len, parts))
         return [parts[index % self.world_size][index // self.world_size] for index in range(count)]
@@ -185,7 +185,7 @@ class World:
             if on_items and self.is_global_zero:
                 on_items(min((done + 1) * self.world_size, len(items)))
         parts = self.gather(b"[%b]" % b",".join(mine))
-        return self.dealt([decode(part) for part in parts]) if self.is_global_zero else []
+        return self.join_shares([decode(part) for part in parts]) if self.is_global_zero else []
 
     def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         """Call ``act(*args)`` on rank 0 while the other ranks wait; returns its result on every rank."""
@@ -289,7 +289,7 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     # Not what the cores, a launcher or OMP_NUM_THREADS would have: sums on another number of threads round otherwise.
     torch.set_num_threads(settings.threads)
     try:
-        return main(world) if world.world_size == 1 else _watched(world, settings, children, main)
+        return main(world) if world.world_size == 1 else _run_watched(world, settings, children, main)
     finally:
         children.watched.set()
         lifetime.before_end(None)
@@ -297,11 +297,11 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
         torch.set_num_threads(threads)
 
 
-def _watched(world: World, settings: FabricConfig, children: placement.Children, main: Callable[[World], int]) -> int:
+def _run_watched(world: World, settings: FabricConfig, children: placement.Children, main: Callable[[World], int]) -> int:
     """``main`` under the watchdog, from the first collective to the last."""
     watchdog = Watchdog(world.rank, world.world_size, settings.timeout_s, settings.load_timeout_s, children.how_ended)
     try:
-        host = _host(world)
+        host = _find_host(world)
         watchdog.meet(world.broadcast(watchdog.listen(host) if world.is_global_zero else ("", 0, "")))
     except RankError as error:
         end_with(error)
@@ -320,7 +320,7 @@ def _watched(world: World, settings: FabricConfig, children: placement.Children,
     return code
 
 
-def _host(world: World) -> str:
+def _find_host(world: World) -> str:
     """The address at which ranks find rank 0: 127.0.0.1 where all are on one machine. Otherwise the launcher's main
     address, as the first rank sees it that does not take it for its own machine, as rank 0 may by a line in /etc/hosts.
     Raises RankError."""

@@ -56,8 +56,8 @@ class VectorAgent(ActorCritic):
         self.normaliser = RunningNorm(math.prod(shape)) if config.normalize else nn.Identity()
         self.eyes = make_eyes(shape, config)
         size = self.eyes(torch.zeros((1, math.prod(shape)))).shape[1]
-        self.trunk = _layers(size, config)
-        self.critic = nn.Identity() if config.shared else _layers(size, config)
+        self.trunk = _make_layers(size, config)
+        self.critic = nn.Identity() if config.shared else _make_layers(size, config)
         width = config.hidden if config.layers else size
         self.policy, self.value = nn.Linear(width, actions.means), nn.Linear(width, 1)
         self.deviations = nn.Parameter(torch.zeros(actions.deviations)) if actions.deviations else None  # their logarithms
@@ -151,6 +151,6 @@ def make_eyes(shape: torch.Size, config: AgentConfig) -> nn.Module:
     return Eyes(shape, config.channels) if is_picture else nn.Identity()
 
 
-def _layers(size: int, config: AgentConfig) -> nn.Sequential:
+def _make_layers(size: int, config: AgentConfig) -> nn.Sequential:
     pairs = itertools.pairwise([size, *[config.hidden] * config.layers])
     return nn.Sequential(*(part for wide, next_wide in pairs for part in (nn.Linear(wide, next_wide), nn.Tanh())))

@@ -51,7 +51,7 @@ def play_some(config: PpoLoopConfig, environment: Environment, agent: ActorCriti
     key = torch.tensor([draws.signed(seeds.stream(config.seed, config.env.title, "a first episode"))])
     memory, count = torch.zeros((1, agent.memory)), environment.observe().shape[:1]
     for step in range(steps):
-        with _told(config):
+        with _report_errors(config):
             outputs, _, memory = agent.advance(environment.observe(), memory)
             masks = environment.masks()
             require_masks(config, environment, masks)
@@ -65,7 +65,7 @@ def play_some(config: PpoLoopConfig, environment: Environment, agent: ActorCriti
         _require(config, bool(outcome.rewards.isfinite().all()), f"the reward at step {step + 1} is no finite number")
         if bool(done):
             return step + 1
-        with _told(config):
+        with _report_errors(config):
             environment.restart(done)
     return None
 
@@ -81,8 +81,8 @@ def _require(config: PpoLoopConfig, holds: bool, told: str) -> None:
 
 
 @contextmanager
-def _told(config: PpoLoopConfig) -> Iterator[None]:
-    """Errors of a user's own environment, with their place."""
+def _report_errors(config: PpoLoopConfig) -> Iterator[None]:
+    """Report errors of a user's own environment with their place."""
     from stageb.ppo.envs.gym_games import place_raised
 
     try:

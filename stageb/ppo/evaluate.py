@@ -89,7 +89,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
         stored = replace(stored, agent=Cycle(config.game.size), told="around the board")
     if given.card:
         check_target(Path(given.card), {})
-    return worlds.run(fabric, lambda world: _on_ranks(world, stored, given))
+    return worlds.run(fabric, lambda world: _play_on_ranks(world, stored, given))
 
 
 def add_authority(parser: argparse.ArgumentParser) -> None:
@@ -114,13 +114,13 @@ def replace_authority(config: PpoLoopConfig, folder: Path, given: argparse.Names
     return replace(config, env=env, agent=replace(config.agent, make=given.agent))
 
 
-def _on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace) -> int:
+def _play_on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace) -> int:
     """Play the episodes on all ranks; rank 0 prints the results, and writes the card that is asked for."""
     agent, config = stored.agent.to(world.device), stored.config
     named = seeds.stream(given.seed, config.env.title, "stageb evaluate")
     with world.at("evaluation"):
         found = play_out(agent, config, named, world.share(range(given.episodes)), world.fabric.autocast)
-    rows: Rows = world.dealt([decode(part) for part in world.gather(encode(found.tolist()))])
+    rows: Rows = world.join_shares([decode(part) for part in world.gather(encode(found.tolist()))])
     if world.is_global_zero:
         table = "\n".join(format_table(rows, stored.measures))
         print(f"{stored.folder}, {stored.told}\n{table}")

@@ -27,7 +27,7 @@ from stageb.ppo.rollout import Player, Rollout, Totals
 from stageb.ppo.schedule import MOST_GAMES, Schedule, fit_games
 from stageb.training import ppo, run
 from stageb.training.ppo import Batch, RewardScale, RunningNorm
-from stageb.training.run import digest_of
+from stageb.training.run import digest_tensors
 from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
 
 REMEDY = "fabric.precision 32-true, a smaller ppo.learning_rate, or an environment whose numbers are all finite"
@@ -62,13 +62,13 @@ class Learner:
             with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, as it lays them out
                 return self.step.take_all(batches)
 
-        steps, epochs = ppo.take_passes(self.config, take, self._mean)
+        steps, epochs = ppo.take_passes(self.config, take, self._average)
         return self._figures(steps, explained, epochs, update)
 
     def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
         """Average the figures of steps (S, 6) over ranks; called once an update, since the GPU's answer must be waited
         for."""
-        means = self._mean(ppo.average_steps(steps))
+        means = self._average(ppo.average_steps(steps))
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
         finite = [math.isfinite(length) for length in read[len(means) :]]  # of the gradients of steps
@@ -90,7 +90,7 @@ class Learner:
         keys = draws.bits(torch.full_like(self._numbers, key), self._numbers)
         return draws.bits(keys[None], torch.arange(steps, device=keys.device)[:, None]).argsort(0)
 
-    def _mean(self, mine: Tensor) -> Tensor:
+    def _average(self, mine: Tensor) -> Tensor:
         """Means over the games of all ranks, from those over this rank's games."""
         return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size
 
@@ -173,7 +173,7 @@ class Ranks:
             self.step.compile()
         self.learner = Learner(world, schedule, self.step, numbers)
         self.rewards = RewardScale(config.ppo.gamma, len(numbers), world.device) if config.env.normalize_rewards else None
-        self._ended = self._none_ended()  # since they were last gathered
+        self._ended = self._make_empty_totals()  # since they were last gathered
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
         """Resume from a checkpoint; None: start from the beginning."""
@@ -187,11 +187,11 @@ class Ranks:
             if self.agent.memory:
                 self.player.memory.copy_(games.pop(MEMORY))
             self.environment.load(games)
-        blank = self._blank()
+        blank = self._make_blank()
         with self.world.together("warming up"):
             self.step.prepare(blank)
 
-    def _blank(self) -> Batch:
+    def _make_blank(self) -> Batch:
         """A minibatch of this rank's that says nothing."""
         size, device, memory = self.schedule.batch(self.world.rank), self.world.device, self.player.memory
         rows = (len(memory), size // len(memory)) if self.agent.memory else (size,)
@@ -206,7 +206,7 @@ class Ranks:
         inputs += [] if masks is None else [masks.new_ones((*rows, *masks.shape[1:]))]
         return Batch(tuple(inputs), numbers, numbers, numbers)
 
-    def _none_ended(self) -> Totals:
+    def _make_empty_totals(self) -> Totals:
         return Totals(0, (0.0,) * len(self.environment.measures))
 
     def roll_out(self, update: int) -> Rollout:
@@ -231,7 +231,7 @@ class Ranks:
 
     def gather_totals(self) -> Totals:
         """The episodes of all ranks that ended since this was last asked."""
-        mine, self._ended = self._ended, self._none_ended()
+        mine, self._ended = self._ended, self._make_empty_totals()
         return _sum_over_ranks(self.world, mine)
 
     def compare(self, update: int) -> float:
@@ -241,7 +241,7 @@ class Ranks:
             moments = (self.optimizer.state[each] for each in self.agent.parameters())
             named = {f"{place} {name}": each for place, state in enumerate(moments) for name, each in state.items()}
             with self.world.together(f"replicas of update {update}"):  # the device may still wait for other ranks
-                mine = {"weights": digest_of(self.agent.state_dict()), "moments": digest_of(named)}
+                mine = {"weights": digest_tensors(self.agent.state_dict()), "moments": digest_tensors(named)}
             if found := self.world.find_differing(mine):
                 raise DivergedError(
                     f"update {update + 1}: rank {found.rank} diverged from rank 0 in {', '.join(found.names)}; the last "

@@ -88,12 +88,12 @@ class Player:
         self._step = torch.zeros(1, dtype=torch.int64, device=device)  # steps since the run began
         self._records = device.type == "cuda" and environment.recordable
         self._replay: Callable[[], None] | None = None  # a step that is recorded
-        self._advance, self._take_step = agent.advance, self._one_step
+        self._advance, self._take_step = agent.advance, self._play_step
 
     def compile(self) -> None:
         """Have torch compile a step, or where none can be recorded how the agent acts; before the first rollout."""
         if self._records:  # some two hundred kernels become thirty
-            self._take_step = torch.compile(self._one_step, dynamic=False)
+            self._take_step = torch.compile(self._play_step, dynamic=False)
         else:
             self._advance = torch.compile(self.agent.advance, dynamic=False)
 
@@ -111,7 +111,7 @@ class Player:
             take()
             heartbeat.tick()
         kept = {name: each for name, each in self.buffers.items() if name not in ("finals", "masks")}
-        rollout = Rollout(masks=self.buffers.get("masks"), next_values=self._next_values(), **kept)
+        rollout = Rollout(masks=self.buffers.get("masks"), next_values=self._read_next_values(), **kept)
         return rollout, Totals.of(self._tally.tolist())
 
     def _begin(self, first_step: int) -> None:
@@ -120,7 +120,7 @@ class Player:
         self._step.fill_(first_step)
         self._tally.zero_()
 
-    def _one_step(self) -> None:
+    def _play_step(self) -> None:
         """Look, decide, act, and put all of it into the next row of the buffers."""
         seen, masks = self.environment.observe(), self.environment.masks()
         with self._autocast():
@@ -149,7 +149,7 @@ class Player:
         self._at += 1
         self._step += 1
 
-    def _next_values(self) -> Tensor:
+    def _read_next_values(self) -> Tensor:
         """The values of what steps led to; of final observations only those that are asked for."""
         values, cut = self.buffers["values"], self.buffers["truncated"]
         with self._autocast():
@@ -158,10 +158,10 @@ class Player:
         places = cut.flatten().nonzero()[:, 0]
         for some in torch.split(places, AT_ONCE) if len(places) else ():
             with self._autocast():
-                following.view(-1)[some] = self._final_values(some)
+                following.view(-1)[some] = self._read_final_values(some)
         return following
 
-    def _final_values(self, places: Tensor) -> Tensor:
+    def _read_final_values(self, places: Tensor) -> Tensor:
         """The values of what the steps at some ``places`` of the buffers led to."""
         seen, finals = (self.buffers[name].flatten(0, 1)[places] for name in ("observations", "finals"))
         memory = self.memory

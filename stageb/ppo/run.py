@@ -21,7 +21,7 @@ from stageb.training import ppo
 from stageb.training.run import NOT_SHAPING, LearningRun
 
 
-def curves_of(sample: Environment) -> Curves:
+def describe_curves(sample: Environment) -> Curves:
     """Return the curves of an environment like ``sample``."""
     shown = {name: title for name, title in sample.measures.items() if title}
     return Curves(
@@ -72,7 +72,7 @@ class PpoRun(LearningRun):
         """``facts`` describe the machine, ``sample`` is an environment of one."""
         super().__init__(resolved_yaml, facts)
         self.config, self._sample = config, sample
-        self.curves = curves_of(sample)
+        self.curves = describe_curves(sample)
         self._measure = next(iter(sample.measures))  # tells how good an agent is
         self._games = 0  # of all ranks; from ``begin`` on
         self._skipped = 0  # steps of the optimiser, since the run began
@@ -132,7 +132,7 @@ class PpoRun(LearningRun):
         """Write down what an update came to, and the games that ended since the last row; keep the weights of an ``agent``
         that no evaluation has found to be worse than an earlier one."""
         self._skipped += result.figures.skipped
-        row = self._row(update, result)
+        row = self._make_row(update, result)
         if (found := row[f"eval/{self._measure}"]) is not None and (not self._best or found >= self._best[self._measure]):
             self._best = {"update": update + 1, self._measure: found}
             self._keep(agent)
@@ -141,9 +141,9 @@ class PpoRun(LearningRun):
         times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
         self._add(row, times, times)
         said = f"{self.figures(row)}, {short(times['time/global_fps'])} steps/s"
-        self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
+        self.progress.show_row(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
-    def _row(self, update: int, result: UpdateResult) -> dict[str, Any]:
+    def _make_row(self, update: int, result: UpdateResult) -> dict[str, Any]:
         """The row after an update."""
         schedule, measures = self.schedule, self._sample.measures
         return {

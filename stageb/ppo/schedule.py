@@ -32,7 +32,7 @@ class Schedule:
         steps = all_games * runner.rollout_steps
         minibatches = steps // runner.global_batch
         even = minibatches >= 1 and steps % runner.global_batch == 0 and runner.rollout_steps % minibatches == 0
-        fits = _nearest(steps, runner.rollout_steps, runner.global_batch)
+        fits = _find_nearest(steps, runner.rollout_steps, runner.global_batch)
         made = f"a rollout is {all_games} games x {runner.rollout_steps} steps = {steps}"
         remedy = f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
         require(even, "runner.global_batch", runner.global_batch, remedy)
@@ -101,7 +101,7 @@ def fit_games(memory: int, runner: PpoRunnerConfig, kind: str, numbers: int) -> 
     return 1 << (max(1, most).bit_length() - 1)
 
 
-def _nearest(steps: int, rollout_steps: int, wanted: int) -> int:
+def _find_nearest(steps: int, rollout_steps: int, wanted: int) -> int:
     """The batch nearest to the one wanted that cuts a rollout into equal minibatches."""
     fits = [steps // number for number in range(1, rollout_steps + 1) if rollout_steps % number == 0]
     return min(fits, key=lambda size: abs(size - wanted))

@@ -100,14 +100,14 @@ def make_table(title: str, names: Sequence[str], figures: Sequence[str], text: s
 
 def print_table(console: Console, table: Table) -> None:
     """Print a table of ``make_table``, or in words where there is no room for it."""
-    if sum(map(_least_width, table.columns)) + GAP * (len(table.columns) - 1) <= console.width:
+    if sum(map(_find_least_width, table.columns)) + GAP * (len(table.columns) - 1) <= console.width:
         console.print(table)
         return
     for line in _tell_rows(table, console.width):
         console.print(line)
 
 
-def _least_width(column: Column) -> int:
+def _find_least_width(column: Column) -> int:
     """Cells that a column takes at least: all of its text, or the longest word where that wraps."""
     from rich.cells import cell_len
 
@@ -155,12 +155,12 @@ def draw(runs: Sequence[Rows], curves: Curves, path: Path) -> None:
     figure = Figure(figsize=(12, 3.25 * down), layout="constrained")
     for place, (name, label) in enumerate(curves.panels, start=1):
         axes = figure.add_subplot(down, ACROSS, place)
-        known = _known(runs, curves.step, name)
+        known = _list_known(runs, curves.step, name)
         axes.plot(list(known), [sum(values) / len(values) for values in known.values()], linewidth=1, label="while learning")
         if len(runs) > 1:
             axes.fill_between(list(known), list(map(min, known.values())), list(map(max, known.values())), alpha=0.2)
         if name in curves.tested:
-            tested = _known(runs, curves.step, curves.tested[name])
+            tested = _list_known(runs, curves.step, curves.tested[name])
             steps, values = (
                 [at for at, each in tested.items() for _ in each],
                 [one for each in tested.values() for one in each],
@@ -173,7 +173,7 @@ def draw(runs: Sequence[Rows], curves: Curves, path: Path) -> None:
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def _known(runs: Sequence[Rows], step: str, name: str) -> dict[int, list[float]]:
+def _list_known(runs: Sequence[Rows], step: str, name: str) -> dict[int, list[float]]:
     """The figures of runs in a column, by when they are known."""
     known = dict[int, list[float]]()
     for row in sorted((row for rows in runs for row in rows if row.get(name) is not None), key=lambda row: int(row[step])):

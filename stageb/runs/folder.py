@@ -53,8 +53,8 @@ class RunFolder:
             raise JournalError(f"{path}: {error}; {REMEDY}") from error
 
     def read_offered(self) -> RunRow:
-        """``find_offered`` of a run that learnt weights."""
-        return find_offered(list(self.read_committed(METRICS)), self.commit["state"].get("best"))
+        """``find_result`` of a run that learnt weights."""
+        return find_result(list(self.read_committed(METRICS)), self.commit["state"].get("best"))
 
     def read_whole(self, file: str, having: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of a file that hold a text, each with its line, committed or not; one that is being written is left out.
@@ -117,7 +117,7 @@ VAL, TESTED = "val/", "eval/"  # begin the columns of what is apart from learnin
 UNITS = ("update", "step")  # what a loop that learns weights counts: a column of its rows, and a key of its commits
 
 
-def find_offered(rows: Sequence[RunRow], best: Mapping[str, int] | None) -> RunRow:
+def find_result(rows: Sequence[RunRow], best: Mapping[str, int] | None) -> RunRow:
     """Return the row of a run's result: the last one, with the figures of its ``best`` evaluation in their place where the
     run has kept what was evaluated there."""
     unit = next(name for name in UNITS if name in rows[-1])

@@ -135,16 +135,16 @@ def _load_class(config: str | LoggerConfig) -> type[Logger]:
         found = getattr(importlib.import_module(module or "lightning.pytorch.loggers"), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError("loggers", path, f"there is no such class ({error}); correct it, or install its package") from None
-    if not (isinstance(found, type) and issubclass(found, _kinds(path))) or inspect.isabstract(found):
+    if not (isinstance(found, type) and issubclass(found, _list_kinds(path))) or inspect.isabstract(found):
         raise ConfigError("loggers", path, "this is not a logger class of lightning.fabric or lightning.pytorch")
     try:
-        inspect.signature(found).bind(**{**_defaults(found, Path()), **given})
+        inspect.signature(found).bind(**{**_list_defaults(found, Path()), **given})
     except TypeError as error:
         raise ConfigError("loggers", path, f"init_args: {error}; this class takes {inspect.signature(found)}") from None
     return found
 
 
-def _kinds(path: str) -> tuple[type[Any], ...]:
+def _list_kinds(path: str) -> tuple[type[Any], ...]:
     """Return the base classes of loggers: Lightning has the class twice, under the name of either of its packages."""
     from lightning_fabric.loggers.logger import Logger as Bare
 
@@ -159,14 +159,14 @@ def _create_logger(config: str | LoggerConfig, folder: Path, run: str | None) ->
     found, given = _load_class(config), {} if isinstance(config, str) else config.init_args
     again = {name: run for name in _find_parameters(found, RUN) if run}
     try:
-        return found(**{**_defaults(found, folder), **again, **given})
+        return found(**{**_list_defaults(found, folder), **again, **given})
     except Exception as error:  # a package that it needs is missing, a service refuses, ...
         path = config if isinstance(config, str) else config.class_path
         remedy = f"it cannot be created ({type(error).__name__}: {error}); install what it needs, or correct its init_args"
         raise ConfigError("loggers", path, remedy) from error
 
 
-def _defaults(kind: type[Logger], folder: Path) -> dict[str, Any]:
+def _list_defaults(kind: type[Logger], folder: Path) -> dict[str, Any]:
     """Where to write, for a class that asks; a server that the environment names is left as it is."""
     defaults: dict[str, Any] = {name: str(folder) for name in _find_parameters(kind, PLACES)}
     defaults |= dict.fromkeys(_find_parameters(kind, (HP_METRIC,)), False)

@@ -67,7 +67,7 @@ class Progress:
         """Give the terminal's line back."""
         self._bar.stop()
 
-    def recorded(self, done: int, figures: str, worth_a_line: bool, line: str = "") -> None:
+    def show_row(self, done: int, figures: str, worth_a_line: bool, line: str = "") -> None:
         """A row was written after ``done`` updates; a plain line for it, unless the last one was just before.
 
         ``figures`` stand beside the bar, and in the plain line too unless ``line`` is to stand there.
@@ -86,7 +86,7 @@ class Progress:
         self._console.print(text)
 
 
-def finished_already(output: OutputConfig, result: str = "") -> None:
+def say_finished(output: OutputConfig, result: str = "") -> None:
     """Nothing is left to do for a run, which came to ``result``."""
     said = console()
     said.print(f"{output}: already finished")

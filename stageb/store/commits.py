@@ -120,7 +120,7 @@ def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str
         raise JournalError(f"{path}: another program changed it; {remedy}") from None
 
 
-def anew() -> str:
+def advise_fresh() -> str:
     """The remedy for what cannot be resumed."""
     return f"give {write_option('fresh')} to set it aside and begin anew"
 
@@ -184,7 +184,7 @@ def check_config(
         differing = {key: f"{there} there, {now} now" for key, (there, now) in said.items()}
         listed = [shown(f"  {key}: {(told or {}).get(key, what)}", 2 * LONGEST) for key, what in differing.items()]
         also = f" (higher values are allowed for {', '.join(limits)})" if limits else ""
-        remedy = f"run it as it was{also}, or {anew()}, or {elsewhere}"
+        remedy = f"run it as it was{also}, or {advise_fresh()}, or {elsewhere}"
         raise InputError("\n".join([f"{folder}: holds a run with another config:", *listed, remedy]))
     return raised
 

@@ -153,13 +153,13 @@ def write(path: Path, content: str | bytes | Callable[[Path], object], intact: s
 def replace_unsynced(path: Path, data: bytes) -> None:
     """``replace`` without waiting for the disk: for one of many files, which a call that was killed writes again."""
     make_folder(path.parent)
-    beside = beside_of(path)
+    beside = name_draft(path)
     beside.unlink(missing_ok=True)
     beside.write_bytes(data)
     beside.replace(path)
 
 
-def beside_of(path: Path) -> Path:
+def name_draft(path: Path) -> Path:
     """Where what is to be the content of ``path`` is written first; a crash may leave it there."""
     return path.with_name(f"{UNFINISHED}{path.name}")
 
@@ -170,7 +170,7 @@ def place(path: Path, write: Callable[[Path], object]) -> int:
     That path lies beside ``path`` and has its suffix, which some writers go by.
     """
     make_folder(path.parent)
-    beside = beside_of(path)
+    beside = name_draft(path)
     beside.unlink(missing_ok=True)  # what a crash left; or a link, which would have another file written
     try:
         write(beside)
@@ -209,7 +209,7 @@ def lock_file(path: Path, wait: bool = False) -> int:
     return lock
 
 
-def free_name(path: Path, suffix: str = "") -> Path:
+def find_free_name(path: Path, suffix: str = "") -> Path:
     """The first of ``{path}.1``, ``{path}.2``, ... that names nothing, with ``suffix`` behind it neither."""
     number = 1
     while any(os.path.lexists(f"{path}.{number}{each}") for each in ("", suffix)):

@@ -388,7 +388,7 @@ def _set_aside(folder: Path, lock: int) -> int:
     """Move a folder that holds anything to the first free ``{name}.N`` and begin an empty one; the lock on it."""
     if all(path.name == LOCK for path in folder.iterdir()):
         return lock
-    folder.rename(disk.free_name(folder))
+    folder.rename(disk.find_free_name(folder))
     folder.mkdir()
     disk.sync(folder.parent)
     taken = _lock_folder(folder)

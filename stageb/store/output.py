@@ -100,7 +100,9 @@ ELSEWHERE = "another output"
 def _check_begun(path: Path, size: int) -> None:
     """Raise ``InputError`` where a file of this ``size`` has rows, though nothing was committed of them."""
     if size:
-        raise InputError(f"{path}: holds something that this command did not write; {commits.anew()}, or {ELSEWHERE}")
+        raise InputError(
+            f"{path}: holds something that this command did not write; {commits.advise_fresh()}, or {ELSEWHERE}"
+        )
 
 
 class Output:
@@ -151,7 +153,7 @@ class Output:
             self._commit()
             return
         commits.check_config(self.path, content["config"], self._config, ELSEWHERE)
-        commits.check_size(self.path, content["bytes"], commits.anew())
+        commits.check_size(self.path, content["bytes"], commits.advise_fresh())
         self.done, self._bytes = content["done"], content["bytes"]
         self.state, self.finished = content["state"], content["finished"]
 
@@ -178,7 +180,7 @@ def read_commit(path: Path) -> dict[str, Any] | None:
 
     place = _commit_path(path)
     with disk.reporting(place):
-        return commits.read_checked(trust.file_of(place.parent, place), check, commits.anew())
+        return commits.read_checked(trust.file_of(place.parent, place), check, commits.advise_fresh())
 
 
 def set_aside(path: Path) -> None:
@@ -187,7 +189,7 @@ def set_aside(path: Path) -> None:
     with disk.reporting(path):
         lock = _lock_file(path)
         try:
-            target = disk.free_name(path, COMMIT)
+            target = disk.find_free_name(path, COMMIT)
             if _commit_path(path).exists():
                 _commit_path(path).rename(_commit_path(target))
             if os.fstat(lock).st_size:
@@ -202,13 +204,13 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         opened = path.open("rb")
     except OSError as error:
-        raise JournalError(f"{path}: cannot be read: {error.strerror}; {commits.anew()}") from error
+        raise JournalError(f"{path}: cannot be read: {error.strerror}; {commits.advise_fresh()}") from error
     with opened:
         if _is_table(path):
             yield from csv.DictReader(io.TextIOWrapper(opened, "utf-8-sig", newline=""))
             return
         for number, line in enumerate(opened, 1):
-            yield disk.parse_object(line, f"{path}:{number}", commits.anew())
+            yield disk.parse_object(line, f"{path}:{number}", commits.advise_fresh())
 
 
 def _is_table(path: Path) -> bool:

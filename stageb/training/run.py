@@ -27,9 +27,9 @@ from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import loggers
 from stageb.runs.figures import Curves, draw
-from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, find_offered, is_finished
+from stageb.runs.folder import METRICS, TIMINGS, RecordedRun, describe, find_result, is_finished
 from stageb.runs.loggers import Loggers
-from stageb.runs.progress import Progress, finished_already, set_log_level
+from stageb.runs.progress import Progress, say_finished, set_log_level
 from stageb.store import disk
 from stageb.store.journal import Journal
 from stageb.store.trust import file_of
@@ -56,7 +56,7 @@ def keep_freed(device: str) -> None:
         mallopt(TRIM_THRESHOLD, NEVER)
 
 
-def digest_of(tensors: Mapping[str, Tensor]) -> str:
+def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
     """The digest of tensors: their names, types, shapes and bytes."""
     pieces: list[bytes] = []
     for name, tensor in tensors.items():
@@ -145,7 +145,7 @@ class LearningRun(RecordedRun):
         if not self.is_out_of_time() if self._state("out_of_time", False) else done < self.total():
             self.journal.close()
             return False
-        finished_already(self.config.output, self._tell_result(self.journal.rows(METRICS)))
+        say_finished(self.config.output, self._tell_result(self.journal.rows(METRICS)))
         return True
 
     def is_out_of_time(self) -> bool:
@@ -155,7 +155,7 @@ class LearningRun(RecordedRun):
 
     def _tell_result(self, rows: Sequence[Mapping[str, Any]]) -> str:
         ended = f"; budget.seconds, {self.config.budget.seconds:g}, ended it: more go on from there" if self._is_over else ""
-        return self.result(find_offered(rows, self._state("best", None))) + ended
+        return self.result(find_result(rows, self._state("best", None))) + ended
 
     def end(self) -> None:
         """Finish the run: draw the curves, commit that nothing is left to do, and print the result."""

@@ -16,11 +16,11 @@ def text_fault(text: str) -> str:
     Control and format characters hide things from the people who read guidance or break its one line per rule.
     """
     for character in "" if text.isascii() and text.isprintable() else text:  # most texts, at once
-        if unseen(character):
+        if is_unseen(character):
             return f"the character U+{ord(character):04X}, which is a line break, a control or invisible"
     return "" if text.strip() else "an empty text"
 
 
-def unseen(character: str) -> bool:
+def is_unseen(character: str) -> bool:
     """Whether ``character`` breaks a line, or shows nothing."""
     return unicodedata.category(character) in _UNSEEN or character in _BLANK

@@ -70,76 +70,76 @@ def pillow() -> Any:
 
 def look(path: str) -> tuple[int, int]:
     """Width and height by the file's header: a tenth of a millisecond. Raises ``PictureError``."""
-    with _reporting(path), _opened_file(path) as file, pillow().open(file, formats=FORMATS) as image:
-        return _checked_size(path, image)
+    with _reporting(path), _open_file(path) as file, pillow().open(file, formats=FORMATS) as image:
+        return _check_size(path, image)
 
 
 def look_upright(path: str) -> tuple[int, int]:
-    """Width and height of the picture as the camera held it, as ``opened`` shows it, by the file's header.
+    """Width and height of the picture as the camera held it, as ``open_picture`` shows it, by the file's header.
 
     Raises ``PictureError``.
     """
-    with _reporting(path), _opened_file(path) as file, pillow().open(file, formats=FORMATS) as image:
-        width, height = _checked_size(path, image)
-        return (height, width) if _held(image) in TURNED else (width, height)
+    with _reporting(path), _open_file(path) as file, pillow().open(file, formats=FORMATS) as image:
+        width, height = _check_size(path, image)
+        return (height, width) if _read_orientation(image) in TURNED else (width, height)
 
 
 def read(path: str) -> bytes:
     """The bytes of a picture file that ``look`` has no fault to find with. Raises ``PictureError``."""
-    with _reporting(path), _opened_file(path) as file:
+    with _reporting(path), _open_file(path) as file:
         with pillow().open(file, formats=FORMATS) as image:
-            _checked_size(path, image)
+            _check_size(path, image)
         file.seek(0)
         return file.read(MAX_BYTES)
 
 
-def examined(path: str) -> str:
+def examine(path: str) -> str:
     """A digest of the file's bytes, once its pixels were decoded to their end, small where the format can do that.
 
     Raises ``PictureError``.
     """
     data = read(path)
-    opened(path, data, 1)  # all that a run will do to it
+    open_picture(path, data, 1)  # all that a run will do to it
     return disk.digest(data)
 
 
-def opened(path: str, data: bytes, pixels: int) -> Any:
+def open_picture(path: str, data: bytes, pixels: int) -> Any:
     """The picture in ``data`` as a model is shown it, of at most ``pixels`` pixels: a ``PIL.Image`` of mode RGB.
 
     ``path`` names it in errors. Raises ``PictureError``.
     """
     with _reporting(path), pillow().open(io.BytesIO(data), formats=FORMATS) as image:
-        size = scaled(_checked_size(path, image), pixels)
+        size = scale_size(_check_size(path, image), pixels)
         image.draft(None, size)  # a JPEG can be decoded at half its size, or less, but to no less than this
-        held = _held(image)  # asked first: it is lost on the way
-        shown = (_in_bytes(image, path) if _is_deep(image) else _on_white(image)).resize(
+        held = _read_orientation(image)  # asked first: it is lost on the way
+        shown = (_reduce_to_bytes(image, path) if _is_deep(image) else _lay_on_white(image)).resize(
             size, pillow().Resampling.BICUBIC, reducing_gap=2.0
         )
         return shown.transpose(pillow().Transpose[UPRIGHT[held]]) if held in UPRIGHT else shown
 
 
 def size_shown(path: str, data: bytes, pixels: int) -> tuple[int, int]:
-    """Width and height that ``opened`` would give the picture in ``data``, without decoding it. Raises ``PictureError``."""
+    """Width and height of what ``open_picture`` would give, without decoding ``data``. Raises ``PictureError``."""
     with _reporting(path), pillow().open(io.BytesIO(data), formats=FORMATS) as image:
-        width, height = scaled(_checked_size(path, image), pixels)
-        return (height, width) if _held(image) in TURNED else (width, height)
+        width, height = scale_size(_check_size(path, image), pixels)
+        return (height, width) if _read_orientation(image) in TURNED else (width, height)
 
 
-def scaled(size: tuple[int, int], pixels: int) -> tuple[int, int]:
+def scale_size(size: tuple[int, int], pixels: int) -> tuple[int, int]:
     """``size``, smaller where it has more than ``pixels``."""
     width, height = size
     share = min(1.0, math.sqrt(pixels / (width * height)))
     return max(1, int(width * share)), max(1, int(height * share))
 
 
-def chequered() -> Any:
+def draw_chequered() -> Any:
     """A small drawn picture."""
     image = pillow().new("RGB", (96, 64))
     image.putdata([(x * 2, y * 4, 255 * ((x // 16 + y // 16) % 2)) for y in range(64) for x in range(96)])
     return image
 
 
-def as_png(image: Any) -> bytes:
+def encode_png(image: Any) -> bytes:
     """``image`` as a PNG file without metadata."""
     file = io.BytesIO()
     image.save(file, "PNG", compress_level=1)
@@ -147,7 +147,7 @@ def as_png(image: Any) -> bytes:
 
 
 @contextmanager
-def _opened_file(path: str) -> Iterator[BinaryIO]:
+def _open_file(path: str) -> Iterator[BinaryIO]:
     with disk.open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MAX_BYTES:
@@ -155,7 +155,7 @@ def _opened_file(path: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def _checked_size(path: str, image: Any) -> tuple[int, int]:
+def _check_size(path: str, image: Any) -> tuple[int, int]:
     width, height = image.size
     if image.mode in ("I", "F"):
         raise PictureError(path, "32 bits a channel", "save it with 8 or 16, at a brightness that shows what matters")
@@ -167,7 +167,7 @@ def _checked_size(path: str, image: Any) -> tuple[int, int]:
     return width, height
 
 
-def _held(image: Any) -> int:
+def _read_orientation(image: Any) -> int:
     """How the camera was held; 1 is upright, and what nonsense in EXIF is taken for, as viewers do. Pillow turns a TIFF."""
     if image.format == "TIFF":
         return 1
@@ -185,7 +185,7 @@ def _is_deep(image: Any) -> bool:
     return bool(image.mode.startswith("I;16"))
 
 
-def _in_bytes(image: Any, path: str) -> Any:
+def _reduce_to_bytes(image: Any, path: str) -> Any:
     """A picture of greys of 16 bits, in RGB of 8: the whole range of its sensor, which is the least of ``DEPTHS`` that holds
     its brightest point, becomes 0 to 255.
 
@@ -202,7 +202,7 @@ def _in_bytes(image: Any, path: str) -> Any:
     return whole.point(lambda value: value * scale + 0.5).convert("L").convert("RGB")
 
 
-def _on_white(image: Any) -> Any:
+def _lay_on_white(image: Any) -> Any:
     if not image.has_transparency_data:
         return image.convert("RGB")
     shown = pillow().new("RGBA", image.size, "white")

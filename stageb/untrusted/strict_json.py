@@ -30,7 +30,7 @@ def loads(text: str) -> Any:
     """
     try:
         value = _DECODER.decode(text)
-        if text.count("[") + text.count("{") > MAX_DEPTH and _deeper(value):
+        if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(value):
             raise ValueError("nested too deeply")
         if "\\u" in text:  # only an escape can make half a pair
             json.dumps(value, ensure_ascii=False).encode()
@@ -92,15 +92,15 @@ def _scan(text: str) -> Iterator[tuple[str, int]]:
         yield token[0], line
 
 
-def _deeper(value: Any) -> bool:
+def _is_too_deep(value: Any) -> bool:
     """Whether lists and objects nest too deeply; without recursion, since depth is the question."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        level = [inner for outer in level for inner in _inside(outer)]
+        level = [inner for outer in level for inner in _list_items(outer)]
     return bool(level)
 
 
-def _inside(value: Any) -> list[Any]:
+def _list_items(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
@@ -239,17 +239,17 @@ def file_named(name: Any, folder: Path) -> str:
     return path
 
 
-def picture_named(name: Any, folder: Path) -> str:
+def resolve_picture(name: Any, folder: Path) -> str:
     """``file_named`` of a picture, once its header was looked at. Raises ``FaultError``."""
-    return _picture_named(name, folder, pictures.look)[0]
+    return _resolve_picture(name, folder, pictures.look)[0]
 
 
 def upright_picture_named(name: Any, folder: Path) -> tuple[str, tuple[int, int]]:
-    """``picture_named``, and its width and height as the camera held it. Raises ``FaultError``."""
-    return _picture_named(name, folder, pictures.look_upright)
+    """``resolve_picture``, and its width and height as the camera held it. Raises ``FaultError``."""
+    return _resolve_picture(name, folder, pictures.look_upright)
 
 
-def _picture_named(name: Any, folder: Path, look: Callable[[str], tuple[int, int]]) -> tuple[str, tuple[int, int]]:
+def _resolve_picture(name: Any, folder: Path, look: Callable[[str], tuple[int, int]]) -> tuple[str, tuple[int, int]]:
     try:
         path = file_named(name, folder)
         return path, look(path)

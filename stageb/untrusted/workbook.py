@@ -32,7 +32,7 @@ from xml.sax.saxutils import escape
 from stageb.untrusted.strict_json import FaultError, short
 
 UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
-MOST = 1 << 30  # bytes of a workbook, unpacked
+MOST_BYTES = 1 << 30  # bytes of a workbook, unpacked
 MOST_MEMORY = 4 << 30  # bytes of the process that reads it
 MOST_SECONDS = 300  # that this computes
 AS_CSV = "save it as CSV (UTF-8), and name that file"
@@ -136,8 +136,8 @@ def _read_sheet(path: str, sheet: str | None) -> Rows:
     except ImportError:
         raise FaultError("a spreadsheet, which python-calamine reads", INSTALL) from None
     try:
-        if zipfile.is_zipfile(path) and _measure(path) > MOST:
-            raise FaultError(f"a workbook of more than {MOST >> 20} MiB, unpacked", AS_CSV)
+        if zipfile.is_zipfile(path) and _measure(path) > MOST_BYTES:
+            raise FaultError(f"a workbook of more than {MOST_BYTES >> 20} MiB, unpacked", AS_CSV)
         with calamine.CalamineWorkbook.from_path(path) as book:
             kinds = {each.name: each for each in book.sheets_metadata if each.typ == calamine.SheetTypeEnum.WorkSheet}
             name = sheet if sheet in kinds else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)

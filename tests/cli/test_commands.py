@@ -40,9 +40,9 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.mark.parametrize("name", commands.loops())
 def test_a_loop_can_be_configured_and_knows_its_name(name: str) -> None:
-    first, *_ = dataclasses.fields(commands.config_of(commands.loops()[name]))
+    first, *_ = dataclasses.fields(commands.load_config_class(commands.loops()[name]))
     assert (first.name, first.default) == ("loop", name)
-    assert callable(commands.fit_of(name))
+    assert callable(commands.load_fit(name))
 
 
 @pytest.mark.parametrize("name", [name for name, loop in commands.loops().items() if loop.needs])
@@ -52,10 +52,10 @@ def test_without_its_extra_a_loop_says_what_to_install(name: str, monkeypatch: p
     extra = name.replace("_", "-")
     said = rf"loop {name} needs the extra {extra}, of which {lacking} cannot be found: .*stageb\[{extra}\]"
     with pytest.raises(InputError, match=said):
-        commands.fit_of(name)
+        commands.load_fit(name)
     for command in commands.loops()[name].commands:
         with pytest.raises(InputError, match=said):
-            commands.command_of(name, command)
+            commands.load_command(name, command)
 
 
 def test_the_default_loop_is_guidance(capsys: pytest.CaptureFixture[str]) -> None:

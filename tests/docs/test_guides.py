@@ -29,7 +29,7 @@ import stageb
 from stageb.__main__ import COMMANDS
 from stageb.cli import commands
 from stageb.cli.draft import LOOP, ConfigFile, Draft
-from stageb.cli.parsing import FLAGS, chosen_loop, read_file, split
+from stageb.cli.parsing import FLAGS, find_loop, read_file, split
 from stageb.errors import StagebError
 from stageb.guidance.rules.guidance_file import read_guidance
 
@@ -265,8 +265,8 @@ def assert_parses(words: Sequence[str]) -> None:
         for option, text in split(rest)
         if option != "config" or is_here(text)
     ]
-    entry = tools[name] if name in tools else commands.loops()[chosen_loop(options)]
-    draft = Draft(commands.config_of(entry))
+    entry = tools[name] if name in tools else commands.loops()[find_loop(options)]
+    draft = Draft(commands.load_config_class(entry))
     for option, value in options:
         if isinstance(value, ConfigFile):
             draft.add_file(value)

@@ -15,7 +15,7 @@ from docs.pages import DOCS, NOTES, PAGES, ROOT, anchors, blocks, links
 
 from lab import keys
 from stageb.cli import commands
-from stageb.cli.draft import dotted
+from stageb.cli.draft import list_keys
 from stageb.settings import section_of
 
 
@@ -112,12 +112,12 @@ def test_the_page_is_as_the_declarations_say() -> None:
 
 @pytest.mark.parametrize("loop", commands.loops())
 def test_every_key_is_documented(loop: str) -> None:
-    kind = commands.config_of(commands.loops()[loop])
-    sections = [kind, *filter(None, (section_of(annotation) for _, annotation in dotted(kind, items=True)))]
+    kind = commands.load_config_class(commands.loops()[loop])
+    sections = [kind, *filter(None, (section_of(annotation) for _, annotation in list_keys(kind, items=True)))]
     bare = [
         f"{section.__name__}.{field.name}"
         for section in sections
         for field in dataclasses.fields(section)
-        if field.name not in keys.read_docs(section) and section_of(dict(dotted(section))[field.name]) is None
+        if field.name not in keys.read_docs(section) and section_of(dict(list_keys(section))[field.name]) is None
     ]
     assert bare == []

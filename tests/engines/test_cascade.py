@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stageb.engines.native.attention import GROUP_LINES, TILE, Prefill, PromptStore, Stepping, group_rows, tiles_of
+from stageb.engines.native.attention import GROUP_LINES, TILE, Prefill, PromptStore, Stepping, group_rows, make_tiles
 
 HEADS = [(4, 4, 8), (4, 2, 8), (6, 1, 12), (5, 5, 6)]  # heads, key heads, dim
 
@@ -24,7 +24,7 @@ def test_reading_is_causal_attention_to_the_stem_and_the_own_text(
     scaling, edges = 0.3, [0, 3, 4, 11]
     query, (key, value) = torch.randn(11, heads, dim), torch.randn(2, key_heads, 11, dim)
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
-    store, tiles = torch.zeros(1, 2, key_heads, 20, dim), torch.tensor(tiles_of(edges))
+    store, tiles = torch.zeros(1, 2, key_heads, 20, dim), torch.tensor(make_tiles(edges))
     found = Prefill(stems, edges, tiles, PromptStore(store), 6).attend(0, query, key, value, scaling)
     before = [part[0] for part in stems[0]] if stems else [key[:, :0], value[:, :0]]
     for start, end in ((0, 3), (3, 4), (4, 11)):
@@ -73,6 +73,6 @@ def test_groups_are_runs_of_one_prompt(samples: list[int], lines: int) -> None:
 @given(st.lists(st.integers(1, 5 * TILE), min_size=1, max_size=9))
 def test_tiles_hold_every_token_of_every_text_once(lengths: list[int]) -> None:
     edges = [sum(lengths[:index]) for index in range(len(lengths) + 1)]
-    held = [text + place for text, first, length in tiles_of(edges) for place in range(first, min(first + TILE, length))]
+    held = [text + place for text, first, length in make_tiles(edges) for place in range(first, min(first + TILE, length))]
     assert held == list(range(edges[-1]))
-    assert {(text, length) for text, _, length in tiles_of(edges)} == set(zip(edges, lengths, strict=False))
+    assert {(text, length) for text, _, length in make_tiles(edges)} == set(zip(edges, lengths, strict=False))

@@ -13,8 +13,8 @@ from torch import nn
 from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import products
-from stageb.engines.native.attention import Prefill, PromptStore, Stepping, tiles_of
-from stageb.engines.native.products import FLOAT8, LARGEST, Float8Linear, is_quantized, quantize, quantized
+from stageb.engines.native.attention import Prefill, PromptStore, Stepping, make_tiles
+from stageb.engines.native.products import FLOAT8, LARGEST, Float8Linear, is_quantized, quantize, quantize_rows
 from stageb.engines.native.transformers import TransformersEngine, build
 from stageb.engines.protocol import Question
 from stageb.errors import ConfigError
@@ -26,7 +26,7 @@ on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), r
 @given(st.integers(0, 1000), st.floats(-30, 30))
 def test_numbers_lose_no_more_than_their_last_bits(seed: int, magnitude: float) -> None:
     lines = torch.randn(5, 64, generator=torch.Generator().manual_seed(seed)) * 2.0**magnitude
-    kept, scale = quantized(lines)
+    kept, scale = quantize_rows(lines)
     largest = lines.abs().amax(-1, keepdim=True)
     error = (kept.float() * scale - lines).abs()
     assert torch.all(error <= lines.abs() / 16 + largest / LARGEST / 512)  # half a unit of three bits, or of the smallest
@@ -34,7 +34,7 @@ def test_numbers_lose_no_more_than_their_last_bits(seed: int, magnitude: float) 
 
 
 def test_lines_of_zeros_stay_zeros() -> None:
-    kept, scale = quantized(torch.zeros(2, 16))
+    kept, scale = quantize_rows(torch.zeros(2, 16))
     assert not kept.float().any() and torch.all(scale > 0)
 
 
@@ -87,7 +87,7 @@ def test_layers_with_one_input_multiply_together_as_they_would_apart(device: str
 def test_lines_on_a_gpu_are_made_as_on_a_cpu(n: int) -> None:
     lines = torch.randn(37, n).bfloat16() * torch.logspace(-9, 9, 37)[:, None].bfloat16()
     lines[5] = 0
-    (kept, scale), (expected, of_them) = quantized(lines.cuda()), quantized(lines)
+    (kept, scale), (expected, of_them) = quantize_rows(lines.cuda()), quantize_rows(lines)
     torch.testing.assert_close(scale.cpu(), of_them)
     apart = kept.cpu().float() != expected.float()
     assert apart.float().mean() < 0.01  # a quotient between two numbers may be rounded either way
@@ -100,7 +100,7 @@ def test_prompts_are_kept_nearly_as_they_were() -> None:
     exact = PromptStore(torch.zeros(1, 2, 2, 20, 8))
     small = PromptStore(torch.zeros(1, 2, 2, 20, 8, dtype=FLOAT8), torch.zeros(1, 2, 2, 20))
     for kept in (exact, small):
-        Prefill(None, [0, 7], torch.tensor(tiles_of([0, 7])), kept, 6).attend(0, query, key, value, 0.3)
+        Prefill(None, [0, 7], torch.tensor(make_tiles([0, 7])), kept, 6).attend(0, query, key, value, 0.3)
     for before, after in zip(exact.read(0, torch.float32), small.read(0, torch.float32), strict=True):
         assert (after - before).abs().max() < 0.1 * before.abs().max()
         assert torch.equal(before == 0, after == 0)
@@ -167,7 +167,7 @@ def test_a_step_on_a_gpu_reads_float8_as_plain_products_do(
     )
     kept.keep(0, 0, (states[0, :, :5], states[1, :, :5]))
     kept.keep(0, 5, (states[0, :, 5:], states[1, :, 5:]))
-    expected, scales = (part.cuda() for part in quantized(states.cpu()))
+    expected, scales = (part.cuda() for part in quantize_rows(states.cpu()))
     assert kept.scales is not None
     torch.testing.assert_close(kept.scales[0], scales[..., 0])
     rounded = (kept.states[0].float() - expected.float()).abs() <= expected.float().abs() / 8 + 2**-9

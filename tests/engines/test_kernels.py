@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from stageb.engines.native.attention import Prefill, PromptStore, Stepping, stem_attention, tiles_of
+from stageb.engines.native.attention import Prefill, PromptStore, Stepping, make_tiles, stem_attention
 from stageb.engines.native.rows import BLOCK
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
@@ -63,7 +63,7 @@ def test_reading_on_a_gpu_is_the_plain_one(
         return torch.randn(*shape, generator=generator, device="cuda").to(dtype)
 
     edges = [0, 1, 65, 129, 629, 1000]
-    tokens, tiles = edges[-1], torch.tensor(tiles_of(edges), dtype=torch.int32, device="cuda")
+    tokens, tiles = edges[-1], torch.tensor(make_tiles(edges), dtype=torch.int32, device="cuda")
     query, (key, value) = some(tokens, heads, dim), some(2, tokens, key_heads, dim).transpose(1, 2)
     stems = [(some(1, key_heads, stem, dim), some(1, key_heads, stem, dim))] if stem else None
     wide = [(one.float(), other.float()) for one, other in stems] if stems else None

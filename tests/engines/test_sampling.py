@@ -11,7 +11,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 
 from stageb import seeds
 from stageb.draws import uniforms
-from stageb.engines.native.rows import RowSettings, invert_cdf, next_tokens, probabilities, sample_in_blocks
+from stageb.engines.native.rows import RowSettings, draw_tokens, invert_cdf, probabilities, sample_in_blocks
 from stageb.engines.protocol import Decode
 
 CPU = torch.device("cpu")
@@ -75,13 +75,13 @@ def test_probabilities_are_those_of_transformers(decode: Decode) -> None:
 )
 def test_settings_that_come_down_to_greedy(decode: Decode) -> None:
     logits = some_logits(20)
-    assert next_tokens(logits, settings_of(*[decode] * 20), 3).tolist() == logits.argmax(-1).tolist()
+    assert draw_tokens(logits, settings_of(*[decode] * 20), 3).tolist() == logits.argmax(-1).tolist()
 
 
 def test_greedy_takes_the_lowest_id_among_equals() -> None:
     logits = torch.zeros(1, 50)
     logits[0, [7, 20, 49]] = 2.0
-    assert next_tokens(logits, settings_of(Decode(temperature=0.0)), 0).tolist() == [7]
+    assert draw_tokens(logits, settings_of(Decode(temperature=0.0)), 0).tolist() == [7]
 
 
 def test_equals_at_a_cut_stay_together() -> None:
@@ -98,8 +98,8 @@ def test_a_row_does_not_see_the_others(others: list[Decode], key: int) -> None:
     logits = some_logits(len(others) + 1)
     together = settings_of(*others, decode, keys=[*range(len(others)), key])
     alone = settings_of(decode, keys=[key])
-    token = next_tokens(logits, together, 5)[-1:]
-    assert token.tolist() == next_tokens(logits[-1:], alone, 5).tolist()
+    token = draw_tokens(logits, together, 5)[-1:]
+    assert token.tolist() == draw_tokens(logits[-1:], alone, 5).tolist()
 
 
 @pytest.mark.parametrize("decode", [FREE, Decode(temperature=1.5, top_k=8), Decode(temperature=1.0, top_p=0.8)], ids=str)
@@ -107,7 +107,7 @@ def test_draws_follow_the_distribution(decode: Decode) -> None:
     draws, vocabulary = 20_000, 12
     logits = some_logits(1, vocabulary, seed=4)
     keys = [seeds.stream("draw", index) for index in range(draws)]
-    tokens = next_tokens(logits.expand(draws, -1), settings_of(*[decode] * draws, vocabulary=vocabulary, keys=keys), 2)
+    tokens = draw_tokens(logits.expand(draws, -1), settings_of(*[decode] * draws, vocabulary=vocabulary, keys=keys), 2)
     probability = probabilities(logits.double(), settings_of(decode, vocabulary=vocabulary))[0]
     expected = (probability / probability.sum() * draws).tolist()
     counts = Counter(tokens.tolist())
@@ -127,19 +127,19 @@ def test_drawing_in_blocks_is_inverting_the_whole(vocabulary: int) -> None:
     expected = torch.where(rows.greedy, logits.argmax(-1), whole)
     for position in (3, torch.tensor([3])):
         assert sample_in_blocks(logits, rows, position).tolist() == expected.tolist()
-        assert next_tokens(logits, rows, position).tolist() == expected.tolist()
+        assert draw_tokens(logits, rows, position).tolist() == expected.tolist()
 
 
 def test_parts_of_a_batch_draw_what_the_whole_draws() -> None:
     decodes = [Decode(top_k=3), Decode(top_p=0.5), Decode(temperature=0.0), Decode(temperature=0.7)] * 3
     logits = some_logits(12)
     rows = settings_of(*decodes)
-    assert next_tokens(logits, rows, 2, at_once=5).tolist() == next_tokens(logits, rows, 2).tolist()
+    assert draw_tokens(logits, rows, 2, at_once=5).tolist() == draw_tokens(logits, rows, 2).tolist()
 
 
 def test_positions_and_keys_draw_apart() -> None:
     logits = torch.zeros(1, 1000).expand(300, -1)
     rows = settings_of(*[FREE] * 300, vocabulary=1000, keys=list(range(300)))
-    first, second = next_tokens(logits, rows, 0).tolist(), next_tokens(logits, rows, 1).tolist()
+    first, second = draw_tokens(logits, rows, 0).tolist(), draw_tokens(logits, rows, 1).tolist()
     assert len(set(first)) > 200
     assert sum(a == b for a, b in zip(first, second, strict=True)) < 6

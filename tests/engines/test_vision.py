@@ -16,7 +16,7 @@ from PIL import Image
 from stageb.engines import Decode, Prompt, Question, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import decoding, vision
-from stageb.engines.native.rows import RowSettings, next_tokens
+from stageb.engines.native.rows import RowSettings, draw_tokens
 from stageb.engines.protocol import Scorer, enable_images
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
@@ -96,7 +96,7 @@ class Plain:
             assert self.model.config.image_token_id not in drawn, (
                 "take another key: read whole, it would be an image's place"
             )
-            token = next_tokens(self.model(**given).logits[:, -1], settings, len(drawn))
+            token = draw_tokens(self.model(**given).logits[:, -1], settings, len(drawn))
             drawn.append(int(token))
             for name, value in (("input_ids", drawn[-1]), ("attention_mask", 1), ("mm_token_type_ids", 0)):
                 given[name] = torch.cat([given[name], given[name].new_tensor([[value]])], 1)

@@ -16,7 +16,7 @@ from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardC
 from stageb.growth.controllers import PolicyController
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import GrowthRollout, PolicyLearner, _whole, encode_action, make_masks
+from stageb.growth.policy import GrowthRollout, PolicyLearner, _make_trajectory, encode_action, make_masks
 from stageb.growth.types import EnvironmentView, SlotView
 from stageb.growth.views import SCALE, compute_objective, compute_reward, measure_growth
 from stageb.training import ppo
@@ -187,5 +187,5 @@ def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
 def test_what_the_last_step_brings_reaches_the_first() -> None:
     rewards, values = torch.zeros(4, 2), torch.zeros(4, 2)
     rewards[-1] = torch.tensor([1.0, -2.0])
-    advantages = ppo.gae(_whole(rewards, values), gamma=0.5, gae_lambda=1.0)
+    advantages = ppo.gae(_make_trajectory(rewards, values), gamma=0.5, gae_lambda=1.0)
     assert advantages.tolist() == [[0.5**back, -2 * 0.5**back] for back in (3, 2, 1, 0)]

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from stageb.__main__ import main
 from stageb.growth import observation, run
 from stageb.growth.config import GrowthConfig, GrowthSection, HostConfig, PolicyConfig
-from stageb.growth.deciding import learning_cost
+from stageb.growth.deciding import estimate_learning_cost
 from stageb.growth.environment import Block
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy, PolicyLearner
@@ -214,8 +214,8 @@ def test_learning_is_charged_with_episodes_and_the_policys_own_work(finished: Pa
     assert all(row["epochs"] == 1 for row in rows)
     forwards = UPDATES * ENVIRONMENTS * 4 * (2 + 3)  # to act, to begin, and one pass forward and backward
     expected = sum(row["flops"] for row in rows) + forwards * 2 * sum(products)
-    assert learning_cost(finished, config) == pytest.approx(expected)
-    assert learning_cost(finished, replace(config, growth=replace(config.growth, controller="heuristic"))) == 0
+    assert estimate_learning_cost(finished, config) == pytest.approx(expected)
+    assert estimate_learning_cost(finished, replace(config, growth=replace(config.growth, controller="heuristic"))) == 0
 
 
 def test_play_shows_an_episode_and_writes_it_as_a_picture(

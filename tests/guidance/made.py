@@ -15,9 +15,9 @@ from stageb.guidance.words.types import (
     Ticket,
     Verdict,
 )
-from stageb.untrusted.clean_text import text_fault, unseen
+from stageb.untrusted.clean_text import is_unseen, text_fault
 
-SEEN = st.characters(exclude_categories=("C", "Zl", "Zp")).filter(lambda character: not unseen(character))
+SEEN = st.characters(exclude_categories=("C", "Zl", "Zp")).filter(lambda character: not is_unseen(character))
 LINE = st.text(SEEN, min_size=1, max_size=30).filter(lambda text: not text_fault(text))
 VERDICT: st.SearchStrategy[Verdict] = st.sampled_from(["pass", "fail"])
 

@@ -18,7 +18,7 @@ from stageb.engines import Completion, Decode, Prompt
 from stageb.errors import ConfigError
 from stageb.guidance.commands.fit.run import FitRun
 from stageb.guidance.config import PromptConfig, ReflectionConfig
-from stageb.guidance.judging.answers import FEWEST, UnreadableError, check_readable, read_answer
+from stageb.guidance.judging.answers import FEWEST_ANSWERS, UnreadableError, check_readable, read_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.state import State
@@ -139,7 +139,7 @@ def candidates(readable: int, *faults: Any) -> list[Candidate]:
 
 def test_most_answers_must_be_readable_where_they_are_enough_to_tell() -> None:
     check_readable(candidates(8, *["empty"] * 8), 0.5, WORDS["en"], "key", "loss")
-    check_readable(candidates(0, *["empty"] * (FEWEST - 1)), 0.5, WORDS["en"], "key", "loss")
+    check_readable(candidates(0, *["empty"] * (FEWEST_ANSWERS - 1)), 0.5, WORDS["en"], "key", "loss")
     check_readable(candidates(0, *["empty"] * 99), 1.0, WORDS["en"], "key", "loss")
     with pytest.raises(
         UnreadableError, match=r"9 of the first 16 answers .*7 of them: cut off.*\n  cut off!\n.*max_new_tok"

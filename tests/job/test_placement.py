@@ -113,7 +113,7 @@ def test_the_interface_that_leads_to_a_machine(
 
 def test_a_single_process_has_nobody_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long its devices take to come up, nothing ends it: it may be a notebook."""
-    monkeypatch.setattr(placement, "_deadline", lambda seconds: pytest.fail("a deadline for one process"))
+    monkeypatch.setattr(placement, "_limit_meeting", lambda seconds: pytest.fail("a deadline for one process"))
     fabric, _ = placement.launch(
         FabricConfig(accelerator="cpu", devices=1), lambda: pytest.fail("one process is not several")
     )
@@ -122,7 +122,7 @@ def test_a_single_process_has_nobody_to_meet(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_ranks_that_do_not_meet_end_and_say_what_to_look_at(capfd: pytest.CaptureFixture[str]) -> None:
     def wait_for_ever() -> None:
-        with placement._deadline(0.1):
+        with placement._limit_meeting(0.1):
             time.sleep(60.0)
 
     pid = child(wait_for_ever)

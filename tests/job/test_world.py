@@ -26,7 +26,7 @@ from programs.ranks import Raised, on_ranks
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, EngineError, RankError, at
 from stageb.job import heartbeat, lifetime
-from stageb.job.world import Json, World, _host, decode, encode, pack, run, unpack
+from stageb.job.world import Json, World, _find_host, decode, encode, pack, run, unpack
 
 ONE = FabricConfig(accelerator="cpu", devices=1)
 every = pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -107,7 +107,7 @@ def test_dealt_is_the_inverse_of_share(items: list[int], world_size: int) -> Non
     fabrics = (SimpleNamespace(global_rank=r, world_size=world_size, is_global_zero=r == 0, device="cpu") for r in range(9))
     worlds = [World(fabric) for fabric in list(fabrics)[:world_size]]  # type: ignore[arg-type]
     shares = [world.share(items) for world in worlds]
-    assert worlds[0].dealt(shares) == items
+    assert worlds[0].join_shares(shares) == items
     assert max(map(len, shares)) - min(map(len, shares)) in (0, 1)
 
 
@@ -199,7 +199,7 @@ def test_rank_0_is_found_at_the_narrowest_address(nodes: int, seen: list[str], h
     environment = SimpleNamespace(main_address=seen[0])
     fabric: Any = SimpleNamespace(strategy=SimpleNamespace(num_nodes=nodes, cluster_environment=environment))
     world: Any = SimpleNamespace(fabric=fabric, rank=0, gather=lambda mine: [mine, *map(encode, seen[1:])])
-    assert _host(world) == host
+    assert _find_host(world) == host
 
 
 # --- Whole jobs ------------------------------------------------------------------------------------------------------

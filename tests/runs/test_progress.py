@@ -40,11 +40,11 @@ def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_lines_come_for_what_is_worth_one_and_else_now_and_then(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     shown = Progress("out/run: 12 steps", *PLAN, "info")
     clock.now += 40.0
-    shown.recorded(3, "loss 3", worth_a_line=False)  # the first
-    shown.recorded(4, "loss 4", worth_a_line=False)  # just after it
-    shown.recorded(5, "loss 5", worth_a_line=True, line="evaluated: 5, 1.00 s")
+    shown.show_row(3, "loss 3", worth_a_line=False)  # the first
+    shown.show_row(4, "loss 4", worth_a_line=False)  # just after it
+    shown.show_row(5, "loss 5", worth_a_line=True, line="evaluated: 5, 1.00 s")
     clock.now += progress.PAUSE_S
-    shown.recorded(6, "loss 6", worth_a_line=False, line="loss 6, 1.00 s")
+    shown.show_row(6, "loss 6", worth_a_line=False, line="loss 6, 1.00 s")
     shown.close()
     assert told(capsys) == [
         "out/run: 12 steps",
@@ -56,7 +56,7 @@ def test_lines_come_for_what_is_worth_one_and_else_now_and_then(clock: Clock, ca
 
 def test_a_level_above_info_leaves_the_lines_of_rows_out(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Progress("opening", *PLAN, "warning")
-    shown.recorded(3, "loss 3", worth_a_line=True)
+    shown.show_row(3, "loss 3", worth_a_line=True)
     shown.tells("a logger is left out")
     shown.close()
     assert told(capsys) == ["opening", "a logger is left out"]
@@ -69,8 +69,8 @@ def test_a_terminal_shows_a_bar_with_the_figures_and_lines_for_what_is_worth_one
     monkeypatch.setenv("TERM", "xterm")
     shown = Progress("opening", *PLAN, "info")
     clock.now += 2 * progress.PAUSE_S
-    shown.recorded(3, "loss 3", worth_a_line=False, line="loss 3, 1.00 s")
-    shown.recorded(4, "loss 4", worth_a_line=True, line="evaluated: 4, 1.00 s")
+    shown.show_row(3, "loss 3", worth_a_line=False, line="loss 3, 1.00 s")
+    shown.show_row(4, "loss 4", worth_a_line=True, line="evaluated: 4, 1.00 s")
     shown.close()
     seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
     assert "2/12 steps" in seen
@@ -80,6 +80,6 @@ def test_a_terminal_shows_a_bar_with_the_figures_and_lines_for_what_is_worth_one
 
 
 def test_a_run_that_is_over_shows_its_result_again(capsys: pytest.CaptureFixture[str]) -> None:
-    progress.finished_already(OutputConfig("out", "mine"), "12 steps")
-    progress.finished_already(OutputConfig("out", "other"))
+    progress.say_finished(OutputConfig("out", "mine"), "12 steps")
+    progress.say_finished(OutputConfig("out", "other"))
     assert told(capsys) == ["out/mine: already finished", "12 steps", "out/other: already finished"]

@@ -26,7 +26,7 @@ def find_undeclared(section: type) -> Iterator[str]:
 @pytest.mark.parametrize("loop", commands.loops())
 def test_every_key_is_data_or_says_what_it_names(loop: str) -> None:
     """A new key whose values are texts must say so in its declaration."""
-    assert list(find_undeclared(commands.config_of(commands.loops()[loop]))) == []
+    assert list(find_undeclared(commands.load_config_class(commands.loops()[loop]))) == []
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
     states = packing.forward(found.model, pack)
     logits = found.head().logits(states)
 
-    ids = torch.tensor([found.eyes.fed(line.prompt + line.target.ids)])
+    ids = torch.tensor([found.eyes.replace_images(line.prompt + line.target.ids)])
     image = made.samples(root)[0].image
     shown = found.eyes.process(images=[found.eyes._opened(image, line.prompt[_first_picture(line)])], return_tensors="pt")
     found.model.set_attn_implementation("eager")
@@ -346,7 +346,7 @@ def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path
         tokenize=False,
         add_generation_prompt=True,
     )
-    ids = found.eyes.fed(found.prompt_ids(made.samples(root)[0].image))
+    ids = found.eyes.replace_images(found.prompt_ids(made.samples(root)[0].image))
     picture = int(found.model.config.image_token_id)
     alone = [token for place, token in enumerate(ids) if token != picture or ids[place - 1] != picture]
     assert tokenizer(prompt)["input_ids"] == alone

@@ -17,7 +17,7 @@ from stageb.guidance.tickets import tickets
 from stageb.two_channel.boxes import data, imports
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import PictureError
-from stageb.untrusted.strict_json import picture_named
+from stageb.untrusted.strict_json import resolve_picture
 
 SIZE = (40, 30)
 
@@ -194,7 +194,7 @@ def test_what_was_looked_at_is_what_is_opened(tmp_path: Path) -> None:
     picture(folder / "a.png")
     picture(tmp_path / "secret.png")
     (folder / "link.png").symlink_to("a.png")
-    path = picture_named("link.png", folder)
+    path = resolve_picture("link.png", folder)
     (folder / "link.png").unlink()
     (folder / "link.png").symlink_to(tmp_path / "secret.png")
     assert pictures.read(path) == (folder / "a.png").read_bytes()

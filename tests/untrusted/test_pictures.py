@@ -31,7 +31,7 @@ def halves(size: tuple[int, int] = (60, 40), mode: str = "RGB") -> Image.Image:
 
 def shown(path: Path, pixels: int = 1 << 20) -> Image.Image:
     data = pictures.read(str(path))
-    image: Image.Image = pictures.opened(str(path), data, pixels)
+    image: Image.Image = pictures.open_picture(str(path), data, pixels)
     assert image.size == pictures.size_shown(str(path), data, pixels)
     return image
 
@@ -47,7 +47,7 @@ def test_the_usual_formats_are_shown_alike(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     halves().save(path)
     assert pictures.look(str(path)) == (60, 40)
-    assert len(pictures.examined(str(path))) == 32
+    assert len(pictures.examine(str(path))) == 32
     image = shown(path)
     assert (image.mode, image.size) == ("RGB", (60, 40))
     assert near(image, (5, 20), RED)
@@ -63,7 +63,7 @@ def test_a_picture_is_shown_upright_on_white_and_not_too_large(tmp_path: Path) -
         image = shown(tmp_path / name)
         assert image.size == (40, 60)
         assert near(image, (20, 5), RED)
-        assert b"a maker" not in pictures.as_png(image)
+        assert b"a maker" not in pictures.encode_png(image)
     glass = Image.new("RGBA", (30, 30), (0, 0, 0, 0))
     glass.save(tmp_path / "glass.png")
     assert shown(tmp_path / "glass.png").getpixel((3, 3)) == (255, 255, 255)
@@ -96,7 +96,7 @@ def test_greys_of_16_bits_are_shown_by_the_range_of_their_sensor(
     def greys(*values: int) -> list[int]:
         path = deep(tmp_path / name, *values, order=order)
         assert pictures.look_upright(str(path)) == (10 * len(values), 30)
-        assert len(pictures.examined(str(path))) == 32
+        assert len(pictures.examine(str(path))) == 32
         image = shown(path)
         assert image.mode == "RGB"
         return [grey for grey, *_ in (image.getpixel((10 * at + 5, 15)) for at in range(len(values)))]  # type: ignore[misc]
@@ -136,7 +136,7 @@ def test_what_cannot_be_used_is_told_with_the_remedy(tmp_path: Path, monkeypatch
         if data is not None:
             (tmp_path / name).write_bytes(data)
         with pytest.raises(PictureError) as caught:
-            pictures.examined(str(tmp_path / name))
+            pictures.examine(str(tmp_path / name))
         assert str(caught.value).startswith(str(tmp_path / name))
         assert caught.value.remedy
         return caught.value.what
@@ -177,7 +177,7 @@ def test_a_decompression_bomb_is_refused_before_it_unfolds(tmp_path: Path, monke
         with pytest.raises(PictureError, match=r"pixels, at most 64 million; save it smaller"):
             pictures.look(str(tmp_path / name))
         with pytest.raises(PictureError, match=r"pixels, at most 64 million; save it smaller"):
-            pictures.opened(name, (tmp_path / name).read_bytes(), 1 << 20)
+            pictures.open_picture(name, (tmp_path / name).read_bytes(), 1 << 20)
 
 
 def exif(*entries: bytes) -> bytes:
@@ -243,7 +243,7 @@ def test_a_hostile_picture_of_a_ticket_is_refused_at_the_start_or_can_be_shown(t
     tickets.write_text(json.dumps(row) + "\n")
     try:
         ((ticket,), _) = read_tickets([tickets], "error", use_images=True)
-        pictures.examined(*images.list_image_files(ticket))
+        pictures.examine(*images.list_image_files(ticket))
     except BadInputError as error:
         assert told
         assert f"{tickets}:1: images: {name}: {told}" in str(error)

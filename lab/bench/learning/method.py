@@ -50,7 +50,7 @@ class Judge:
         text = rule_lines(guidance)
         names = [(text, ticket.mission, ticket.key) for ticket in tickets]
         new = [ticket for name, ticket in dict(zip(names, tickets, strict=True)).items() if name not in self._known]
-        for group in rollout.micro_batches(new, BATCH):
+        for group in rollout.cut_micro_batches(new, BATCH):
             batch = [new[i] for i in group]
             judged = rollout.judge_tickets(batch, guidance, self._engine, SamplerConfig(), ENGLISH, "answer")
             for ticket, each in zip(batch, judged, strict=True):

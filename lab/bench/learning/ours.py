@@ -19,7 +19,7 @@ from stageb.guidance.rules.guidance_file import from_json, to_json
 from stageb.guidance.words.types import BY_RULES, Guidance
 from stageb.store.journal import safe_name
 
-LEAST = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first
+FEWEST_ROLLOUTS = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first
 RUN = "run"
 IDLE = "lab.bench.learning.proposer:idle"
 STATISTICS = "lab.bench.learning.proposer:statistics"
@@ -43,7 +43,7 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
         "output.root": task.folder,
         "output.run_name": RUN,
         "guidance.retention": 1_000_000,
-        "runner.epochs": max(1, task.budget // LEAST),
+        "runner.epochs": max(1, task.budget // FEWEST_ROLLOUTS),
         "fabric.accelerator": task.device,
         "fabric.devices": 1,
         "report": "false",

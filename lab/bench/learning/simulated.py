@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from stageb.guidance.commands.fit.run import LOOK
 from stageb.guidance.config import GateConfig, SplitConfig
 from stageb.guidance.judging.questions import Dialogue, answer_all
-from stageb.guidance.learning.gate.budget import Pool, budget_per_mission
+from stageb.guidance.learning.gate.budget import Pool, divide_budget
 from stageb.guidance.learning.gate.decide import Edit, Gate, decide
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
 from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
@@ -23,7 +23,7 @@ from stageb.seeds import shuffled, stream, uniform
 T = TypeVar("T")
 
 CONFIG = GateConfig()
-BUDGET = budget_per_mission(CONFIG, 1)
+BUDGET = divide_budget(CONFIG, 1)
 AT_ONCE = 0.8  # share of the tickets that is train, where code judges
 ERROR = 0.3  # share of the tickets judged wrong without a rule
 EDITS = 8  # of a bundle

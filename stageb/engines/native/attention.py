@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from stageb.engines.native.products import FLOAT8, quantized
+from stageb.engines.native.products import FLOAT8, quantize_rows
 
 # Exact attention over packed rows on three levels, each read once: the text that all prompts share (the *stem*), each
 # prompt's own part, and each row's new tokens.
@@ -65,7 +65,7 @@ class PromptStore:
 
                 kernels.keep_in_float8(found, self.states[layer][part][:, span], self.scales[layer, part, :, span])
             else:
-                self.states[layer][part][:, span], scale = quantized(found)
+                self.states[layer][part][:, span], scale = quantize_rows(found)
                 self.scales[layer, part, :, span] = scale[..., 0]
 
     def read(self, layer: int, dtype: torch.dtype) -> Stem:
@@ -83,7 +83,7 @@ class Prefill:
 
     stems: list[Stem] | None  # one per layer
     edges: list[int]  # where the texts that are packed in the line begin and end
-    tiles: Tensor  # see ``tiles_of``, on the device
+    tiles: Tensor  # see ``make_tiles``, on the device
     store: PromptStore | None = None  # where to keep their keys and values
     start: int = 0  # from which token of it
 
@@ -139,7 +139,7 @@ class Stepping:
                 for prompt, store, states in zip(prompts, new, fed, strict=True):
                     store[slot, :, count] = states[row]
                     seen.append(torch.cat([prompt[:, start : start + length], store[slot, :, : count + 1]], 1))
-                found.append(_dense(query[row : row + 1], seen[0], seen[1], scaling))
+                found.append(_attend_dense(query[row : row + 1], seen[0], seen[1], scaling))
         own = torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)
         return _merge(own, stem) if stem else own[0]
 
@@ -167,7 +167,7 @@ def packed_attention(module: Any, packed: Envelope, query: Tensor, key: Tensor, 
     return packed.view.attend(module.layer_idx, query[0].transpose(0, 1).contiguous(), key[0], value[0], scaling)[None]
 
 
-def tiles_of(edges: list[int]) -> list[tuple[int, int, int]]:
+def make_tiles(edges: list[int]) -> list[tuple[int, int, int]]:
     """Texts between ``edges`` in tiles of TILE queries: (where the text begins, the tile's first place in it, the text's
     length)."""
     texts = [(start, end - start) for start, end in pairwise(edges)]
@@ -194,7 +194,7 @@ def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
     """All of ``query`` (queries, heads, dim) against all of ``stem``."""
     key, value = stem[0][0], stem[1][0]
     if not has_flash(query):
-        return _whole(query, key, value, scaling)
+        return _attend_text(query, key, value, scaling)
     # Lines of one text: no edges are needed, and none could be made while a graph is being captured.
     found = torch.ops.aten._flash_attention_forward(
         query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], None, None, len(query), key.shape[1],
@@ -212,21 +212,21 @@ def attend_apart(query: Tensor, key: Tensor, value: Tensor, edges: list[int], sc
     """Texts packed behind each other between ``edges``, each seeing itself, one by one; in a view's shapes."""
     lengths = [end - start for start, end in pairwise(edges)]
     parts = zip(torch.split(query, lengths), torch.split(key, lengths, 1), torch.split(value, lengths, 1), strict=True)
-    found = [_whole(*part, scaling, causal=True) for part in parts]
+    found = [_attend_text(*part, scaling, causal=True) for part in parts]
     return torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)
 
 
-def _whole(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool = False) -> Found:
-    """One text's attention, in ``_dense``'s shapes: by torch's flash attention on a CPU, by plain products elsewhere."""
+def _attend_text(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool = False) -> Found:
+    """Attend within one text, in ``_attend_dense``'s shapes: by flash attention on a CPU, by plain products elsewhere."""
     if query.device.type != "cpu":
-        return _dense(query, key, value, scaling, causal)
+        return _attend_dense(query, key, value, scaling, causal)
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query.transpose(0, 1)[None], key[None], value[None], 0.0, causal, scale=scaling
     )
     return out[0].transpose(0, 1), lse[0]
 
 
-def _dense(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool = False) -> Found:
+def _attend_dense(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool = False) -> Found:
     """Plain attention: ``query`` (queries, heads, dim), ``key`` and ``value`` (key heads, keys, dim)."""
     queries, heads, dim = query.shape
     grouped = query.view(queries, len(key), -1, dim).permute(1, 2, 0, 3)  # (key heads, per key, queries, dim)

@@ -32,10 +32,10 @@ from stageb.engines.native.memory import (
     Size,
     empty_cache,
     fork_stems,
+    get_stems,
     graft_stems,
+    is_shareable,
     make_batches,
-    shareable,
-    stems_of,
     unpack,
 )
 from stageb.engines.native.packed import NOTHING, Packed
@@ -47,7 +47,7 @@ from stageb.engines.native.rows import (
     ScoreRequest,
     TextOf,
     check_not_nan,
-    settings_of,
+    make_settings,
     sum_picked,
 )
 from stageb.engines.native.stepping import Draft, step_to_the_end, step_with_drafts
@@ -84,7 +84,7 @@ class Decoder:
         self._shared: OrderedDict[Ids, list[Stem]] = OrderedDict()
         config = model.config.get_text_config(decoder=True)
         self._longest: int = getattr(config, "max_position_embeddings", None) or 1 << 62
-        self._shares = shareable(model.config)
+        self._shares = is_shareable(model.config)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
         # Another attention than sdpa, asked for by name, keeps its own way: then each row holds a copy of what is shared.
         ours = config._attn_implementation in ("sdpa", attention.NAME)  # the latter where the model had a decoder before
@@ -126,8 +126,8 @@ class Decoder:
         shared = tuple(range(1, 20)) if self._shares else ()
         text, wanted = eyes.trial(shared)
         check_not_nan(wanted)
-        stems = self._kept(shared) if shared else None
-        _, found = self._prompts_read([text], len(shared), self._cache(stems, 1), stems)
+        stems = self._read_shared(shared) if shared else None
+        _, found = self._read_prompts([text], len(shared), self._make_cache(stems, 1), stems)
         eyes.check(found, wanted, self._alike)
 
     @property
@@ -140,9 +140,9 @@ class Decoder:
         """The packed way, after a step where it takes them, and how far it is from the plain one, as a share of the logits'
         norm."""
         shared, texts = tuple(range(1, 20)), [tuple(range(7, 40)), (5, 6)]
-        stems = self._kept(shared)
+        stems = self._read_shared(shared)
         packed = Packed(self._model, self._eos, self._text_of, self._longest, stems, self._eyes)
-        _, plain = self._read(texts, len(shared), self._cache(stems, len(texts)), stems)
+        _, plain = self._read(texts, len(shared), self._make_cache(stems, len(texts)), stems)
         logits = packed.read(texts, [1, 1], len(shared), stems, None)
         if self._device.type in STEPS_PACKED:
             packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
@@ -160,7 +160,7 @@ class Decoder:
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
         batches = self._stepping.batches(rows) if self._stepping else make_batches(sizes)
-        return self._in_batches(rows, sizes, batches, lambda batch: self._answer_batch(shared, batch, draft))
+        return self._work_in_batches(rows, sizes, batches, lambda batch: self._answer_batch(shared, batch, draft))
 
     def scores(self, shared: Ids, choices: Sequence[ScoreRequest]) -> list[tuple[float, ...]]:
         """The log-probability of each answer of each of ``choices``, which all begin with ``shared``; in order.
@@ -172,7 +172,7 @@ class Decoder:
             shared, choices = (), [ScoreRequest(shared + choice.own, choice.answers) for choice in choices]
         sizes = [(len(shared) + len(choice.own), max(map(len, choice.answers))) for choice in choices]
         self._check_lengths(sizes)
-        return self._in_batches(choices, sizes, make_batches(sizes), lambda batch: self._score_batch(shared, batch))
+        return self._work_in_batches(choices, sizes, make_batches(sizes), lambda batch: self._score_batch(shared, batch))
 
     def chances(self, shared: Ids, choices: Sequence[ScoreRequest]) -> list[tuple[float, ...]]:
         """The log-probability of every token of the one answer of each of ``choices``; otherwise as ``scores``."""
@@ -181,7 +181,9 @@ class Decoder:
         sizes = [(len(shared) + len(choice.own), len(choice.answers[0])) for choice in choices]
         self._check_lengths(sizes)
         most = max(1, LOGITS // self._model.get_input_embeddings().num_embeddings)
-        return self._in_batches(choices, sizes, make_batches(sizes, most), lambda batch: self._weigh_batch(shared, batch))
+        return self._work_in_batches(
+            choices, sizes, make_batches(sizes, most), lambda batch: self._weigh_batch(shared, batch)
+        )
 
     def forget(self) -> None:
         """The model's weights have changed: let go of what was read with the old ones."""
@@ -195,7 +197,7 @@ class Decoder:
                     "shorten the guidance or the ticket, or lower sampler.max_prompt_tokens"
                 )
 
-    def _in_batches(
+    def _work_in_batches(
         self, items: Sequence[T], sizes: Sequence[Size], batches: Iterable[list[int]], work: Callable[[list[T]], list[A]]
     ) -> list[A]:
         """``work`` done on ``items``, of ``sizes``, in ``batches`` of their places or less; in the order of ``items``."""
@@ -209,10 +211,10 @@ class Decoder:
     @torch.inference_mode()
     def _score_batch(self, shared: Ids, choices: list[ScoreRequest]) -> list[tuple[float, ...]]:
         """Scores of one batch that fits."""
-        stems = self._kept(shared) if shared else None
+        stems = self._read_shared(shared) if shared else None
         if self._packed:
             return self._packed.scores(shared, stems, choices)
-        cache = self._cache(stems, len(choices))
+        cache = self._make_cache(stems, len(choices))
         commons = [choice.common for choice in choices]
         texts = [choice.own + common for choice, common in zip(choices, commons, strict=True)]
         mask, logits = self._read(texts, len(shared), cache, stems, keep=max(map(len, commons)) + 1)
@@ -227,27 +229,27 @@ class Decoder:
         if longer := [place for place, (_, ids) in enumerate(flat) if len(ids) > 1]:
             tails = [flat[place][1] for place in longer]
             rows = fork[self._on_device(longer)]
-            starts = self._on_device([self._eyes.after(text, len(shared)) for text in texts])[rows]
-            scores[self._on_device(longer)] += self._behind(tails, rows, starts, mask, Past(cache, stems))
+            starts = self._on_device([self._eyes.find_next_position(text, len(shared)) for text in texts])[rows]
+            scores[self._on_device(longer)] += self._score_tails(tails, rows, starts, mask, Past(cache, stems))
         numbers = iter(scores.tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
     @torch.inference_mode()
     def _weigh_batch(self, shared: Ids, choices: list[ScoreRequest]) -> list[tuple[float, ...]]:
         """The chances of one batch that fits."""
-        stems = self._kept(shared) if shared else None
+        stems = self._read_shared(shared) if shared else None
         if self._packed:
             return [tuple(each.tolist()) for each in self._packed.chances(shared, stems, choices)]
         answers = [choice.answers[0] for choice in choices]
         texts = [choice.own + ids[:-1] for choice, ids in zip(choices, answers, strict=True)]
-        _, logits = self._read(texts, len(shared), self._cache(stems, len(choices)), stems, keep=max(map(len, answers)))
+        _, logits = self._read(texts, len(shared), self._make_cache(stems, len(choices)), stems, keep=max(map(len, answers)))
         check_not_nan(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
         rows = zip(chances, answers, strict=True)
         each = [row[-len(ids) :].gather(-1, self._on_device(list(ids))[:, None]) for row, ids in rows]
         return [tuple(part[:, 0].tolist()) for part in each]
 
-    def _behind(self, tails: list[Ids], fork: Tensor, starts: Tensor, mask: Tensor, past: Past) -> Tensor:
+    def _score_tails(self, tails: list[Ids], fork: Tensor, starts: Tensor, mask: Tensor, past: Past) -> Tensor:
         """Log-probability (rows,) of all but the first of each of ``tails``, read from the positions ``starts`` (rows,) on
         behind the rows ``fork`` of ``past``."""
         past.cache.reorder_cache(fork)
@@ -264,13 +266,13 @@ class Decoder:
     @torch.inference_mode()
     def _answer_batch(self, shared: Ids, rows: list[Row], draft: Draft | None) -> list[Answer]:
         """Answers to one batch that fits."""
-        stems = self._kept(shared) if shared else None
+        stems = self._read_shared(shared) if shared else None
         if self._stepping:
             return self._stepping.answers(shared, stems, rows)
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
-        cache = self._cache(stems, len(prompts))
-        mask, logits = self._prompts_read(prompts, len(shared), cache, stems)
+        cache = self._make_cache(stems, len(prompts))
+        mask, logits = self._read_prompts(prompts, len(shared), cache, stems)
         check_not_nan(logits)
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
         answers = [PartialAnswer(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
@@ -278,7 +280,7 @@ class Decoder:
         fork, samples = self._on_device(prompt_of), len(rows) // len(prompts)
         prompt_lines: list[Stem] | None = None
         if stems and self._stemmed and samples > 1 and prompt_of == [row // samples for row in range(len(rows))]:
-            prompt_lines = stems_of(cache)
+            prompt_lines = get_stems(cache)
             cache = graft_stems(stems, beyond=mask.shape[1] - len(shared))
         elif len(rows) > len(prompts):
             cache.reorder_cache(fork)
@@ -288,8 +290,8 @@ class Decoder:
             past=Past(cache, stems, prompt_lines),
             mask=torch.cat([mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1),
             cached=mask.shape[1],
-            positions=self._on_device([self._eyes.after(row.own, len(shared)) for row in rows]),
-            settings=settings_of(answers, logits.shape[-1], self._device),
+            positions=self._on_device([self._eyes.find_next_position(row.own, len(shared)) for row in rows]),
+            settings=make_settings(answers, logits.shape[-1], self._device),
         )
         if draft and self._stemmed:
             step_with_drafts(live, logits, self._forward, self._longest, draft)
@@ -300,24 +302,24 @@ class Decoder:
     def _on_device(self, numbers: list[int]) -> Tensor:
         return torch.tensor(numbers, device=self._device)
 
-    def _cache(self, stems: list[Stem] | None, rows: int) -> Cache:
+    def _make_cache(self, stems: list[Stem] | None, rows: int) -> Cache:
         """A cache of ``rows`` rows that begin with ``stems``."""
         if stems is None:
             return empty_cache(self._model.config)
         return graft_stems(stems) if self._stemmed else fork_stems(stems, rows)
 
-    def _kept(self, shared: Ids) -> list[Stem]:
+    def _read_shared(self, shared: Ids) -> list[Stem]:
         """The keys and values of ``shared``, always computed in a batch of one, so that keeping them changes nothing."""
         if shared not in self._shared:
             cache = empty_cache(self._model.config)
             self._read([shared], 0, cache, None)
-            self._shared[shared] = stems_of(cache)
+            self._shared[shared] = get_stems(cache)
             while len(self._shared) > SHARED:
                 self._shared.popitem(last=False)
         self._shared.move_to_end(shared)
         return self._shared[shared]
 
-    def _prompts_read(
+    def _read_prompts(
         self, prompts: list[Ids], before: int, cache: Cache, stems: list[Stem] | None
     ) -> tuple[Tensor, Tensor]:
         """Read ``prompts`` behind ``before`` shared tokens into ``cache``: its mask, and logits (prompts, vocabulary)."""
@@ -325,7 +327,7 @@ class Decoder:
             mask, logits = self._read(prompts, before, cache, stems)
             return mask, logits[:, -1]
         lengths = [len(prompt) for prompt in prompts]
-        stores = self._packed.layer_stores(sum(lengths))
+        stores = self._packed.make_layer_stores(sum(lengths))
         logits = self._packed.read(prompts, [1] * len(prompts), before, stems, PromptStore(stores))
         unpack(stores, lengths, cache)
         longest = max(lengths)
@@ -338,16 +340,18 @@ class Decoder:
         """Read ``texts`` behind ``before`` cached tokens: the mask of what is cached now, and the last ``keep`` logits."""
         longest = max(map(len, texts))
         padding = [longest - len(text) for text in texts]
-        ids = torch.tensor([[0] * pad + list(self._eyes.fed(text)) for pad, text in zip(padding, texts, strict=True)])
+        ids = torch.tensor(
+            [[0] * pad + list(self._eyes.replace_images(text)) for pad, text in zip(padding, texts, strict=True)]
+        )
         positions = torch.arange(longest) - torch.tensor(padding)[:, None]
         mask = torch.ones(len(texts), before + longest, dtype=torch.long)
         mask[:, before:] = positions >= 0
         mask = mask.to(self._device)
         positions = positions.clamp(min=0) + before
-        if shown := self._eyes.shown(texts):  # which brings positions of three coordinates
+        if shown := self._eyes.make_arguments(texts):  # which brings positions of three coordinates
             positions = torch.zeros(3, *positions.shape, dtype=torch.long)
             for row, text in enumerate(texts):
-                positions[:, row, padding[row] :] = torch.tensor(self._eyes.line([text], before))
+                positions[:, row, padding[row] :] = torch.tensor(self._eyes.list_positions([text], before))
         return mask, self._forward(ids.to(self._device), positions.to(self._device), mask, Past(cache, stems), keep, shown)
 
     def _forward(

@@ -138,12 +138,12 @@ class Past:
 def empty_cache(config: Any) -> Cache:
     """An empty cache for the model that ``config`` describes."""
     cache: Cache = DynamicCache(config=config)
-    if shareable(config):
+    if is_shareable(config):
         cache.layers = [RoomyLayer() for _ in cache.layers]
     return cache
 
 
-def stems_of(cache: Cache) -> list[Stem]:
+def get_stems(cache: Cache) -> list[Stem]:
     """Return the keys and values in a cache of one row, by layer, as the stem of other rows."""
     return [(layer.keys, layer.values) for layer in cache.layers]
 
@@ -177,7 +177,7 @@ def unpack(stores: list[Tensor], lengths: Sequence[int], cache: Cache) -> None:
         layer.update(keys[:, columns].transpose(0, 1), values[:, columns].transpose(0, 1))
 
 
-def shareable(config: Any) -> bool:
+def is_shareable(config: Any) -> bool:
     """Whether a prompt's own part may be padded behind a shared one: padding there shortens a sliding window and disturbs
     a recurrent state, so every layer must be one of full attention."""
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.native.attention import Envelope, Prefill, PromptStore, Stem, Stepping, group_rows, has_flash, tiles_of
+from stageb.engines.native.attention import Envelope, Prefill, PromptStore, Stem, Stepping, group_rows, has_flash, make_tiles
 from stageb.engines.native.products import is_quantized
 from stageb.engines.native.rows import (
     Answer,
@@ -36,8 +36,8 @@ from stageb.engines.native.rows import (
     ScoreRequest,
     TextOf,
     check_not_nan,
-    next_tokens,
-    settings_of,
+    draw_tokens,
+    make_settings,
 )
 from stageb.engines.native.vision import TextInputs
 from stageb.engines.protocol import Ids, Row
@@ -122,21 +122,21 @@ class Packed:
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
         answers = [PartialAnswer(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
         store = PromptStore.of(self._like, self._layers, sum(map(len, prompts)), self._float8)
-        new = self._new_store(len(rows), max(max(limits) - 1, 1))
-        with self._quick(sum(map(len, prompts)) + sum(limits)):
+        new = self._make_store(len(rows), max(max(limits) - 1, 1))
+        with self._run_compiled(sum(map(len, prompts)) + sum(limits)):
             logits = self.read(prompts, [1] * len(prompts), len(shared), stems, store)
             check_not_nan(logits)
-            settings = settings_of(answers, logits.shape[-1], self._device)
+            settings = make_settings(answers, logits.shape[-1], self._device)
             fork = self._tensor(prompt_of)
             parts = [slice(start, start + CUT_ROWS) for start in range(0, len(rows), CUT_ROWS)]
-            first = torch.cat([next_tokens(logits[fork[part]], settings.part(part), 0) for part in parts])
+            first = torch.cat([draw_tokens(logits[fork[part]], settings.part(part), 0) for part in parts])
             del logits
             edges = [0, *accumulate(map(len, prompts))]
             batch = _PackedRows(
                 answers=answers,
                 prompts=[(edges[index], len(prompts[index])) for index in prompt_of],
                 tokens=first,
-                positions=self._tensor([self.eyes.after(row.own, len(shared)) for row in rows]),
+                positions=self._tensor([self.eyes.find_next_position(row.own, len(shared)) for row in rows]),
                 slots=torch.arange(len(rows), dtype=torch.int32, device=self._device),
                 counts=torch.zeros(len(rows), dtype=torch.int32, device=self._device),
                 step=torch.ones(1, dtype=torch.int64, device=self._device),
@@ -166,7 +166,7 @@ class Packed:
                     keep.append(len(ids))
                 asked.append((len(texts) - 1, ids))
         edges = [0, *accumulate(keep)]
-        with self._quick(sum(map(len, texts))):
+        with self._run_compiled(sum(map(len, texts))):
             logits = self.read(texts, keep, len(shared), stems, None)
         check_not_nan(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
@@ -180,20 +180,20 @@ class Packed:
         """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the last ``keep`` of each."""
         found: list[Tensor] = []
         # All that the device is told is sent before it has work: sending waits for what it is at.
-        ids = self._tensor([token for text in texts for token in self.eyes.fed(text)])
-        positions = self._tensor(self.eyes.line(texts, before))
+        ids = self._tensor([token for text in texts for token in self.eyes.replace_images(text)])
+        positions = self._tensor(self.eyes.list_positions(texts, before))
         chunks = []
-        for chunk in _chunks(texts, CHUNK if has_flash(self._like) else CHUNK_WHOLE):
+        for chunk in _cut_chunks(texts, CHUNK if has_flash(self._like) else CHUNK_WHOLE):
             edges = [0, *accumulate(len(texts[index]) for index in chunk)]
             ends = zip(edges[1:], chunk, strict=True)
             kept = self._tensor([place for end, index in ends for place in range(end - keep[index], end)])
-            tiles = self._tensor(tiles_of(edges), torch.int32)
+            tiles = self._tensor(make_tiles(edges), torch.int32)
             chunks.append((edges, tiles, kept, [texts[index] for index in chunk]))
         start = 0
         for edges, tiles, kept, read in chunks:
             view = Prefill(stems, edges, tiles, store, start)
             span = slice(start, start + edges[-1])
-            found.append(self._forward(ids[span], positions[..., span], view, kept, self.eyes.shown(read)))
+            found.append(self._forward(ids[span], positions[..., span], view, kept, self.eyes.make_arguments(read)))
             start = span.stop
             heartbeat.tick()
         return torch.cat(found)
@@ -240,7 +240,7 @@ class Packed:
             if not going:
                 return
             if launched < limit and len(going) < COMPACT_BELOW * len(batch.answers) and len(batch.answers) > FEW:
-                batch = batch.kept(going, self._tensor(going))
+                batch = batch.keep_rows(going, self._tensor(going))
                 view = self._view(batch, stems, store, new)
 
     def _view(self, batch: _PackedRows, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> Stepping:
@@ -274,7 +274,7 @@ class Packed:
     def _step(self, batch: _PackedRows, view: Stepping) -> None:
         """Feed each row's last token, and draw its next; every number stays on the device."""
         logits = self._forward(batch.tokens, batch.positions, view)
-        tokens = next_tokens(logits, batch.settings, batch.step, CUT_ROWS)
+        tokens = draw_tokens(logits, batch.settings, batch.step, CUT_ROWS)
         batch.tokens.copy_(tokens)
         batch.history.index_copy_(0, batch.step, tokens[None])
         batch.counts.add_(1)
@@ -282,12 +282,12 @@ class Packed:
         # Rows that have ended step on until they are left out; they must not step out of the model's context.
         batch.positions.add_(1).clamp_(max=self._longest - 1)
 
-    def layer_stores(self, tokens: int) -> list[Tensor]:
+    def make_layer_stores(self, tokens: int) -> list[Tensor]:
         """Room for the keys and values of packed prompts, layer by layer: each (2, key heads, tokens, dim)."""
         _, heads, _, dim = self._like.shape
         return [self._like.new_empty(2, heads, tokens, dim) for _ in range(self._layers)]
 
-    def _new_store(self, slots: int, tokens: int) -> Tensor:
+    def _make_store(self, slots: int, tokens: int) -> Tensor:
         """Room for keys and values: (layers, 2, slots, key heads, tokens, dim)."""
         _, heads, _, dim = self._like.shape
         return self._like.new_empty(self._layers, 2, slots, heads, tokens, dim)
@@ -296,7 +296,7 @@ class Packed:
         return torch.tensor(numbers, dtype=dtype, device=self._device)
 
     @contextmanager
-    def _quick(self, tokens: int) -> Iterator[None]:
+    def _run_compiled(self, tokens: int) -> Iterator[None]:
         """Run the layers' code fused by torch.compile, where ``tokens`` are worth it: by the call alone, so that equal calls
         have equal results."""
         if self._device.type != "cuda" or tokens < FUSE_FROM:
@@ -330,7 +330,7 @@ class _PackedRows:
     graph: torch.cuda.CUDAGraph | None = None
     fresh: bool = True
 
-    def kept(self, places: list[int], index: Tensor) -> _PackedRows:
+    def keep_rows(self, places: list[int], index: Tensor) -> _PackedRows:
         """The rows at ``places`` alone; ``index`` holds the same on the device."""
         return _PackedRows(
             answers=[self.answers[place] for place in places],
@@ -365,7 +365,7 @@ class _Look:
             answer.extend(new)
 
 
-def _chunks(texts: Sequence[Ids], most: int) -> Iterator[list[int]]:
+def _cut_chunks(texts: Sequence[Ids], most: int) -> Iterator[list[int]]:
     """Places in ``texts``, in order, in chunks of ``most`` tokens or less or of a single text."""
     chunk: list[int] = []
     tokens = 0

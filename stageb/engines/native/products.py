@@ -95,7 +95,7 @@ class Joined:
 
 def product(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
     """(..., in) times ``weight`` (out, in), with ``scale`` (1, out): (..., out)."""
-    lines, of_lines = quantized(input.flatten(0, -2))
+    lines, of_lines = quantize_rows(input.flatten(0, -2))
     if input.is_cuda:
         out = torch._scaled_mm(lines, weight.t(), of_lines, scale, bias, out_dtype=input.dtype, use_fast_accum=True)
     else:  # where a CPU multiplies float8 itself, torch 2.11 knows one scale for all lines
@@ -103,7 +103,7 @@ def product(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -
     return out.view(*input.shape[:-1], -1)
 
 
-def quantized(lines: Tensor) -> tuple[Tensor, Tensor]:
+def quantize_rows(lines: Tensor) -> tuple[Tensor, Tensor]:
     """``lines`` (..., n) in float8, and their scales, float32 (..., 1)."""
     if lines.is_cuda:  # in one reading; what torch's compiler makes of the below takes two
         from stageb.engines.native import kernels
@@ -121,7 +121,7 @@ def quantize(model: nn.Module) -> None:
     modules = list(model.get_decoder().modules())  # type: ignore[operator]  # as transformers' models have it
     for module in modules:
         if type(module) is nn.Linear and not (module.in_features % SIDES or module.out_features % SIDES):
-            weight, scale = quantized(module.weight.detach())
+            weight, scale = quantize_rows(module.weight.detach())
             module.__class__ = Float8Linear
             module.weight = nn.Parameter(weight, requires_grad=False)
             module.register_buffer("scale", scale.t().contiguous(), persistent=False)

@@ -31,7 +31,7 @@ from stageb.errors import EngineError
 BLOCK = 1024  # tokens whose probabilities are summed before any one is looked at; a smaller vocabulary is looked at whole
 
 
-def _whole(device: torch.device) -> torch.dtype:
+def _widest_dtype(device: torch.device) -> torch.dtype:
     """The type of whole distributions: on a CPU the widest; on a GPU float64 would double what they cost."""
     return torch.float64 if device.type == "cpu" else torch.float32
 
@@ -52,7 +52,7 @@ class RowSettings:
     @classmethod
     def of(cls, decodes: Sequence[Decode], keys: Sequence[int], vocabulary: int, device: torch.device) -> RowSettings:
         """The settings of rows that decode with ``decodes`` and draw from ``keys``."""
-        floats = _whole(device)
+        floats = _widest_dtype(device)
         least = torch.finfo(floats).tiny  # a temperature below it would divide by 0
         limits = [min(decode.top_k, vocabulary) for decode in decodes]
 
@@ -76,7 +76,7 @@ class RowSettings:
         return replace(self, **chosen)
 
 
-def next_tokens(logits: Tensor, settings: RowSettings, position: int | Tensor, at_once: int = 1 << 62) -> Tensor:
+def draw_tokens(logits: Tensor, settings: RowSettings, position: int | Tensor, at_once: int = 1 << 62) -> Tensor:
     """The token of each row at ``position`` of its answer: (rows, vocabulary) to int64 (rows,).
 
     Never looks at the device's numbers, so it may be captured in a graph. Where whole distributions are needed, those of
@@ -87,11 +87,11 @@ def next_tokens(logits: Tensor, settings: RowSettings, position: int | Tensor, a
         return sample_in_blocks(logits, settings, position)
     if len(logits) > at_once:
         parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
-        return torch.cat([next_tokens(logits[rows], settings.part(rows), position) for rows in parts])
+        return torch.cat([draw_tokens(logits[rows], settings.part(rows), position) for rows in parts])
     greedy = logits.argmax(-1)  # the first, so the lowest id, among equals
     if not settings.samples:
         return greedy
-    drawn = invert_cdf(probabilities(logits.to(_whole(logits.device)), settings), uniforms(settings.keys, position))
+    drawn = invert_cdf(probabilities(logits.to(_widest_dtype(logits.device)), settings), uniforms(settings.keys, position))
     return torch.where(settings.greedy, greedy, drawn)
 
 
@@ -104,14 +104,14 @@ def sample_in_blocks(logits: Tensor, settings: RowSettings, position: int | Tens
     exact = wide(logits.device)
     mass = (sums * (tops - highest).exp()).to(exact)
     upto = mass.cumsum(-1)
-    target = _below(uniforms(settings.keys, position).to(exact)[:, None] * upto[:, -1:], upto)
+    target = _clip_below(uniforms(settings.keys, position).to(exact)[:, None] * upto[:, -1:], upto)
     block = torch.searchsorted(upto, target, right=True).clamp(max=tops.shape[-1] - 1)
     block = torch.where(settings.greedy[:, None], tops.argmax(-1, keepdim=True), block)
     columns = block * BLOCK + torch.arange(BLOCK, device=logits.device)
     inside = logits.gather(-1, columns.clamp(max=vocabulary - 1)).float().masked_fill(columns >= vocabulary, -torch.inf)
     within = (inside * scale[:, None] - highest).exp().to(exact).cumsum(-1)
     rest = target - (upto - mass).gather(-1, block)
-    token = torch.searchsorted(within, _below(rest.clamp(min=0), within), right=True)
+    token = torch.searchsorted(within, _clip_below(rest.clamp(min=0), within), right=True)
     token = torch.where(settings.greedy[:, None], inside.argmax(-1, keepdim=True), token)
     return (block * BLOCK + token)[:, 0].clamp(max=vocabulary - 1)
 
@@ -129,7 +129,7 @@ def _block_sums(logits: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return tops, (blocks - tops[..., None]).exp().sum(-1)
 
 
-def _below(target: Tensor, cumulative: Tensor) -> Tensor:
+def _clip_below(target: Tensor, cumulative: Tensor) -> Tensor:
     """``target`` (rows, 1) strictly below each row's total, so that a token with a positive probability is always found."""
     total = cumulative[:, -1:]
     return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
@@ -166,7 +166,7 @@ def _least_kept(probability: Tensor, top_p: Tensor) -> Tensor:
 def invert_cdf(probability: Tensor, uniform: Tensor) -> Tensor:
     """The token at ``uniform`` (rows,) of each row's cumulative distribution (rows, vocabulary), which need not sum to 1."""
     cumulative = probability.cumsum(-1, dtype=wide(probability.device))
-    target = _below(uniform[:, None] * cumulative[:, -1:], cumulative)
+    target = _clip_below(uniform[:, None] * cumulative[:, -1:], cumulative)
     found = torch.searchsorted(cumulative, target, right=True)[:, 0]
     return found.clamp(max=probability.shape[-1] - 1)
 
@@ -239,7 +239,7 @@ class PartialAnswer:
         return any(stop in text for stop in stops)
 
 
-def settings_of(answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device) -> RowSettings:
+def make_settings(answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device) -> RowSettings:
     """How ``answers`` sample."""
     rows = [answer.row for answer in answers]
     return RowSettings.of([row.decode for row in rows], [row.key for row in rows], vocabulary, device)
@@ -278,7 +278,7 @@ class LiveBatch:
         self.answers = [self.answers[place] for place in places]
         self.past.cache.reorder_cache(index)
         self.mask, self.positions = self.mask[index], self.positions[index]
-        self.settings = settings_of(self.answers, logits.shape[-1], logits.device)
+        self.settings = make_settings(self.answers, logits.shape[-1], logits.device)
 
 
 def sum_picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:

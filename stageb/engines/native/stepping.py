@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from stageb.engines.native.memory import Past
-from stageb.engines.native.rows import LiveBatch, next_tokens
+from stageb.engines.native.rows import LiveBatch, draw_tokens
 from stageb.engines.protocol import Ids
 
 COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others
@@ -33,7 +33,7 @@ def step_to_the_end(live: LiveBatch, logits: Tensor, forward: Forward, longest: 
     steps_per_look = STEPS_PER_LOOK.get(logits.device.type, STEPS_PER_LOOK_ON_GPU)
     unseen: list[Tensor] = []
     for step in range(limit):
-        tokens = next_tokens(logits, live.settings, step)
+        tokens = draw_tokens(logits, live.settings, step)
         unseen.append(tokens)
         if len(unseen) == steps_per_look or step == limit - 1:
             for answer, new in zip(live.answers, torch.stack(unseen, 1).tolist(), strict=True):
@@ -65,7 +65,7 @@ def step_with_drafts(live: LiveBatch, logits: Tensor, forward: Forward, longest:
         places = torch.tensor([len(answer.ids) for answer in live.answers], device=device)[:, None]
         columns = torch.arange(width, device=device)
         settings = live.settings.part(torch.arange(rows, device=device).repeat_interleave(width))
-        drawn = next_tokens(logits.flatten(0, 1), settings, (places + columns).flatten()).view(rows, width).tolist()
+        drawn = draw_tokens(logits.flatten(0, 1), settings, (places + columns).flatten()).view(rows, width).tolist()
         right = [_count_right(drafted, tokens) for drafted, tokens in zip(drafts, drawn, strict=True)]
         for answer, tokens, count in zip(live.answers, drawn, right, strict=True):
             answer.extend(tokens[: count + 1])
@@ -80,7 +80,7 @@ def step_with_drafts(live: LiveBatch, logits: Tensor, forward: Forward, longest:
             () if answer.finish else draft(answer.ids)[: max(0, answer.limit - len(answer.ids) - 1)]
             for answer in live.answers
         ]
-        logits = forward(*_fed(live, drafts, longest), live.past, 1 + max(map(len, drafts)))
+        logits = forward(*_build_inputs(live, drafts, longest), live.past, 1 + max(map(len, drafts)))
 
 
 def _count_right(drafted: Ids, drawn: Sequence[int]) -> int:
@@ -88,7 +88,7 @@ def _count_right(drafted: Ids, drawn: Sequence[int]) -> int:
     return next((place for place, token in enumerate(drafted) if token != drawn[place]), len(drafted))
 
 
-def _fed(live: LiveBatch, drafts: Sequence[Ids], longest: int) -> tuple[Tensor, Tensor, Tensor]:
+def _build_inputs(live: LiveBatch, drafts: Sequence[Ids], longest: int) -> tuple[Tensor, Tensor, Tensor]:
     """Build the inputs of one forward pass: ids and positions (rows, columns) of last tokens and drafts, padded behind them,
     and the mask (rows, 1, columns, columns of all). The rows' own mask grows by the new columns."""
     device, width = live.mask.device, 1 + max(map(len, drafts))

@@ -58,7 +58,7 @@ class TransformersEngine:
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``."""
-        return [sum(map(len, self._encoded(prompt))) for prompt in prompts]
+        return [sum(map(len, self._encode(prompt))) for prompt in prompts]
 
     def open_eyes(self) -> None:
         """See ``ImageEngine``."""
@@ -72,7 +72,7 @@ class TransformersEngine:
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``. Requests with one system text are read together; equal rows are decoded once."""
         return [
-            tuple(self._completion(request, answer) for answer in answers)
+            tuple(self._read_completion(request, answer) for answer in answers)
             for request, answers in zip(requests, self.answers(requests), strict=True)
         ]
 
@@ -80,21 +80,21 @@ class TransformersEngine:
         """See ``Resumer``. What is begun is read as part of the prompt, and each stream goes on where it was left."""
         wanted = []
         for request, each in zip(requests, begun, strict=True):
-            shared, rows = self._rows(request)
+            shared, rows = self._make_rows(request)
             wanted.append((shared, [continue_row(row, ids) for row, ids in zip(rows, each, strict=True)]))
         return [
             tuple(
-                self._completion(request, replace(answer, ids=ids + answer.ids))
+                self._read_completion(request, replace(answer, ids=ids + answer.ids))
                 for ids, answer in zip(each, answers, strict=True)
             )
-            for request, each, answers in zip(requests, begun, self._answered(wanted), strict=True)
+            for request, each, answers in zip(requests, begun, self._decode_rows(wanted), strict=True)
         ]
 
     def answers(self, requests: Sequence[Request], draft: Draft | None = None) -> list[tuple[Answer, ...]]:
         """As ``generate``, but token ids, with all that the model wrote. ``draft`` may save passes (``stepping.py``)."""
-        return self._answered([self._rows(request) for request in requests], draft)
+        return self._decode_rows([self._make_rows(request) for request in requests], draft)
 
-    def _answered(self, wanted: Sequence[tuple[Ids, list[Row]]], draft: Draft | None = None) -> list[tuple[Answer, ...]]:
+    def _decode_rows(self, wanted: Sequence[tuple[Ids, list[Row]]], draft: Draft | None = None) -> list[tuple[Answer, ...]]:
         groups: dict[Ids, dict[Row, None]] = {}  # equal rows once, in their order
         for shared, rows in wanted:
             groups.setdefault(shared, {}).update(dict.fromkeys(rows))
@@ -106,7 +106,7 @@ class TransformersEngine:
 
     def chances(self, answered: Sequence[tuple[Prompt, Ids]]) -> list[tuple[float, ...]]:
         """Of each prompt and answer the natural log-probability, at temperature 1, of every token of the answer."""
-        encoded = [(*self._encoded(prompt), ids) for prompt, ids in answered]
+        encoded = [(*self._encode(prompt), ids) for prompt, ids in answered]
         return _score_by_shared([(shared, ScoreRequest(own, (ids,))) for shared, own, ids in encoded], self._decoder.chances)
 
     def forget(self) -> None:
@@ -115,19 +115,19 @@ class TransformersEngine:
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """See ``Scorer``. Questions with one system text are read together; equal ones once."""
-        return _score_by_shared([self._choice(question) for question in questions], self._decoder.scores)
+        return _score_by_shared([self._make_choice(question) for question in questions], self._decoder.scores)
 
-    def _choice(self, question: Question) -> tuple[Ids, ScoreRequest]:
-        shared, own = self._encoded(question.prompt)
+    def _make_choice(self, question: Question) -> tuple[Ids, ScoreRequest]:
+        shared, own = self._encode(question.prompt)
         return shared, ScoreRequest(own, tuple(map(self._chat.encode_answer, question.answers)))
 
-    def _rows(self, request: Request) -> tuple[Ids, list[Row]]:
+    def _make_rows(self, request: Request) -> tuple[Ids, list[Row]]:
         """The shared ids of a request, and a row per sample."""
-        shared, own = self._encoded(request.prompt)
+        shared, own = self._encode(request.prompt)
         own += self._chat.encode_answer(request.begin)
         return shared, [Row(own, request.decode, key) for key in request.streams]
 
-    def _encoded(self, prompt: Prompt) -> tuple[Ids, Ids]:
+    def _encode(self, prompt: Prompt) -> tuple[Ids, Ids]:
         """The ids of the shared part and of the prompt's own, which begins with its images."""
         shared, own = self._chat.encode(prompt)
         if not prompt.images:
@@ -136,7 +136,7 @@ class TransformersEngine:
         assert self._eyes is not None
         return shared, self._eyes.ids(prompt.images) + own
 
-    def _completion(self, request: Request, answer: Answer) -> Completion:
+    def _read_completion(self, request: Request, answer: Answer) -> Completion:
         return self._chat.completion(answer.ids, answer.finish, request.decode.stop, bool(request.begin))
 
 

@@ -42,19 +42,19 @@ Grid = tuple[int, int, int]  # patches in time, from top to bottom, from left to
 class TextInputs:
     """The inputs of a model that sees no images."""
 
-    def fed(self, text: Ids) -> Sequence[int]:
+    def replace_images(self, text: Ids) -> Sequence[int]:
         """The ids that the model is given."""
         return text
 
-    def line(self, texts: Sequence[Ids], before: int) -> Line:
+    def list_positions(self, texts: Sequence[Ids], before: int) -> Line:
         """Positions of ``texts``, packed behind each other, where each stands behind ``before`` tokens."""
         return [before + place for text in texts for place in range(len(text))]
 
-    def after(self, text: Ids, before: int) -> int:
+    def find_next_position(self, text: Ids, before: int) -> int:
         """The position of what follows ``text`` where that stands behind ``before`` tokens."""
         return before + len(text)
 
-    def shown(self, texts: Sequence[Ids]) -> dict[str, Any]:
+    def make_arguments(self, texts: Sequence[Ids]) -> dict[str, Any]:
         """Return the arguments of the model's forward pass besides the ids of ``texts``, in order."""
         return {}
 
@@ -82,8 +82,8 @@ class ImageInputs(TextInputs):
         self._merged: int = config.vision_config.spatial_merge_size**2
         self._names: dict[str, int] = {}  # by path: a file is taken to stay as it is
         self._pictures: dict[int, ShownImage] = {}  # by name, the id in prompts
-        self._grid = lru_cache(SIZES)(self._measured)
-        self._placed = lru_cache(SIZES // 8)(self._placed_anew)
+        self._grid = lru_cache(SIZES)(self._measure_grid)
+        self._placed = lru_cache(SIZES // 8)(self._compute_places)
 
     def ids(self, paths: Sequence[str]) -> Ids:
         """Return the ids that stand for images in a prompt. Raises ``PictureError``."""
@@ -95,26 +95,28 @@ class ImageInputs(TextInputs):
             found += [self._opening, *[name] * self._pictures[name].tokens, self._closing]
         return tuple(found)
 
-    def fed(self, text: Ids) -> Sequence[int]:
+    def replace_images(self, text: Ids) -> Sequence[int]:
         """See ``TextInputs``."""
         return [self._token if token >= PICTURE else token for token in text] if has_image(text) else text
 
-    def line(self, texts: Sequence[Ids], before: int) -> Line:
+    def list_positions(self, texts: Sequence[Ids], before: int) -> Line:
         """See ``TextInputs``: three lists where an image is among them."""
         if not any(map(has_image, texts)):
-            return super().line(texts, before)
+            return super().list_positions(texts, before)
         found: list[list[int]] = torch.cat([before + self.places(text)[0] for text in texts], 1).tolist()
         return found
 
-    def after(self, text: Ids, before: int) -> int:
+    def find_next_position(self, text: Ids, before: int) -> int:
         """See ``TextInputs``: an image takes fewer positions than tokens."""
         return before + (self.places(text)[1] if has_image(text) else len(text))
 
     def places(self, text: Ids) -> Places:
         """Positions of a text that begins at 0, and of what follows it: what its images show does not matter."""
-        return self._placed(tuple(self.fed(text)), tuple(self._pictures[name].grid for name in self.names_in(text)))
+        return self._placed(
+            tuple(self.replace_images(text)), tuple(self._pictures[name].grid for name in self.names_in(text))
+        )
 
-    def shown(self, texts: Sequence[Ids]) -> dict[str, Any]:
+    def make_arguments(self, texts: Sequence[Ids]) -> dict[str, Any]:
         """See ``TextInputs``: the features of the images in ``texts``. Raises ``PictureError``."""
         names = [name for text in texts for name in self.names_in(text)]
         if not names:
@@ -140,11 +142,11 @@ class ImageInputs(TextInputs):
     def trial(self, shared: Ids) -> tuple[Ids, Tensor]:
         """A text with an image that no file holds, and what the model itself makes of it behind ``shared``: the logits
         (1, vocabulary) behind its last token."""
-        image = pictures.chequered()
+        image = pictures.draw_chequered()
         name = self._registered(DRAWN, image.tobytes(), image.size)
         text = (7, 8, self._opening, *[name] * self._pictures[name].tokens, self._closing, 9, 5)
         made = self.process(images=[image], return_tensors="pt")
-        ids = self._on_device(torch.tensor([[*shared, *self.fed(text)]]))
+        ids = self._on_device(torch.tensor([[*shared, *self.replace_images(text)]]))
         given = {name: self._on_device(made[name]) for name in ("pixel_values", "image_grid_thw")}
         kinds = {"mm_token_type_ids": (ids == self._token).int(), "attention_mask": torch.ones_like(ids)}
         logits: Tensor = self._model(input_ids=ids, **kinds, **given, use_cache=False).logits
@@ -169,13 +171,13 @@ class ImageInputs(TextInputs):
         self._pictures[name] = ShownImage(path, grid, time * height * width // self._merged)
         return name
 
-    def _measured(self, size: tuple[int, int]) -> tuple[int, int, int]:
+    def _measure_grid(self, size: tuple[int, int]) -> tuple[int, int, int]:
         """The grid that the processor makes of an image of ``size`` (width, height)."""
         blank = pictures.pillow().new("RGB", size)
         time, height, width = self.process(images=[blank], return_tensors="pt")["image_grid_thw"][0].tolist()
         return time, height, width
 
-    def _placed_anew(self, ids: Ids, grids: tuple[Grid, ...]) -> Places:
+    def _compute_places(self, ids: Ids, grids: tuple[Grid, ...]) -> Places:
         """By the model's own rule."""
         kinds = torch.tensor([[int(token == self._token) for token in ids]])
         given = {"input_ids": torch.tensor([ids]), "mm_token_type_ids": kinds, "image_grid_thw": torch.tensor(grids)}
@@ -199,7 +201,7 @@ class ImageInputs(TextInputs):
 
     def _patches(self, name: int) -> Tensor:
         path = self._pictures[name].path
-        image = pictures.chequered() if path == DRAWN else self._opened(path, name)
+        image = pictures.draw_chequered() if path == DRAWN else self._opened(path, name)
         patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
         return patches
 
@@ -207,7 +209,7 @@ class ImageInputs(TextInputs):
         data = pictures.read(path)
         if _name(data) != name:
             raise pictures.PictureError(path, "changed since it was first read", "put it back as it was, or start anew")
-        return pictures.opened(path, data, self._pixels)
+        return pictures.open_picture(path, data, self._pixels)
 
     def _on_device(self, tensor: Tensor) -> Tensor:
         device: torch.device = self._model.get_input_embeddings().weight.device

@@ -53,8 +53,8 @@ from stageb.engines.remote.transport import (
     RefusedError,
     StatusError,
     TransientError,
+    advise_on_reach,
     mend_pairs,
-    reach,
 )
 from stageb.errors import ConfigError, EngineError, shown
 from stageb.job import heartbeat
@@ -141,14 +141,14 @@ class OpenAIEngine:
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``. Equal rows are asked once. Raises ``EngineError`` naming the URL and what it last said."""
         wanted = [[AnswerRequest(each.prompt, each.decode, key, each.begin) for key in each.streams] for each in requests]
-        done = self._all([row for group in wanted for row in group])
+        done = self._ask_all([row for group in wanted for row in group])
         return [tuple(done[row].completion for row in group) for group in wanted]
 
     def probe(self, question: Question) -> OpenAIEngine:
         """See ``Served``. One short answer; what the server refuses of it is no error."""
-        row, before = _weighing(question, PROBED), self._dropped
+        row, before = _make_weighing_row(question, PROBED), self._dropped
         try:
-            answer = self._all([row])[row]
+            answer = self._ask_all([row])[row]
         except RefusedError as refused:
             if refused.status not in (*transport.UNFIT, transport.FAILED):
                 raise
@@ -163,7 +163,7 @@ class OpenAIEngine:
             return self
         return OpenAIScorer(self)
 
-    def _all(self, asked: Sequence[AnswerRequest]) -> dict[AnswerRequest, ServerAnswer]:
+    def _ask_all(self, asked: Sequence[AnswerRequest]) -> dict[AnswerRequest, ServerAnswer]:
         """An answer to each of ``asked``, equal ones once; the first error ends the wait for the others."""
         rows = list(dict.fromkeys(asked))
         stopped = threading.Event()
@@ -187,7 +187,7 @@ class OpenAIEngine:
         for attempt in range(1, ATTEMPTS + 1):
             limits[row] = time.monotonic() + self._model.timeout_s
             try:
-                return self._read(row, self._asked(row))
+                return self._read(row, self._ask(row))
             except TransientError as failure:
                 cause = failure
             except RefusedError as refused:
@@ -203,11 +203,11 @@ class OpenAIEngine:
                 break
         raise RefusedError(f"{self._url}: {cause} (after {attempt} attempts); {cause.remedy}", cause.status, "")
 
-    def _asked(self, row: AnswerRequest) -> bytes:
+    def _ask(self, row: AnswerRequest) -> bytes:
         """Ask the server and return its answer; drop the parameters that it refuses, one after the other."""
         dropped = self._dropped
         while True:
-            body = self._body(row, dropped)
+            body = self._build_body(row, dropped)
             try:
                 return self._post(json.dumps(body).encode("utf-8"))
             except RefusedError as refused:
@@ -223,12 +223,12 @@ class OpenAIEngine:
         longest = min(LONGEST_PAUSE_S, self._first_pause_s * float(1 << (attempt - 1)))
         return longest * (0.5 + 0.5 * seeds.uniform(seeds.stream("pause", row.key, row.prompt.user), attempt))
 
-    def _body(self, row: AnswerRequest, dropped: frozenset[str]) -> dict[str, Any]:
+    def _build_body(self, row: AnswerRequest, dropped: frozenset[str]) -> dict[str, Any]:
         """The request, without what is ``dropped``."""
         prompt, decode = row.prompt, row.decode
         system = prompt.system if transport.SYSTEM not in dropped else ""
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": self._content(prompt, "" if system else prompt.system)})
+        messages.append({"role": "user", "content": self._build_content(prompt, "" if system else prompt.system)})
         body: dict[str, Any] = {
             "model": self._model.model_name_or_path,
             "messages": messages + ([{"role": "assistant", "content": row.begin}] if row.begin else []),
@@ -247,17 +247,17 @@ class OpenAIEngine:
         body |= transport.ask_tokens(dropped) if row.weighs else {}
         return {name: value for name, value in body.items() if name not in dropped}
 
-    def _content(self, prompt: Prompt, system: str) -> str | list[dict[str, Any]]:
+    def _build_content(self, prompt: Prompt, system: str) -> str | list[dict[str, Any]]:
         """The user's words, after those of ``system``, behind the images where there are some. Raises ``PictureError``."""
         words = f"{system}\n\n{prompt.user}" if system else prompt.user
         if not prompt.images:
             return words
-        shown = (pictures.opened(path, pictures.read(path), self._model.image_pixels) for path in prompt.images)
-        urls = [f"data:image/png;base64,{base64.b64encode(pictures.as_png(image)).decode()}" for image in shown]
+        shown = (pictures.open_picture(path, pictures.read(path), self._model.image_pixels) for path in prompt.images)
+        urls = [f"data:image/png;base64,{base64.b64encode(pictures.encode_png(image)).decode()}" for image in shown]
         return [*({"type": "image_url", "image_url": {"url": url}} for url in urls), {"type": "text", "text": words}]
 
     def _image_tokens(self, path: str) -> int:
-        width, height = pictures.scaled(pictures.look(path), self._model.image_pixels)
+        width, height = pictures.scale_size(pictures.look(path), self._model.image_pixels)
         return -(-width * height // PIXELS_PER_TOKEN)
 
     def _post(self, body: bytes) -> bytes:
@@ -266,7 +266,7 @@ class OpenAIEngine:
         try:
             return self._poster.post(body)
         except StatusError as error:
-            raise self._refused(error) from None
+            raise self._explain_status(error) from None
         except AnswerTooLongError as error:
             raise TransientError(str(error), transport.OTHER) from None
         except TimeoutError:
@@ -275,30 +275,31 @@ class OpenAIEngine:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 cause = f"no connection within {self._model.timeout_s:g} s (model.timeout_s)"
-                raise TransientError(cause, reach(self._url)) from None
-            raise TransientError(shown(self._hidden(f"{type(reason).__name__}: {reason}"), 200), reach(self._url)) from None
+                raise TransientError(cause, advise_on_reach(self._url)) from None
+            told = shown(self._hide_key(f"{type(reason).__name__}: {reason}"), 200)
+            raise TransientError(told, advise_on_reach(self._url)) from None
 
-    def _refused(self, error: StatusError) -> Exception:
+    def _explain_status(self, error: StatusError) -> Exception:
         """Turn an HTTP status into an error, transient or not, with its remedy."""
-        said = self._beginning(error.said)
-        reason = shown(self._hidden(error.reason), 80)
+        said = self._shorten(error.said)
+        reason = shown(self._hide_key(error.reason), 80)
         cause = f"HTTP status {error.status} {reason}{': ' if said else ''}{said}"
         remedy = transport.find_remedy(error.status, said)
         if error.status in TRANSIENT and not transport.will_not_pass(said):
             pause_s = min(LONGEST_PAUSE_S, transport.parse_pause_s(error.headers.get("Retry-After")))
             patience = 4.0 if error.status == transport.LIMITED else 1.0  # limits are often of a minute
-            remedy = remedy if error.status == transport.LIMITED else reach(self._url)
+            remedy = remedy if error.status == transport.LIMITED else advise_on_reach(self._url)
             return TransientError(cause, remedy, pause_s, patience, error.status)
         if error.status in transport.REDIRECTS:
-            there = shown(self._hidden(error.headers.get("Location", "elsewhere")), 200)
+            there = shown(self._hide_key(error.headers.get("Location", "elsewhere")), 200)
             remedy = f"it sends requests to {there}, where no key follows; if that is right, give model.base_url so"
         return RefusedError(f"{self._url}: {cause}; {remedy}", error.status, said)
 
-    def _beginning(self, said: bytes) -> str:
+    def _shorten(self, said: bytes) -> str:
         """The beginning of what the server says, for a message."""
-        return shown(self._hidden(said[:SAID_BYTES].decode("utf-8", "replace")), 400)
+        return shown(self._hide_key(said[:SAID_BYTES].decode("utf-8", "replace")), 400)
 
-    def _hidden(self, said: str) -> str:
+    def _hide_key(self, said: str) -> str:
         """Hide the key in the server's words."""
         return transport.hide_key(said, self._key) if self._key else said
 
@@ -309,25 +310,25 @@ class OpenAIEngine:
             answer = json.loads(said)
         except (ValueError, RecursionError):  # brackets nested beyond what Python follows
             raise TransientError(
-                f"the answer is not JSON: {self._beginning(said) or 'it is empty'}", transport.OTHER
+                f"the answer is not JSON: {self._shorten(said) or 'it is empty'}", transport.OTHER
             ) from None
         try:
             choice = answer["choices"][0]
             finish = str(choice.get("finish_reason") or "").lower()
             if finish == "content_filter":
                 return WITHHELD
-            thinking, text = (self._kept(mend_pairs(part)) for part in split_message(choice["message"], self._thoughts))
+            thinking, text = (self._redact(mend_pairs(part)) for part in split_message(choice["message"], self._thoughts))
             usage = answer.get("usage")
             tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
             most_probable = weighing.read_tokens(choice) if row.weighs else ()
         except (LookupError, TypeError, AttributeError):
-            lacks = f"the answer lacks choices[0].message.content, a text: {self._beginning(said)}"
+            lacks = f"the answer lacks choices[0].message.content, a text: {self._shorten(said)}"
             if b"endpoint" in said:  # LM Studio's words for a path that it does not know, with status 200
                 raise EngineError(f"{self._url}: {lacks}; {transport.find_remedy(404, '')}") from None
             raise TransientError(lacks, transport.OTHER) from None
         finish = FINISHED.get(finish, finish)
         if finish not in ("stop", "length"):
-            told = shown(self._hidden(repr(choice["finish_reason"])), 80)
+            told = shown(self._hide_key(repr(choice["finish_reason"])), 80)
             remedy = "serve the model without tools, so that its answers end with stop or length"
             raise EngineError(f"{self._url}: an answer ended with finish_reason {told}; {remedy}")
         text, _ = cut_at_stop(text, row.decode.stop)
@@ -335,9 +336,9 @@ class OpenAIEngine:
         tokens = tokens if type(tokens) is int and 0 < tokens < MOST_TOKENS else made
         return ServerAnswer(Completion(text, tokens, "stop" if finish == "stop" else "length", thinking), most_probable)
 
-    def _kept(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         """Hide the key in an answer; leave a key that is a word, such as EMPTY."""
-        return self._hidden(text) if len(self._key or "") >= transport.SECRET else text
+        return self._hide_key(text) if len(self._key or "") >= transport.SECRET else text
 
 
 class OpenAIScorer(OpenAIEngine):
@@ -349,8 +350,8 @@ class OpenAIScorer(OpenAIEngine):
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """See ``Scorer``, and ``weighing.py``. Where a filter withholds what was asked, all answers weigh the same."""
-        rows = [_weighing(question, 1) for question in questions]
-        done, found = self._all(rows), []
+        rows = [_make_weighing_row(question, 1) for question in questions]
+        done, found = self._ask_all(rows), []
         for row, question in zip(rows, questions, strict=True):
             tokens = done[row].tokens
             if tokens is None:
@@ -388,7 +389,7 @@ def _chat(model: ModelConfig) -> Any | None:
         raise ConfigError("model.tokenizer", model.tokenizer, f"no tokenizer can be loaded from there: {why}") from error
 
 
-def _weighing(question: Question, tokens: int) -> AnswerRequest:
+def _make_weighing_row(question: Question, tokens: int) -> AnswerRequest:
     """A row that asks for so many tokens of an answer to ``question``, and for the most probable ones."""
     decode = Decode(temperature=0.0, max_new_tokens=tokens)
     return AnswerRequest(question.prompt, decode, 0, weighing.find_beginning(question.answers), weighs=True)

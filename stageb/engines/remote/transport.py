@@ -72,7 +72,7 @@ def find_proxy(url: str) -> str | None:
     return proxy.rpartition("@")[2] if proxy and not urllib.request.proxy_bypass(asked.netloc) else None
 
 
-def reach(url: str) -> str:
+def advise_on_reach(url: str) -> str:
     """Say what to look at where the server cannot be reached."""
     proxy = find_proxy(url)
     if proxy is None:

@@ -14,7 +14,7 @@ from typing import Any
 Tokens = tuple[tuple[str, float], ...]
 """Texts of tokens, with their log-probabilities."""
 
-LEAST = -50.0  # what is less probable counts as this: servers write -9999 where it has no number
+LEAST_LOGPROB = -50.0  # what is less probable counts as this: servers write -9999 where it has no number
 _NEVER_CERTAIN = -1e-9
 _MARKS = " \t\n*_`\"'"
 
@@ -34,7 +34,7 @@ def read_tokens(choice: Mapping[str, Any]) -> Tokens | None:
         top = [(str(each["token"]), float(each["logprob"])) for each in places[0]["top_logprobs"]] if places != [] else []
     except (LookupError, TypeError, ValueError, OverflowError):
         return None
-    known = tuple((token, min(0.0, max(LEAST, logprob))) for token, logprob in top if not math.isnan(logprob))
+    known = tuple((token, min(0.0, max(LEAST_LOGPROB, logprob))) for token, logprob in top if not math.isnan(logprob))
     return known if known or places == [] else None
 
 
@@ -74,4 +74,4 @@ def _rests(answers: Sequence[str]) -> list[str]:
 
 
 def _log(share: float) -> float:
-    return max(LEAST, math.log(share)) if share > 0 else LEAST
+    return max(LEAST_LOGPROB, math.log(share)) if share > 0 else LEAST_LOGPROB

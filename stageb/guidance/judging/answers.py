@@ -30,7 +30,7 @@ from stageb.guidance.words.types import (
 )
 from stageb.seeds import stream, uniform
 
-FEWEST = 16  # answers that a share is told from
+FEWEST_ANSWERS = 16  # answers that a share is told from
 ECHO = 24  # characters of a ticket's text, at the least, that tell that an answer gives its prompt back
 EXAMPLE = 300  # characters of the answer that is shown
 MOST_REASON = 400  # characters of one that is read leniently
@@ -93,9 +93,9 @@ def read_answer(
     if begin and not text.lstrip().startswith(begin) and (text or not completion.thinking):
         text = begin + text
     parsed = parse_answer(text, words)
-    if alone and not parsed and not words.instruct and (verdict := first_verdict(text, words)):
+    if alone and not parsed and not words.instruct and (verdict := read_first_verdict(text, words)):
         parsed = verdict, ""
-    return (text, *parsed, None) if parsed else (text, None, "", _fault(completion, text, prompt))
+    return (text, *parsed, None) if parsed else (text, None, "", _find_fault(completion, text, prompt))
 
 
 def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
@@ -157,7 +157,7 @@ def _find_statements(text: str, words: Words) -> Iterator[_Statement]:
         yield _Statement(verdicts, found.end(), is_meant and not is_quoted and len(verdicts) == 1, is_line)
 
 
-def first_verdict(text: str, words: Words) -> Verdict | None:
+def read_first_verdict(text: str, words: Words) -> Verdict | None:
     """The verdict of an answer's first line, whatever follows."""
     return parse_verdict(text.strip().partition("\n")[0], words)
 
@@ -171,7 +171,7 @@ def parse_verdict(line: str, words: Words) -> Verdict | None:
     return next((verdict for verdict, spelling in words.verdicts.items() if word == spelling.lower()), None)
 
 
-def _fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
+def _find_fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
     """Why ``text``, which is no answer, is none."""
     if completion.finish == "filtered":
         return "filtered"
@@ -188,7 +188,7 @@ def check_readable(candidates: Sequence[Candidate], most: float, words: Words, k
     """Raise ``UnreadableError`` where a larger share than ``most`` of ``candidates`` cannot be read, and they are enough to
     tell. ``key`` is what sets the share, and ``loss`` what would come of them."""
     faulty = [candidate for candidate in candidates if candidate.fault]
-    if len(candidates) < FEWEST or len(faulty) <= most * len(candidates):
+    if len(candidates) < FEWEST_ANSWERS or len(faulty) <= most * len(candidates):
         return
     ((fault, count),) = Counter(candidate.fault for candidate in faulty).most_common(1)
     example = next(candidate for candidate in faulty if candidate.fault == fault)

@@ -27,7 +27,7 @@ from stageb.guidance.words.types import Guidance, Verdict
 from stageb.store import disk
 
 ROOM = 1.1  # times the tickets that a bound takes without an error, that the first set should have
-MOST = 20_000  # further tickets, beyond which nobody is told to label any
+MOST_FURTHER_TICKETS = 20_000  # further tickets, beyond which nobody is told to label any
 
 
 class Judged(NamedTuple):
@@ -225,10 +225,10 @@ def count_more(
         decided, wrong = _count(least, tested)
         error = wrong / decided if decided else errors / share
         of_all = min(share, decided / len(tested)) if decided else share
-        if error < max_error and (needed := _count_enough(error, max_error, level, of_all * MOST)):
+        if error < max_error and (needed := _count_enough(error, max_error, level, of_all * MOST_FURTHER_TICKETS)):
             enough.append(ROOM * needed / of_all)
-    more = ceil(min(enough, default=inf) - len(tested)) if enough else MOST + 1
-    return max(1, more) if more <= MOST else None
+    more = ceil(min(enough, default=inf) - len(tested)) if enough else MOST_FURTHER_TICKETS + 1
+    return max(1, more) if more <= MOST_FURTHER_TICKETS else None
 
 
 def _count_enough(error: float, max_error: float, level: float, most: float) -> int | None:

@@ -110,7 +110,7 @@ def _judge(prompt: Prompt, words: Words, forms: _RuleForms, slip: bool) -> str:
     labels = tuple(words.verdicts)
     is_failing = words.failing_headline and words.failing_headline in prompt.system
     summaries = [line.partition(": ")[2] or line for line in prompt.user.splitlines()]
-    facts = {fact.casefold() for fact in _facts(summaries, forms)}
+    facts = {fact.casefold() for fact in _list_facts(summaries, forms)}
     verdict, reason = labels[-1 if is_failing else 0], f"{HEADLINE_KEY}: no rule speaks of it"
     for rule_key, (given, if_, conditions) in _find_rules(prompt.system, words, forms).items():
         if if_ == all(_holds(term, facts, forms) for term in conditions.split(forms.and_)):
@@ -129,7 +129,7 @@ def _holds(term: str, facts: set[str], forms: _RuleForms) -> bool:
     return term in facts
 
 
-def _facts(summaries: Sequence[str], forms: _RuleForms) -> frozenset[str]:
+def _list_facts(summaries: Sequence[str], forms: _RuleForms) -> frozenset[str]:
     """Return the facts in summaries, each in the form of a rule's condition: attributes, and every word."""
     pairs = [part.partition(":") for summary in summaries for part in summary.split(";")]
     attributes = {f"{name.strip()}{forms.is_}{value.strip()}" for name, colon, value in pairs if colon}
@@ -139,7 +139,7 @@ def _facts(summaries: Sequence[str], forms: _RuleForms) -> frozenset[str]:
 
 def _propose(user: str, words: Words, forms: _RuleForms, key: int) -> str:
     """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or one narrower."""
-    asked = _asked(user, words, forms)
+    asked = _parse_prompt(user, words, forms)
     known = _find_rules(user, words, forms)
     rules = {name: conditions for name, (_, _, conditions) in known.items()}
     blamed = Counter(name for case in asked.wrong if (name := case.reason.partition(":")[0]) in rules)
@@ -150,19 +150,19 @@ def _propose(user: str, words: Words, forms: _RuleForms, key: int) -> str:
         operation = {"op": "remove", "key": mended, "rationale": "it judges tickets the wrong way"}
         turned = [case.name for case in asked.wrong if asked.rule or case.reason.startswith(f"{mended}:")]
         if asked.right and uniform(key, 1) < 0.5:
-            more = _telling(asked.right, asked.wrong, forms, key, set(rules[mended].split(forms.and_)))
+            more = _find_condition(asked.right, asked.wrong, forms, key, set(rules[mended].split(forms.and_)))
             verdict = spell(known[mended][0], words)
             operation |= {"op": "update", "text": forms.writes.format(verdict, rules[mended] + forms.and_ + more)}
     else:
         taken = set(rules.values()) if tuple(words.verdicts) == PASS_FAIL else set[str]()  # others may move to the front
-        condition = _counted(asked, forms, taken) or _telling(asked.wrong, asked.right, forms, key, taken)
+        condition = _find_clue(asked, forms, taken) or _find_condition(asked.wrong, asked.right, forms, key, taken)
         text = forms.writes.format(spell(asked.label, words), condition)
         operation = {"op": "add", "text": text, "rationale": "common to the wrong cases"}
         turned = [case.name for case in asked.wrong if case.facts.issuperset(condition.split(forms.and_))]
     return json.dumps({"operations": [{**operation, "evidence": turned}]}, ensure_ascii=False)
 
 
-def _asked(user: str, words: Words, forms: _RuleForms) -> _ReflectionPrompt:
+def _parse_prompt(user: str, words: Words, forms: _RuleForms) -> _ReflectionPrompt:
     """Parse a reflection prompt: cases under their headings, and the clues that were counted."""
     by = f"(?:{words.by.format(key=_KEY)})?"
     headings = [
@@ -182,13 +182,13 @@ def _asked(user: str, words: Words, forms: _RuleForms) -> _ReflectionPrompt:
             text, said, reason = found[2].rpartition(words.said.partition("{")[0])
             if right or not said:
                 text, reason = found[2], ""
-            cases[right].append(_Seen(found[1], _facts(text.split(" | "), forms), reason))
+            cases[right].append(_Seen(found[1], _list_facts(text.split(" | "), forms), reason))
         elif found := re.fullmatch(clue, line):
             clues.append(found[1])
     return _ReflectionPrompt(cases[False], cases[True], label, rule, clues)
 
 
-def _counted(asked: _ReflectionPrompt, forms: _RuleForms, taken: set[str]) -> str:
+def _find_clue(asked: _ReflectionPrompt, forms: _RuleForms, taken: set[str]) -> str:
     """The first clue that is new and that a wrong case bears out in words which this reader knows; empty without one."""
     for clue in asked.clues:
         if clue not in taken and any(case.facts.issuperset(clue.split(forms.and_)) for case in asked.wrong):
@@ -196,7 +196,7 @@ def _counted(asked: _ReflectionPrompt, forms: _RuleForms, taken: set[str]) -> st
     return ""
 
 
-def _telling(these: list[_Seen], others: list[_Seen], forms: _RuleForms, key: int, taken: set[str]) -> str:
+def _find_condition(these: list[_Seen], others: list[_Seen], forms: _RuleForms, key: int, taken: set[str]) -> str:
     """The condition, of one fact or two, that holds for most of ``these`` and fewest of ``others``."""
     attributes = [sorted(fact for fact in case.facts - taken if not _MENTIONS.match(fact)) for case in these]
     facts = attributes if any(attributes) else [sorted(case.facts - taken) for case in these]

@@ -312,7 +312,7 @@ def check_reasons(engine: Engine, name: str, sampler: SamplerConfig, words: Word
 
 def cut_groups(tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int) -> list[Group]:
     """``positions`` in ``tickets``, all to be judged under ``guidance``, cut into canonical micro-batches."""
-    cut = rollout.micro_batches([tickets[i] for i in positions], size)
+    cut = rollout.cut_micro_batches([tickets[i] for i in positions], size)
     return [(guidance, [positions[i] for i in group]) for group in cut]
 
 

@@ -18,8 +18,8 @@ from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.judging.answers import (
     calibrations_of,
     find_shares,
-    first_verdict,
     read_answer,
+    read_first_verdict,
     sample_answers,
     sample_reasons,
     sample_verdicts,
@@ -73,7 +73,7 @@ def keep_limit(share: int, tickets: int, size: int, round_size: int) -> int:
     return next(least for least, most in sizes if least <= most)
 
 
-def micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:
+def cut_micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:
     """Positions in ``tickets``, cut into groups of ``size`` by length of text, longest first; the last may be smaller."""
     by_length = sorted(range(len(tickets)), key=lambda i: (-len(ticket_text(tickets[i])), tickets[i].key, i))
     return [by_length[start : start + size] for start in range(0, len(by_length), size)]
@@ -103,7 +103,9 @@ def rollout(
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
     requests = [
-        Request(prompts[i], as_decode(decode), tuple(_keys(names, tickets[i], entry, decode.seed, samples)), words.begin)
+        Request(
+            prompts[i], make_decode(decode), tuple(_list_keys(names, tickets[i], entry, decode.seed, samples)), words.begin
+        )
         for i in asked
         for entry, decode in enumerate(sampler.grid)
     ]
@@ -149,8 +151,8 @@ def write_reasons(
     requests, words = [], name_labels(words, guidance.labels)
     for ticket, candidate, _ in starts:
         decode, sample = sampler.grid[candidate.decode], candidate.index % sampler.samples_per_decode
-        key = _keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[sample]
-        requests.append(Request(rollout_prompt(ticket, guidance, words), as_decode(decode), (key,), words.begin))
+        key = _list_keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[sample]
+        requests.append(Request(rollout_prompt(ticket, guidance, words), make_decode(decode), (key,), words.begin))
     found = []
     whole = sample_reasons(requests, [(candidate.verdict, opening) for _, candidate, opening in starts], engine, words)
     for request, (_, candidate, _), completion in zip(requests, starts, whole, strict=True):
@@ -178,20 +180,22 @@ def judge_tickets(
     if judge_by == "probability" or (words.begin and isinstance(engine, Scorer)):
         assert isinstance(engine, Scorer)  # whoever chose the way has looked
         temperature = sampler.grid[0].temperature if judge_by == "probability" else 0.0
-        return _weighed(tickets, guidance, engine, sampler.max_prompt_tokens, words, temperature)
+        return _judge_by_probability(tickets, guidance, engine, sampler.max_prompt_tokens, words, temperature)
     line = replace(sampler.grid[0], temperature=0.0) if thinks(engine) and not words.begin else VERDICT_LINE
     once = replace(sampler, grid=[line], samples_per_decode=1, reasons="all")
     answers = rollout(tickets, guidance, engine, once, words, ["verdict"])
     return [
         Judgement(
-            p_correct=float(any((c.verdict or first_verdict(c.text, words)) == ticket.label for c in answer.candidates)),
+            p_correct=float(
+                any((c.verdict or read_first_verdict(c.text, words)) == ticket.label for c in answer.candidates)
+            ),
             tokens=sum(answer.prompt_tokens + c.tokens for c in answer.candidates),
         )
         for ticket, answer in zip(tickets, answers, strict=True)
     ]
 
 
-def _weighed(
+def _judge_by_probability(
     tickets: Sequence[Ticket], guidance: Guidance, engine: Scorer, limit: int, words: Words, temperature: float
 ) -> list[Judgement]:
     prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
@@ -208,7 +212,7 @@ def _weighed(
     return list(judged.values())
 
 
-def as_decode(config: DecodeConfig) -> Decode:
+def make_decode(config: DecodeConfig) -> Decode:
     """An entry of the grid as engines take it."""
     return Decode(
         temperature=config.temperature,
@@ -220,5 +224,5 @@ def as_decode(config: DecodeConfig) -> Decode:
     )
 
 
-def _keys(names: Sequence[str | int], ticket: Ticket, entry: int, seed: int, samples: int) -> list[int]:
+def _list_keys(names: Sequence[str | int], ticket: Ticket, entry: int, seed: int, samples: int) -> list[int]:
     return [stream(*names, ticket.mission, ticket.key, entry, seed, sample) for sample in range(samples)]

@@ -16,7 +16,7 @@ from typing import Literal
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.prequential import block_ends
-from stageb.guidance.learning.gate.race import FEWEST, LAPS
+from stageb.guidance.learning.gate.race import FEWEST_EDITS, LAPS
 from stageb.guidance.rules.prompts import has_instruct_texts
 from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
 from stageb.guidance.words.calibration import CALIBRATED_ON
@@ -228,6 +228,6 @@ def _gate_cost(config: LoopConfig, train: int) -> int:
     running, cost = reflection.num_proposals, reflection.num_proposals * reflection.max_cases
     for _ in range(LAPS):
         cost += running * gate.race_chunk
-        running = min(running, max(FEWEST, -(-running // 2)))
+        running = min(running, max(FEWEST_EDITS, -(-running // 2)))
     cost += (running - 1) * LAPS * gate.race_chunk + 2 * min(train, gate.pool_size)
     return cost + train

@@ -163,7 +163,7 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _is_pending(path: Path, row: Mapping[str, Any]) -> bool:
     """Whether the last row tells of guidance that lies beside the file, written before the row was, and is not in use."""
-    beside, body = disk.beside_of(path), row["guidance"].get(row["mission"])
+    beside, body = disk.name_draft(path), row["guidance"].get(row["mission"])
     try:
         if beside.stat().st_mtime_ns > history_path(path).stat().st_mtime_ns:
             return False
@@ -210,7 +210,7 @@ def clear_interrupted(path: Path) -> None:
         end = whole.rfind(b"\n")
         cut_rows(path, whole.rfind(b"\n", 0, end) + 1)
         disk.sync(history_path(path))
-    disk.beside_of(path).unlink(missing_ok=True)
+    disk.name_draft(path).unlink(missing_ok=True)
 
 
 @contextmanager

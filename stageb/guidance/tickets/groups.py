@@ -59,7 +59,7 @@ def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
         return one
 
     first: dict[Hashable, tuple[str, str]] = {}
-    for ticket, said in zip(tickets, _contents(tickets), strict=True):
+    for ticket, said in zip(tickets, _list_contents(tickets), strict=True):
         own = ticket.mission, ticket.group_id
         alike = [] if ticket.apart else [first.setdefault((ticket.mission, said), own)]
         if ticket.together:
@@ -93,7 +93,7 @@ def _round(found: re.Match[str]) -> str:
 def name_content(ticket: Ticket) -> str:
     """A short name for what a ticket says, whatever it is called, unless that makes it a case of its own: 12 hexadecimal
     digits."""
-    said = b"" if ticket.apart else _texts(ticket)
+    said = b"" if ticket.apart else _list_texts(ticket)
     return (said or hashlib.blake2b(ticket.key.encode()).digest()).hex()[:NAME_LENGTH]
 
 
@@ -143,16 +143,16 @@ def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
             yield Repeats(mission, len(own), len(groups), len(group_ids), mixed, next(alike))
 
 
-def _contents(tickets: Sequence[Ticket]) -> Iterator[Hashable]:
+def _list_contents(tickets: Sequence[Ticket]) -> Iterator[Hashable]:
     """Yield the content of each ticket, in a form that is equal where tickets say the same. Image files are read where
     others have their sizes alone."""
-    plain = [(_texts(ticket), tuple(map(_size, list_image_files(ticket)))) for ticket in tickets]
+    plain = [(_list_texts(ticket), tuple(map(_size, list_image_files(ticket)))) for ticket in tickets]
     count = Counter(plain) if any(ticket.images for ticket in tickets) else Counter()
     for ticket, said in zip(tickets, plain, strict=True):
         yield (said, tuple(map(_digest, list_image_files(ticket)))) if ticket.images and count[said] > 1 else said
 
 
-def _texts(ticket: Ticket) -> bytes:
+def _list_texts(ticket: Ticket) -> bytes:
     if ticket.images and ticket.images.instead:
         return b""
     said = json.dumps([normalize_text(summary) for _, summary in ticket.per_image])

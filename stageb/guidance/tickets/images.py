@@ -26,7 +26,7 @@ from stageb.guidance.words.types import Images, Ticket
 from stageb.job import heartbeat
 from stageb.store import disk
 from stageb.untrusted import pictures
-from stageb.untrusted.strict_json import FaultError, picture_named, short
+from stageb.untrusted.strict_json import FaultError, resolve_picture, short
 
 if TYPE_CHECKING:
     from stageb.job.world import World  # torch: tickets are read, and refused, before it is imported
@@ -77,7 +77,7 @@ def find_images(value: Any, file: str) -> dict[int, str]:
     for number, name in numbered:
         if number in found:
             raise FaultError(f"images: two keys for image {number}", "number every image once")
-        found[number] = picture_named(name, Path(file).parent)
+        found[number] = resolve_picture(name, Path(file).parent)
     return dict(sorted(found.items()))
 
 
@@ -91,7 +91,7 @@ def check_images(world: World, tickets: Iterable[Ticket]) -> str:
     }
     with world.at("looking at images"), ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
         mine = list(map(_tick, pool.map(_check_image, world.share(list(shown)))))
-    found = world.dealt([json.loads(part) for part in world.gather(json.dumps(mine).encode())])
+    found = world.join_shares([json.loads(part) for part in world.gather(json.dumps(mine).encode())])
     bad = [
         BadLine(path, 0, f"{each['what']} (of {ticket})", each["remedy"])
         for (path, ticket), each in zip(shown.items(), found, strict=True)
@@ -110,7 +110,7 @@ def list_image_files(ticket: Ticket) -> tuple[str, ...]:
 
 def _check_image(path: str) -> dict[str, str]:
     try:
-        return {"digest": pictures.examined(path)}
+        return {"digest": pictures.examine(path)}
     except pictures.PictureError as error:
         return {"what": error.what, "remedy": error.remedy}
 

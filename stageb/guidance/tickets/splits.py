@@ -87,7 +87,7 @@ def split_seed(config: LoopConfig) -> int:
 
 def split_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> dict[str, Splits]:
     """Every mission's splits, missions in order of first appearance."""
-    parts: dict[str, dict[Split, list[int]]] = {m: {split: [] for split in SPLITS} for m in missions_of(tickets)}
+    parts: dict[str, dict[Split, list[int]]] = {m: {split: [] for split in SPLITS} for m in list_missions(tickets)}
     seed = split_seed(config)
     for i in sorted(range(len(tickets)), key=lambda i: tickets[i].key):
         ticket = tickets[i]
@@ -107,7 +107,7 @@ def split_of(seed: int, mission: str, group: str, fractions: SplitConfig) -> Spl
     return shares[-1][0]  # a rounding error below 1
 
 
-def missions_of(tickets: Sequence[Ticket]) -> list[str]:
+def list_missions(tickets: Sequence[Ticket]) -> list[str]:
     """The missions, in order of first appearance."""
     return list(dict.fromkeys(ticket.mission for ticket in tickets))
 

@@ -112,10 +112,10 @@ def advise_columns(keys: Sequence[str]) -> str:
 
 def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
     """The name that is most like one that is not there, if any is."""
-    return _hint(find_nearest(wrong, filter(None, names), cutoff))
+    return _write_hint(find_nearest(wrong, filter(None, names), cutoff))
 
 
-def _hint(near: str) -> str:
+def _write_hint(near: str) -> str:
     return f", did you mean {short(near)}?" if near else ""
 
 
@@ -290,7 +290,7 @@ class Table:
             taken = {*found.values(), columns.together, *columns.texts}
             free = [name for name in header if name and name not in taken]  # one may be what is missing
             near = {name: find_renamed(name, free) for _, name in missing}
-            told = [f"{short(name)} (columns.{key}){_hint(near[name])}" for key, name in missing]
+            told = [f"{short(name)} (columns.{key}){_write_hint(near[name])}" for key, name in missing]
             what = ", ".join(told) or "for the text"
             keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
             remedy = advise_columns(list(keys))

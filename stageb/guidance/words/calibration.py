@@ -9,7 +9,7 @@ from typing import Any
 Verdict = str  # one of the labels of a mission
 
 PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
-MOST = 1e6  # of any number, whatever its sign
+LARGEST_NUMBER = 1e6  # of any number, whatever its sign
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 
 Leads = tuple[tuple[Verdict, int], ...]
@@ -49,7 +49,8 @@ class Calibration:
         wanted = set(labels) if plain and tuple(labels) != PASS_FAIL else set[Verdict]()
         if not isinstance(offsets, dict) or offsets.keys() != wanted:
             return None
-        if not all(type(each) in (int, float) and abs(each) < MOST for each in (*numbers.values(), *offsets.values())):
+        given = (*numbers.values(), *offsets.values())
+        if not all(type(each) in (int, float) and abs(each) < LARGEST_NUMBER for each in given):
             return None
         return cls(**numbers, offsets=tuple((label, offsets[label]) for label in labels if label in offsets))
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from stageb.errors import shown
-from stageb.untrusted.clean_text import text_fault, unseen
+from stageb.untrusted.clean_text import is_unseen, text_fault
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(f"[{_CJK}]|[^\\W{_CJK}]+")
@@ -18,7 +18,7 @@ _COPY = 12  # half words in a row that make a copy: a CJK character is one, any 
 
 def one_line(text: str, limit: int) -> str:
     """``text`` as one clean line of at most ``limit`` characters."""
-    seen = "".join(" " if unseen(character) else character for character in text)
+    seen = "".join(" " if is_unseen(character) else character for character in text)
     return " ".join(seen.split())[:limit].rstrip()
 
 
@@ -64,15 +64,15 @@ def find_copied(text: str, sources: Iterable[str]) -> str:
     A run is six words in a row, twelve characters of Chinese, Japanese or Korean, or a mixture (a word weighs as much as
     two characters). Case and punctuation do not count.
     """
-    known = _runs(text)
+    known = _list_runs(text)
     for source in sources:
-        for run in _runs(source):
+        for run in _list_runs(source):
             if run in known:
                 return " ".join(run)
     return ""
 
 
-def _runs(text: str) -> dict[tuple[str, ...], None]:
+def _list_runs(text: str) -> dict[tuple[str, ...], None]:
     """Every shortest run of the text's words that is long enough to be a copy, in order."""
     words = _TOKEN.findall(text.casefold())
     weights = [1 if len(word) == 1 and re.match(f"[{_CJK}]", word) else 2 for word in words]

@@ -184,17 +184,17 @@ def place_of(thing: Any) -> str:
         file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
     except (TypeError, OSError):
         return ""
-    return "" if file is None or Path(file).is_relative_to(PACKAGE) else f"{_near(file)}:{line}"
+    return "" if file is None or Path(file).is_relative_to(PACKAGE) else f"{_shorten_path(file)}:{line}"
 
 
 def place_raised(error: BaseException) -> str:
     """Where the user's own code raised an error: its innermost frame that is in no library; empty where there is none."""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not Path(each.filename).is_relative_to(PACKAGE)]
     own = [each for each in frames if not each.filename.startswith(LIBRARIES)]
-    return f"{_near(own[-1].filename)}:{own[-1].lineno}" if own else ""
+    return f"{_shorten_path(own[-1].filename)}:{own[-1].lineno}" if own else ""
 
 
-def _near(file: str) -> str:
+def _shorten_path(file: str) -> str:
     """A path as short as it can be told from here."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

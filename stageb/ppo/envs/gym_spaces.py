@@ -32,7 +32,7 @@ class Spaces:
         self.dtype: Any = np.uint8 if is_bytes else np.float32
         self.shape: tuple[int, ...] = (box.shape or (1,)) if box else (spaces.flatdim(seen),)
         self._leaves = list(_leaves(acts))
-        self.choices = tuple(int(count) for leaf in self._leaves for count in _counts(leaf))
+        self.choices = tuple(int(count) for leaf in self._leaves for count in _count_choices(leaf))
         self.numbers = sum(int(np.prod(leaf.shape)) for leaf in self._leaves if isinstance(leaf, spaces.Box))
         self._ends = np.cumsum(self.choices)[:-1]
 
@@ -73,7 +73,9 @@ class Spaces:
         if isinstance(self.acts, spaces.Discrete):
             return list(actions + self.acts.start)
         picked, drawn = np.split(actions, [len(self.choices)], axis=1)
-        return [_native(self.acts, iter(row.astype(np.int64)), iter(rest)) for row, rest in zip(picked, drawn, strict=True)]
+        return [
+            _make_action(self.acts, iter(row.astype(np.int64)), iter(rest)) for row, rest in zip(picked, drawn, strict=True)
+        ]
 
     def idle(self, masks: Bools | None, count: int) -> NDArray[Any]:
         """Actions of so many games that nobody asks for: the first that are allowed, and zeros."""
@@ -103,7 +105,7 @@ def _leaves(space: Space[Any]) -> Iterator[Space[Any]]:
         raise ValueError(f"actions in {shorten(space)} cannot be chosen; make them {known}")
 
 
-def _counts(leaf: Space[Any]) -> Sequence[int]:
+def _count_choices(leaf: Space[Any]) -> Sequence[int]:
     if isinstance(leaf, spaces.Discrete):
         return [int(leaf.n)]
     if isinstance(leaf, spaces.MultiDiscrete):
@@ -111,12 +113,12 @@ def _counts(leaf: Space[Any]) -> Sequence[int]:
     return [2] * int(np.prod(leaf.shape)) if isinstance(leaf, spaces.MultiBinary) else []
 
 
-def _native(space: Space[Any], picked: Iterator[Any], drawn: Iterator[Any]) -> Any:
+def _make_action(space: Space[Any], picked: Iterator[Any], drawn: Iterator[Any]) -> Any:
     """An action in ``space``, of the choices and numbers that come next."""
     if isinstance(space, spaces.Dict):
-        return {name: _native(part, picked, drawn) for name, part in space.spaces.items()}
+        return {name: _make_action(part, picked, drawn) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_native(part, picked, drawn) for part in space.spaces)
+        return tuple(_make_action(part, picked, drawn) for part in space.spaces)
     if isinstance(space, spaces.Discrete):
         return next(picked) + space.start
     assert space.shape is not None, "all other leaves are arrays"

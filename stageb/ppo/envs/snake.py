@@ -61,7 +61,7 @@ class Game:
         self.device = torch.device(device)
         self.count, self.cells = len(numbers), config.cells
         self.dtype = torch.uint8 if self.cells < 255 else torch.int16  # of a grid, the food's mark included
-        self._next = _neighbours(config.size).to(self.device)
+        self._next = _list_neighbours(config.size).to(self.device)
         self._start = config.size // 2 * (config.size + 1)  # the head's cell at first: the middle, or the one after it
         self._ages = torch.arange(1, START_LENGTH + 1, dtype=torch.int32, device=self.device)
         key = seeds.stream(seed, "snake", "food")
@@ -125,9 +125,9 @@ class Game:
         if self.device.type == "cpu":
             rows = hungry.nonzero()[:, 0]
             if len(rows):
-                self.food[rows] = self._fallen(rows)
+                self.food[rows] = self._find_food(rows)
         else:
-            self.food.copy_(torch.where(hungry, self._fallen(slice(None)), self.food))
+            self.food.copy_(torch.where(hungry, self._find_food(slice(None)), self.food))
 
     def grids(self) -> Tensor:
         """Return the agent's observations: (N, cells), of the game's ``dtype``."""
@@ -157,7 +157,7 @@ class Game:
         self.head.copy_(self.free_at.argmax(1))
         self.length.copy_(self.free_at.amax(1))
 
-    def _fallen(self, rows: Tensor | slice) -> Tensor:
+    def _find_food(self, rows: Tensor | slice) -> Tensor:
         """Where the next food of these games falls: the k-th free cell, any k alike."""
         length = self.length[rows]
         k = draws.below(self.episode_keys[rows], length - START_LENGTH, self.cells - length)
@@ -165,7 +165,7 @@ class Game:
         return (free.cumsum(1, dtype=self.dtype) <= k[:, None]).sum(1).clamp_(max=self.cells - 1)
 
 
-def _neighbours(size: int) -> Tensor:
+def _list_neighbours(size: int) -> Tensor:
     """The cell after every step: int64 (cells * 4,), by cell and then by action; a wall leads back to the cell."""
     moves = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
     table = []
@@ -191,7 +191,7 @@ CORNERS = {(-1, 1): "└", (-1, -1): "┘", (1, 1): "┌", (1, -1): "┐"}  # (u
 def write_text(grid: Sequence[int]) -> str:
     """The board in a frame, a line a row; the body is drawn as the path that it is."""
     size = math.isqrt(len(grid))
-    rows = ["".join(_letters(grid, size, row * size + column) for column in range(size)) for row in range(size)]
+    rows = ["".join(_draw_letters(grid, size, row * size + column) for column in range(size)) for row in range(size)]
     edge = "─" * (2 * size + 1)
     return "\n".join([f"┌{edge}┐", *(f"│ {row}│" for row in rows), f"└{edge}┘"])
 
@@ -213,19 +213,19 @@ def draw_image(grid: Sequence[int]) -> Image.Image:
     pen.rectangle((EDGE, EDGE, side - EDGE - 1, side - EDGE - 1), fill=BOARD)
     places = {age: cell for cell, age in enumerate(grid) if 0 < age <= size**2}
     for age in sorted(places):
-        box = _box(places[age], size, scale, margin)
+        box = _place_box(places[age], size, scale, margin)
         if age - 1 in places:
-            before = _box(places[age - 1], size, scale, margin)
+            before = _place_box(places[age - 1], size, scale, margin)
             joint = (*map(min, box[:2], before[:2]), *map(max, box[2:], before[2:]))
             pen.rounded_rectangle(joint, radius=radius, fill=BODY if age > 2 else TAIL)
     if places:
-        pen.rounded_rectangle(_box(places[len(places)], size, scale, margin), radius=radius, fill=HEAD)
+        pen.rounded_rectangle(_place_box(places[len(places)], size, scale, margin), radius=radius, fill=HEAD)
     if size**2 < max(grid):
-        pen.ellipse(_box(list(grid).index(max(grid)), size, scale, margin + scale // 16), fill=FRUIT)
+        pen.ellipse(_place_box(list(grid).index(max(grid)), size, scale, margin + scale // 16), fill=FRUIT)
     return picture
 
 
-def _letters(grid: Sequence[int], size: int, cell: int) -> str:
+def _draw_letters(grid: Sequence[int], size: int, cell: int) -> str:
     """Two letters for a cell: what it is, and whether the path goes on to the right."""
     age = grid[cell]
     if not 0 < age <= size**2:
@@ -247,7 +247,7 @@ def _letters(grid: Sequence[int], size: int, cell: int) -> str:
     return STROKES[bool(horizontal), bool(vertical)] + onwards
 
 
-def _box(cell: int, size: int, scale: int, margin: int) -> tuple[int, int, int, int]:
+def _place_box(cell: int, size: int, scale: int, margin: int) -> tuple[int, int, int, int]:
     """A cell's place in the picture: of ``scale`` pixels, its edges cut by ``margin``."""
     left, top = cell % size * scale + EDGE, cell // size * scale + EDGE
     return left + margin, top + margin, left + scale - 1 - margin, top + scale - 1 - margin

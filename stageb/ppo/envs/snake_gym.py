@@ -79,13 +79,13 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Floats, NDArray[Any], Bools, Bools, dict[str, Any]]:
         """One step of every game: observations, rewards (float32), terminations, truncations, infos."""
-        game = self._begun()
+        game = self._require_game()
         outcome = game.move(torch.as_tensor(actions, dtype=torch.int64).to(self._device))
         done = outcome.terminated | outcome.truncated
         infos: dict[str, Any] = {}
         ended = done.nonzero()[:, 0]
         if len(ended):
-            infos = self._final(game, ended, done.cpu().numpy())
+            infos = self._describe_final(game, ended, done.cpu().numpy())
         game.renew(done, outcome.ate)
         self._steps += 1
         if self._steps % SETTLED_EVERY == 0:
@@ -97,7 +97,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         )
         return seen, rewards, terminated, truncated, infos
 
-    def _begun(self) -> Game:
+    def _require_game(self) -> Game:
         if self.game is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
         return self.game
@@ -106,7 +106,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         everyone = np.ones(self.num_envs, dtype=np.bool_)
         return {"score": game.score.cpu().numpy(), "_score": everyone}
 
-    def _final(self, game: Game, ended: Tensor, done: Bools) -> dict[str, Any]:
+    def _describe_final(self, game: Game, ended: Tensor, done: Bools) -> dict[str, Any]:
         """Return ``info`` of games that ended, as Gymnasium's own vectors do."""
         last = np.full(self.num_envs, None, dtype=object)
         for place, seen in zip(ended.tolist(), make_observations(game, ended), strict=True):
@@ -139,7 +139,7 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
             yes = torch.ones(1, dtype=torch.bool)
             self.game.settle()
             self.game.renew(yes, ~yes)
-        return self._seen(self.game), {"score": int(self.game.score)}
+        return self._observe(self.game), {"score": int(self.game.score)}
 
     def step(self, action: np.int64) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
         """One step."""
@@ -148,7 +148,7 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         outcome = self.game.move(torch.tensor([int(action)]))
         self.game.renew(torch.zeros(1, dtype=torch.bool), outcome.ate & ~outcome.won)
         info = {"score": int(self.game.score)}
-        return self._seen(self.game), float(outcome.rewards), bool(outcome.terminated), bool(outcome.truncated), info
+        return self._observe(self.game), float(outcome.rewards), bool(outcome.terminated), bool(outcome.truncated), info
 
     def render(self) -> Any:
         """The board as text ("ansi") or as a picture, uint8 (height, width, 3)."""
@@ -157,6 +157,6 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         grid = self.game.grids()[0].tolist()
         return write_text(grid) if self.render_mode == "ansi" else np.asarray(draw_image(grid).convert("RGB"))
 
-    def _seen(self, game: Game) -> Floats:
+    def _observe(self, game: Game) -> Floats:
         found: Floats = make_observations(game)[0]
         return found

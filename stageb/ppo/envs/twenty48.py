@@ -50,7 +50,7 @@ class Twenty48(Environment):
         self.device, count = torch.device(device), len(numbers)
         key = draws.signed(seeds.stream(seed, "2048", "tiles"))
         self._keys = draws.bits(torch.full((count,), key), torch.tensor(numbers, dtype=torch.int64)).to(self.device)
-        self._slid, self._points = (each.to(self.device) for each in _table())
+        self._slid, self._points = (each.to(self.device) for each in _make_table())
         self._places = _places().to(self.device)
         self._weights = EXPONENTS ** torch.arange(SIDE, device=self.device)
         self.board = torch.zeros((count, CELLS), dtype=torch.uint8, device=self.device)
@@ -142,7 +142,7 @@ def _places() -> Tensor:
     return torch.stack([cells, cells.flip(1), cells.T, cells.T.flip(1)]).flatten(1)
 
 
-def _table() -> tuple[Tensor, Tensor]:
+def _make_table() -> tuple[Tensor, Tensor]:
     """All rows slid to their beginning, uint8 (65536, 4), and the points that this scores, int64 (65536,)."""
     rows = torch.arange(EXPONENTS**SIDE)[:, None] // EXPONENTS ** torch.arange(SIDE) % EXPONENTS
     rows, points = _close(rows), torch.zeros(len(rows), dtype=torch.int64)

@@ -37,7 +37,7 @@ def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Det
 
     Raises ``PictureError``.
     """
-    image = pictures.opened(sample.image, pictures.read(sample.image), pixels=1 << 24)
+    image = pictures.open_picture(sample.image, pictures.read(sample.image), pixels=1 << 24)
     size = (WIDTH, max(1, round(image.height * WIDTH / image.width)))
     image = image.resize(size, pillow().Resampling.BICUBIC)
     picture = pillow().new("RGB", (2 * WIDTH + GAP, size[1]), GROUND)
@@ -144,7 +144,7 @@ class ExportFolder:
         if before == data:
             return
         if before is not None and disk.digest(before) != self._known.get(name):
-            path.rename(disk.free_name(path))
+            path.rename(disk.find_free_name(path))
             self.aside.append(name)
         disk.replace_unsynced(path, data)
 

@@ -19,7 +19,7 @@ from stageb.two_channel.boxes.data import read
 from stageb.two_channel.boxes.formats import YAML, read_label_studio, read_names, read_yolo
 from stageb.two_channel.boxes.imports import ImportedData
 from stageb.two_channel.boxes.sets import ImportedSet
-from stageb.untrusted.pictures import as_png, pillow
+from stageb.untrusted.pictures import encode_png, pillow
 from stageb.untrusted.strict_json import FaultError
 
 ELSEWHERE = "another --to"
@@ -266,7 +266,7 @@ def _make_files(folder: Path, split: str, count: int, seed: int, kind: Drawing) 
     for number in range(count):
         image, objects = draw_image(seed, split, number, kind)
         name = f"{split}/{number:05d}.png"
-        yield folder / name, as_png(image)
+        yield folder / name, encode_png(image)
         named_boxes = [{"desc": desc, "bbox_2d": list(box)} for desc, box in objects]
         rows.append({"images": [name], "width": image.width, "height": image.height, "objects": named_boxes})
     yield folder / f"{split}.jsonl", disk.json_lines(rows)

@@ -38,7 +38,7 @@ from stageb.two_channel.model import model
 from stageb.two_channel.model.stored import Learnt, find_learnt, find_model
 from stageb.two_channel.types import Box, Sample
 from stageb.untrusted.clean_text import text_fault
-from stageb.untrusted.pictures import PictureError, examined
+from stageb.untrusted.pictures import PictureError, examine
 
 ROWS = "predictions.jsonl"
 LOCAL_FILES = "/data/local-files/?d="  # the path at which Label Studio serves files of its own machine
@@ -235,7 +235,7 @@ def warn_of_nothing(folder: Path, learnt: Learnt) -> None:
 def find_fault(sample: Sample) -> str:
     """Why a picture cannot be opened; empty if it can."""
     try:
-        examined(sample.image)
+        examine(sample.image)
     except PictureError as error:
         return error.what
     return ""

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from stageb.runs.figures import Curves, rounded, short
-from stageb.runs.folder import METRICS, find_offered
+from stageb.runs.folder import METRICS, find_result
 from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel.boxes import metrics
@@ -160,7 +160,7 @@ def write_card(
         "## Results",
         "",
         *_format_results(rows, best),
-        *(["", f"{advice[0].upper()}{advice[1:]}."] if (advice := advise(inputs, rows, find_offered(rows, best))) else []),
+        *(["", f"{advice[0].upper()}{advice[1:]}."] if (advice := advise(inputs, rows, find_result(rows, best))) else []),
         "",
         "## Limits",
         "",
@@ -339,7 +339,7 @@ class DetectorRun(LearningRun):
         said = [f"val {describe_evaluation(row, 'val')}"] if val else []
         said += [f"evaluated: {describe_evaluation(row)}"] if test else []
         line = f"{'; '.join(said) or loss}, {times['time/step_s']:.2f} s"
-        self.progress.recorded(step + 1, loss, worth_a_line=bool(said), line=line)
+        self.progress.show_row(step + 1, loss, worth_a_line=bool(said), line=line)
         if test and self.config.evaluation.pictures:
             shown = test.samples[: self.config.evaluation.pictures]
             evaluate.draw(shown, test.detections, self.config.channel_b.min_iou, self.folder / PICTURE)

@@ -91,7 +91,7 @@ def evaluate_on_ranks(world: World, writer: Writer, samples: Sequence[Sample], c
     """Detections in all ``samples``, on every rank; each rank computes its share."""
     with world.at("evaluation"):
         mine = answer_images(writer, world.share(samples), config)
-    rows = world.dealt([decode(part) for part in world.gather(encode([astuple(each) for each in mine]))])
+    rows = world.join_shares([decode(part) for part in world.gather(encode([astuple(each) for each in mine]))])
     return [
         Detections(
             tuple(Detection(desc, tuple(bins)) for desc, bins in objects),

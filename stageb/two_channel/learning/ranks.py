@@ -132,7 +132,7 @@ class DetectorRanks:
             made = self.writer.write(mine, [self.schedule.key(step, each.key) for each in mine], decode_by)
         with self._timed("wait_s"):
             parts = self.world.gather(encode([[each.ids, each.ended, each.version] for each in made]))
-        rows = self.world.dealt([decode(part) for part in parts])
+        rows = self.world.join_shares([decode(part) for part in parts])
         return zip(samples, (DetectorRollout(tuple(ids), *rest) for ids, *rest in rows), strict=True)
 
     def _refresh(self, step: int) -> None:

@@ -52,7 +52,7 @@ class Pixels:
         """A ``Pixels`` that gives the same result as ``process``; None if there is none."""
         if not all(hasattr(process, name) for name in ("patch_size", "merge_size", "temporal_patch_size")):
             return None
-        found, drawn = cls(process), pictures.chequered().resize(ODD)
+        found, drawn = cls(process), pictures.draw_chequered().resize(ODD)
         made = process(images=[drawn], return_tensors="pt")
         _, height, width = made["image_grid_thw"][0].tolist()
         cut = found.cut(drawn, (height, width))
@@ -237,7 +237,7 @@ class Views(ImageInputs):
     def _patches(self, name: int) -> Tensor:
         picture = self._pictures[name]
         path, view = parse_name(picture.path)
-        image = pictures.chequered() if path == DRAWN else self._open(path)
+        image = pictures.draw_chequered() if path == DRAWN else self._open(path)
         if self._plain:
             return self._plain.cut(image, picture.grid[1:])
         if view != ImageView():
@@ -249,7 +249,7 @@ class Views(ImageInputs):
         return patches
 
     def _open(self, path: str) -> Any:
-        return pictures.opened(path, pictures.read(path), self._pixels)
+        return pictures.open_picture(path, pictures.read(path), self._pixels)
 
 
 @dataclass(frozen=True, slots=True)

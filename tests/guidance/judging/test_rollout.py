@@ -14,11 +14,11 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.judging.answers import parse_verdict, sigmoid
 from stageb.guidance.judging.rollout import (
-    as_decode,
+    cut_micro_batches,
     group_size,
     judge_tickets,
     keep_limit,
-    micro_batches,
+    make_decode,
     rollout,
     share_out,
 )
@@ -124,7 +124,7 @@ def test_groups_are_as_large_as_they_may_be(round_size: int, limit: int, size: i
 
 @given(tickets(), st.integers(1, 9))
 def test_micro_batches_partition_the_round(round_: list[Ticket], size: int) -> None:
-    groups = micro_batches(round_, size)
+    groups = cut_micro_batches(round_, size)
     assert sorted(i for group in groups for i in group) == list(range(len(round_)))
     assert [len(group) for group in groups] == [size] * (len(round_) // size) + [len(round_) % size] * (
         len(round_) % size > 0
@@ -133,7 +133,7 @@ def test_micro_batches_partition_the_round(round_: list[Ticket], size: int) -> N
 
 @given(tickets(), st.integers(1, 9))
 def test_micro_batches_hold_tickets_of_like_length(round_: list[Ticket], size: int) -> None:
-    lengths = [len(ticket_text(round_[i])) for group in micro_batches(round_, size) for i in group]
+    lengths = [len(ticket_text(round_[i])) for group in cut_micro_batches(round_, size) for i in group]
     assert lengths == sorted(lengths, reverse=True)
 
 
@@ -142,8 +142,8 @@ def test_the_order_within_a_round_makes_no_difference_to_its_groups(
     round_: list[Ticket], size: int, data: st.DataObject
 ) -> None:
     other = data.draw(st.permutations(round_))
-    made = [[round_[i].key for i in group] for group in micro_batches(round_, size)]
-    assert [[other[i].key for i in group] for group in micro_batches(other, size)] == made
+    made = [[round_[i].key for i in group] for group in cut_micro_batches(round_, size)]
+    assert [[other[i].key for i in group] for group in cut_micro_batches(other, size)] == made
 
 
 @given(st.integers(0, 3000), st.sampled_from([1, 8, 16, 32, 128]), st.sampled_from([16, 32]))
@@ -372,5 +372,5 @@ def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -
 
 def test_an_entry_of_the_grid_reaches_the_engine_whole() -> None:
     decode = DecodeConfig(0.4, top_p=0.9, top_k=7, max_new_tokens=5, seed=3, stop=["END"])
-    assert as_decode(decode) == Decode(0.4, top_p=0.9, top_k=7, max_new_tokens=5, seed=3, stop=("END",))
+    assert make_decode(decode) == Decode(0.4, top_p=0.9, top_k=7, max_new_tokens=5, seed=3, stop=("END",))
     assert [field.name for field in fields(DecodeConfig)] == [field.name for field in fields(Decode)]

@@ -28,7 +28,7 @@ from stageb.guidance.learning.state import MissionState, State
 from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.splits import SPLITS, missions_of, split_tickets
+from stageb.guidance.tickets.splits import SPLITS, list_missions, split_tickets
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import NOWHERE, Place, Round, Split, Ticket
 
@@ -118,7 +118,7 @@ def test_every_epoch_learns_closes_and_judges_and_the_final_guidance_is_chosen_b
 ) -> None:
     config = replace(CONFIG, distill=DistillConfig(size=1))
     walk = walked(world, size, config)
-    for mission in missions_of(world):
+    for mission in list_missions(world):
         assert re.fullmatch("v*t*(r*cv*){2}ot*d*", walk.written[mission])
     for batch in walk.rounds:
         assert batch.learns == (batch.epoch > 0 and batch.split == "train" and batch.kind != "distill")
@@ -132,7 +132,7 @@ def test_missions_learn_in_turn(world: list[Ticket], size: int) -> None:
     rounds = [batch for batch in walked(world, size).rounds if batch.learns]
     for epoch, some in itertools.groupby(rounds, key=lambda batch: batch.epoch):
         found = [(batch.number, batch.mission) for batch in some]
-        missions = missions_of(world)
+        missions = list_missions(world)
         assert found == sorted(found, key=lambda each: (each[0], missions.index(each[1]))), epoch
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stageb.errors import BadInputError
 from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
 from stageb.guidance.config import GateConfig
-from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
+from stageb.guidance.learning.gate.budget import compute_spending, divide_budget
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, load_seed, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS
@@ -201,12 +201,12 @@ def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them_and_what_o
 
 
 def test_spent_counts_on_the_tickets_that_taught_and_never_makes_more_of_the_budget() -> None:
-    whole = budget_per_mission(GateConfig(), 2)
+    whole = divide_budget(GateConfig(), 2)
     assert whole.chance == pytest.approx(GateConfig().alpha / 2)
     learnt = Guidance("m", 1, (Rule("G0", "headline"), Rule("G1", "a")), 2, SPENT, taught_by=frozenset({"aa", "bb"}))
-    assert spent_on(learnt, ["aa", "cc"]) == spent_on(learnt, ["aa"]) == SPENT  # whatever else was removed
-    assert spent_on(learnt, ["cc"]) == NOTHING
-    assert spent_on(replace(learnt, taught_by=frozenset()), ["cc"]) == SPENT  # nobody knows what taught it
+    assert compute_spending(learnt, ["aa", "cc"]) == compute_spending(learnt, ["aa"]) == SPENT  # whatever else was removed
+    assert compute_spending(learnt, ["cc"]) == NOTHING
+    assert compute_spending(replace(learnt, taught_by=frozenset()), ["cc"]) == SPENT  # nobody knows what taught it
     left = whole.less(SPENT)
     assert left.edits[0] == 0 < left.edits[1] < 0.01
     assert left.edits[2] == 0

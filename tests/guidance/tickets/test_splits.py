@@ -19,7 +19,7 @@ from stageb.guidance.tickets.splits import (
     SPLITS,
     bundle_size,
     find_default,
-    missions_of,
+    list_missions,
     note_tickets,
     rank_labels,
     split_tickets,
@@ -47,7 +47,7 @@ def split_by_key(world: Sequence[Ticket], config: LoopConfig = CONFIG) -> dict[t
 @given(WORLDS)
 def test_splits_partition_a_missions_tickets(world: list[Ticket]) -> None:
     found = split_tickets(world, CONFIG)
-    assert list(found) == missions_of(world)
+    assert list(found) == list_missions(world)
     for mission, splits in found.items():
         own = [i for i, ticket in enumerate(world) if ticket.mission == mission]
         assert sorted(splits.train + splits.val + splits.test) == own

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stageb.__main__ import main
-from stageb.cli.draft import dotted
+from stageb.cli.draft import list_keys
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.guidance_file import load_seed, to_json
 
@@ -71,7 +71,7 @@ def test_its_config_keys_are_each_answered_in_a_line_by_keys_that_exist(
     named = {
         word.strip(",:") for said in LoopConfig.former_keys.values() if said.startswith("write ") for word in said.split()
     }
-    keys = dict(dotted(LoopConfig))
+    keys = dict(list_keys(LoopConfig))
     assert {word for word in named if "." in word and not word.endswith(".")} <= set(keys)
     assert not set(LoopConfig.former_keys) & set(keys)
 

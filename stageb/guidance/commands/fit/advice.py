@@ -17,7 +17,7 @@ from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, explain_refusals
 from stageb.guidance.learning.gate.decide import STRONG
-from stageb.guidance.learning.gate.exact import fewest_wins
+from stageb.guidance.learning.gate.exact import count_fewest_wins
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.state import STOP
@@ -33,7 +33,7 @@ from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
 RARE = 0.1  # share of the rarer label below which accuracy hides it
 HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
 SLIP = 0.75  # how alike a label that stands once is to the one that was meant: two letters exchanged in a word of four
-FEWEST = 5  # tickets of the rarer label from which on one field that tells the label is no accident
+FEWEST_TICKETS = 5  # tickets of the rarer label from which on one field that tells the label is no accident
 REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
 FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
@@ -81,10 +81,11 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
     rare, and what one that stands once may be a slip of."""
     count = Counter(ticket.label for ticket in tickets)
     if has_labels(count):
-        often = [label for label in count if count[label] >= FEWEST]
+        often = [label for label in count if count[label] >= FEWEST_TICKETS]
         slips = {label: hint_nearest(label, often, SLIP) for label in count if count[label] == 1}
-        if few := [f"{label} ({n}{slips.get(label, '')})" for label, n in sorted(count.items()) if n < FEWEST]:
-            yield f"fewer than {FEWEST} tickets each have the labels {', '.join(few)}: hardly a rule can be learnt for them"
+        if few := [f"{label} ({n}{slips.get(label, '')})" for label, n in sorted(count.items()) if n < FEWEST_TICKETS]:
+            named = ", ".join(few)
+            yield f"fewer than {FEWEST_TICKETS} tickets each have the labels {named}: hardly a rule can be learnt for them"
         return
     rare = min(PASS_FAIL, key=lambda label: count[label])
     common = next(label for label in PASS_FAIL if label != rare)
@@ -127,7 +128,7 @@ def warn_of_copies(tickets: Sequence[Ticket]) -> Iterator[str]:
             groups.setdefault(said, []).append(ticket)
     repeated = [own for own in groups.values() if len({ticket.group for ticket in own}) > 1]
     count = sum(map(len, repeated))
-    if count >= max(FEWEST, COPIED * len(tickets)) and count <= MOST_COPIES * len(repeated):
+    if count >= max(FEWEST_TICKETS, COPIED * len(tickets)) and count <= MOST_COPIES * len(repeated):
         one, other, *_ = repeated[0]
         yield (
             f"{len(repeated):,} texts come {count / len(repeated):.2g} times each, but for numbers in them, in tickets that "
@@ -146,7 +147,7 @@ def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
         for name, value in read.pairs.items():
             columns.setdefault(name, {})[position] = value
     count = Counter(ticket.label for ticket in tickets)
-    if len(count) > 1 and min(count.values()) >= FEWEST:
+    if len(count) > 1 and min(count.values()) >= FEWEST_TICKETS:
         labels = [ticket.label for ticket in tickets]
         telling = [name for name, column in columns.items() if tells_label(column, labels)]
         for name in telling[:SHOWN]:
@@ -175,7 +176,7 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
     }
     for name, own in islice(others.items(), MOST_FORMATS):
         for what, form in FORMATS:
-            if len(own) >= FEWEST and all(form.fullmatch(value) for _, value in own):
+            if len(own) >= FEWEST_TICKETS and all(form.fullmatch(value) for _, value in own):
                 ticket, value = own[0]
                 found.pop(name, None)
                 yield (
@@ -210,7 +211,7 @@ def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
         common = max(labels, key=lambda label: count[label])
         rare = next(label for label in PASS_FAIL if label != common) if labels == PASS_FAIL else f"otherwise than {common}"
         tested = share * len({inputs.tickets[i].group for i in splits.test_order if inputs.tickets[i].label != common})
-        wins, others = fewest_wins(level) if level else 0, count.total() - count[common]
+        wins, others = count_fewest_wins(level) if level else 0, count.total() - count[common]
         if not others or not wins or wins <= HALF * tested:
             continue
         enough = f", some {ceil(others * wins / (HALF * tested) / 10) * 10:,} in all" if tested else ""

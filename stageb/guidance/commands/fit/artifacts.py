@@ -147,7 +147,7 @@ def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Reco
     append_some(journal, f"{safe_name(guidance.mission)}/distill_chatml.jsonl", rows)
 
 
-def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
+def make_reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
     """Return the row of a reflection's bundle and proposals, before the gate decides on them."""
     return {
         "mission": mission,
@@ -177,7 +177,7 @@ def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
     }
 
 
-def outcome_row(before: MissionState, after: MissionState, learnt: GateResult, gated: bool) -> Row:
+def make_outcome_row(before: MissionState, after: MissionState, learnt: GateResult, gated: bool) -> Row:
     """Return the row of the outcome of the edits that were tried."""
     winner = learnt.decision.winner
     return {

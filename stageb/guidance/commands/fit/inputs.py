@@ -13,7 +13,7 @@ from stageb.engines.config import HOW_ASKED, ModelConfig
 from stageb.errors import BadInputError, BadLine, ConfigError, shown, write_option
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
-from stageb.guidance.learning.gate.budget import budget_per_mission, spent_on
+from stageb.guidance.learning.gate.budget import compute_spending, divide_budget
 from stageb.guidance.learning.gate.decide import Choose
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance, to_json
@@ -26,7 +26,7 @@ from stageb.guidance.tickets.splits import (
     Splits,
     find_default,
     leave_out,
-    missions_of,
+    list_missions,
     rank_labels,
     split_tickets,
 )
@@ -71,13 +71,13 @@ def read_inputs(config: LoopConfig) -> Inputs:
     words = words_of(config.prompt, config.model)
     seeds = read_guidance(config.guidance.path, words=words) if config.guidance.path else {}
     seeds = {mission: replace(seed, automation=None) for mission, seed in seeds.items()}  # promised of other rules
-    missions = missions_of(tickets)
+    missions = list_missions(tickets)
     folders = Counter(map(safe_name, missions))
     shared = [name for name in missions if folders[safe_name(name)] > 1]
     if shared:  # no accident: names with one hash have to be searched for
         whats = [f"mission {name!r} would share the folder {safe_name(name)} with another" for name in shared]
         raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
-    config = settle(config, {ticket.label for ticket in tickets})
+    config = settle_scope(config, {ticket.label for ticket in tickets})
     digest, tickets = fingerprint(tickets), _keep_splits(tickets, seeds)
     splits = split_tickets(tickets, config)
     for i in (i for each in splits.values() for i in (*each.val, *each.test)):
@@ -100,12 +100,12 @@ def read_inputs(config: LoopConfig) -> Inputs:
     prices = prices_of(config.price)
     defaults = {name: find_default(tickets, splits[name], labels[name], prices) for name in missions}
     first = {name: seeds.get(name) or make_neutral(name, words, labels[name], defaults[name]) for name in missions}
-    budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
-    selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
+    budget = {name: _compute_budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
+    selection_rule, choose = load_selection_rule(config.selection), _load_own_gate(config)
     return Inputs(config, tickets, digest, set_aside, splits, first, budget, left_out, unknown, selection_rule, choose)
 
 
-def settle(config: LoopConfig, labels: Collection[Verdict]) -> LoopConfig:
+def settle_scope(config: LoopConfig, labels: Collection[Verdict]) -> LoopConfig:
     """``config`` for tickets of these ``labels``, with what ``reflection.scope: auto`` comes to: code learns at once where
     it or another model than the shipped one judges. The shipped one knows pass and fail alone, so of others code judges."""
     if config.reflection.scope != "auto":
@@ -220,13 +220,13 @@ def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[
     return found
 
 
-def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
+def _compute_budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
     """Return a mission's budget: its part, less what its guidance has spent on these tickets already."""
     contents = (name_content(ticket) for ticket in tickets if ticket.mission == guidance.mission)
-    return budget_per_mission(config.gating, missions).less(spent_on(guidance, contents))
+    return divide_budget(config.gating, missions).less(compute_spending(guidance, contents))
 
 
-def _own_gate(config: LoopConfig) -> Choose | None:
+def _load_own_gate(config: LoopConfig) -> Choose | None:
     """Import the function that ``gate.choose`` names. Raises ``ConfigError`` where there is none, or it cannot ask the
     model."""
     name = config.gating.choose

@@ -20,7 +20,7 @@ from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_language, w
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_reflection, list_attempts, name_reflection
-from stageb.guidance.learning.gate.budget import budget_per_mission
+from stageb.guidance.learning.gate.budget import divide_budget
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, describe_learning
 from stageb.guidance.learning.state import State, Tally
@@ -183,7 +183,7 @@ class FitProgress:
 
     def _say_spent(self, inputs: Inputs) -> None:
         """Say how much of ``gate.alpha`` is left where guidance has spent some of it on these tickets."""
-        whole = budget_per_mission(self._config.gating, len(inputs.guidance))
+        whole = divide_budget(self._config.gating, len(inputs.guidance))
         for name, left in inputs.budget.items():
             if left != whole:
                 share = left.chance / whole.chance

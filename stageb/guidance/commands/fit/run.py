@@ -19,7 +19,7 @@ from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.commands.report import write
 from stageb.guidance.commands.use.black_box import measure_on_test
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.judging.answers import FEWEST, check_readable
+from stageb.guidance.judging.answers import FEWEST_ANSWERS, check_readable
 from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.attempts import list_attempts
@@ -48,7 +48,7 @@ from stageb.guidance.words.types import Answers, Place, Record, Round
 from stageb.job import lifetime
 from stageb.runs.folder import RecordedRun, describe, is_finished
 from stageb.runs.loggers import Loggers
-from stageb.runs.progress import finished_already
+from stageb.runs.progress import say_finished
 from stageb.store.journal import Journal, safe_name
 
 
@@ -106,7 +106,7 @@ class FitRun(RecordedRun):
             return False
         for mission in state.missions.values():
             artifacts.restore_current(self.journal, mission.guidance)
-        finished_already(self.config.output, GO_ON)
+        say_finished(self.config.output, GO_ON)
         self._show_result(state)
         return True
 
@@ -177,14 +177,14 @@ class FitRun(RecordedRun):
     def check_first_answers(self, state: State, answers: Sequence[Answers]) -> State:
         """Raise ``UnreadableError`` if too many of the model's first answers cannot be read, so that nothing could be
         learnt. Returns the state, with the answers so far where they are too few to tell."""
-        if state.spent.rollouts >= FEWEST:
+        if state.spent.rollouts >= FEWEST_ANSWERS:
             return state
         candidates = [candidate for given in answers if not given.by_rules for candidate in given.candidates]
         first, most, words = (*state.first, *candidates), self.config.runner.max_unreadable, self.ranks.words
         check_readable(first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
             self.progress.say("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
-        return replace(state, first=first if len(first) < FEWEST else ())
+        return replace(state, first=first if len(first) < FEWEST_ANSWERS else ())
 
     def tools(self, name: str) -> Tools:
         """Return the tools to learn one mission with; made once."""
@@ -262,7 +262,7 @@ class FitRun(RecordedRun):
         tokens = bundle.tokens + reflection.tokens
         spent = state.missions[name].spent.plus(judged=bundle.asked, tokens=tokens, saved=bundle.saved)
         spent = spent.plus(reflections=len(reflection.proposals))
-        row = artifacts.reflection_row(name, bundle, reflection)
+        row = artifacts.make_reflection_row(name, bundle, reflection)
         state = self._record_edits(state, row, replace(mission, spent=spent), learnt)
         if mission.idle_bundles == self.config.early_stop.reflections:
             idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
@@ -272,7 +272,7 @@ class FitRun(RecordedRun):
     def _record_edits(self, state: State, row: artifacts.Row, mission: MissionState, learnt: GateResult) -> State:
         """Write down and show the outcome of edits; returns the state with the mission's new one, and what it cost."""
         name, before, verdicts = mission.guidance.mission, state.missions[mission.guidance.mission], learnt.verdicts
-        row |= {"epoch": state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
+        row |= {"epoch": state.done[0], **artifacts.make_outcome_row(before, mission, learnt, self.config.has_gate)}
         self.journal.append(f"{safe_name(name)}/{REFLECTION}", [row])
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)

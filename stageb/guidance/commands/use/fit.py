@@ -158,7 +158,7 @@ def fit_here(tickets: Any, is_table: bool = False, **keys: Any) -> Run:
     config = draft.build()
     folder: Path = config.output.folder
     try:
-        commands.fit_of("guidance")(config, strict_yaml.dump(draft.values), True)
+        commands.load_fit("guidance")(config, strict_yaml.dump(draft.values), True)
     except KeyboardInterrupt:
         if not (folder / COMMIT).exists():
             raise

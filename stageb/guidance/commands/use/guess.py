@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, InputError, shown, write_option
-from stageb.guidance.commands.fit.advice import DATES, FEWEST, tells_label
+from stageb.guidance.commands.fit.advice import DATES, FEWEST_TICKETS, tells_label
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.tables import Table, hint_nearest, table_lines
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, describe_left_out, read_tickets
@@ -147,7 +147,7 @@ def is_second_label(name: str, cells: Sequence[str], labels: Sequence[str]) -> b
     """Whether a column tells the label of every row, and is called like a label or holds words of verdicts."""
     words = {cell.casefold() for cell in cells}
     is_named = LABELS.search(name) or FAULTS.search(name) or (words <= PASSES | FAILS)
-    if not is_named or min(Counter(labels).values()) < FEWEST or "" in words:
+    if not is_named or min(Counter(labels).values()) < FEWEST_TICKETS or "" in words:
         return False
     return tells_label(dict(enumerate(cells)), labels)
 

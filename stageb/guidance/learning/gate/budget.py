@@ -42,12 +42,12 @@ from stageb.guidance.tickets.groups import Group
 from stageb.guidance.words.types import FOLDS, NOTHING, Budget, Guidance
 
 
-def budget_per_mission(gate: GateConfig, missions: int) -> Budget:
+def divide_budget(gate: GateConfig, missions: int) -> Budget:
     """Return the budget of each of so many missions."""
     return Budget((gate.alpha / missions / FOLDS,) * FOLDS)
 
 
-def spent_on(guidance: Guidance, contents: Iterable[str]) -> Budget:
+def compute_spending(guidance: Guidance, contents: Iterable[str]) -> Budget:
     """Return the budget spent on tickets of these ``contents`` before a run starts from ``guidance``: all that its file
     tells, but nothing where it says what taught it and none of that is among them."""
     taught = guidance.taught_by
@@ -102,7 +102,7 @@ class Pool:
         return kept
 
 
-def interim_looks(groups: Sequence[Group], least: int) -> Iterator[list[Group]]:
+def cut_looks(groups: Sequence[Group], least: int) -> Iterator[list[Group]]:
     """``groups`` in chunks of ``least`` tickets or a few more; the last may be shorter."""
     chunk: list[Group] = []
     tickets = 0

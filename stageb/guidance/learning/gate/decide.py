@@ -26,10 +26,10 @@ from typing import Literal
 from stageb.errors import StagebError, shown
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.betting import BettingTest, Wealth, kelly_stake
-from stageb.guidance.learning.gate.budget import interim_looks
+from stageb.guidance.learning.gate.budget import cut_looks
 from stageb.guidance.learning.gate.exact import ExactTest, is_promising, mcnemar_p
 from stageb.guidance.learning.gate.judge import Judge, digest
-from stageb.guidance.learning.gate.race import LOSS_PRICE, Gained, Score, TicketKind, race
+from stageb.guidance.learning.gate.race import LOSS_PRICE, EditGains, Score, TicketKind, race
 from stageb.guidance.learning.gate.sequential import Test, mean, next_level
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.types import Estimate, Guidance, JudgeName, Proposal
@@ -150,13 +150,15 @@ def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[l
     return idle, others
 
 
-def _race_gains(gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[Gained]]:
+def _race_gains(
+    gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, Sequence[int]]]
+) -> Dialogue[list[EditGains]]:
     """Ask for the gains that the race wants: for each edit, by its number, and each of its race tickets, by its place."""
     wanted = [(racing[i].edit.guidance, [gate.race_on[k] for k in places]) for i, places in asked]
     gained = yield from gate.judge.gains(wanted)
     judged = yield from gate.judge.judgements(wanted)
     return [
-        Gained(gains, all(each.by_rules for each in judgements)) for gains, judgements in zip(gained, judged, strict=True)
+        EditGains(gains, all(each.by_rules for each in judgements)) for gains, judgements in zip(gained, judged, strict=True)
     ]
 
 
@@ -213,20 +215,20 @@ def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float) -> Dialog
     """The test that suits what the edit did in its race, at its end: drawing a gain g as won outright with a chance of g
     leaves g of its information, since its variance grows from g squared to g."""
     edited, groups = tried.edit.guidance, gate.groups
-    by_group = yield from _by_group(edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets))
+    by_group = yield from _gain_by_group(edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets))
     gains = [mean(each) for each in by_group]
     if sum(gain * gain for gain in gains) >= WHOLE * sum(map(abs, gains)):
         test: Test = ExactTest(level, len(groups), key=stream("turned", digest(edited)))
     else:
         test = BettingTest(level, len(groups), wealth=Wealth(favourite=kelly_stake(*tried.score.rates(raced.among))))
-    for chunk in interim_looks(groups, gate.look):
-        test = test.plus((yield from _by_group(edited, gate.judge, chunk)))
+    for chunk in cut_looks(groups, gate.look):
+        test = test.plus((yield from _gain_by_group(edited, gate.judge, chunk)))
         if test.decided:
             break
     return test
 
 
-def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Dialogue[list[list[float]]]:
+def _gain_by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Dialogue[list[list[float]]]:
     """Ask for the gain on each ticket, by group."""
     (gains,) = yield from judge.gains([(guidance, [i for group in groups for i in group])])
     each = iter(gains)

@@ -93,6 +93,6 @@ def is_promising(won: float, lost: float, groups: int, level: float) -> bool:
     return mcnemar_p(round(won * groups), round(lost * groups)) <= level ** (1 / DOUBT) and mcnemar_p(groups, 0) <= level
 
 
-def fewest_wins(level: float) -> int:
+def count_fewest_wins(level: float) -> int:
     """The groups that must be won outright for a proof at ``level``, above 0, where none is lost."""
     return ceil(-log2(level))

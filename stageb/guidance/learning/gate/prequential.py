@@ -86,12 +86,14 @@ def prove_learning(
         over_present = judge.compare(rights, taught.before) if taught.before else (yield from judge.gains_of(p_correct))
         gains = {"present": over_present, "constant": judge.gains_over_constant(rights)}
         stake = kelly_stake(taught.won, taught.lost)
-        tests = {name: test if test.accepts else _bet(test, gains[name], block, stake) for name, test in tests.items()}
+        tests = {
+            name: test if test.accepts else _place_bets(test, gains[name], block, stake) for name, test in tests.items()
+        }
     failing = [test for test in tests.values() if not test.accepts]
     return min(failing, key=lambda test: test.standard_errors, default=tests["present"]), memory, is_stopped
 
 
-def _bet(test: BettingTest, gains: Sequence[float], block: Sequence[Group], stake: float) -> BettingTest:
+def _place_bets(test: BettingTest, gains: Sequence[float], block: Sequence[Group], stake: float) -> BettingTest:
     """The test after a block of which the tickets, in its order, had these gains."""
     each = iter(gains)
     test = replace(test, wealth=replace(test.wealth, favourite=stake))

@@ -21,23 +21,23 @@ from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.words.types import Verdict
 
 LAPS = 6  # chunks of a race at most
-FEWEST = 4  # edits that see all tickets, where so many expect a gain
+FEWEST_EDITS = 4  # edits that see all tickets, where so many expect a gain
 LUCK = 0.5  # tickets deducted from an edit's wins: the best of a race were partly lucky
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when edits are ranked
-LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
+LEAST_SHARE = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
 
 TicketKind = tuple[Verdict, bool]
 """A ticket's label, and whether the present guidance judges it right."""
 
 
-class Gained(NamedTuple):
+class EditGains(NamedTuple):
     """The gains of one edit on some tickets."""
 
     gains: Sequence[float]  # one a ticket
     free: bool = False  # whether rules as code judged all of them, so that further ones are likely to cost nothing
 
 
-Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[Gained]]]
+AskGains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[EditGains]]]
 """(edit, positions) pairs in, an edit by its number; what each gains there out."""
 
 
@@ -117,7 +117,7 @@ class Race:
 def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
     """Positions in chunks of ``size``: half judged wrong, half right, while there are both.
 
-    Of those judged right, a label has the share that the others have of those judged wrong, but ``LEAST`` of two.
+    Of those judged right, a label has the share that the others have of those judged wrong, but ``LEAST_SHARE`` of two.
     """
     labels = sorted({label for label, _ in kinds}, reverse=True)
     count = Counter(label for label, is_right in kinds if not is_right)
@@ -142,7 +142,7 @@ def _share_right(wrong: Sequence[int]) -> list[float]:
     """The shares of labels among tickets judged right, by how many of each are judged wrong."""
     weights = [sum(wrong) - count for count in wrong]
     weights = weights if any(weights) else [1] * len(wrong)
-    least = LEAST * 2 / len(wrong)
+    least = LEAST_SHARE * 2 / len(wrong)
     are_few = [weight < least * sum(weights) for weight in weights]
     left = 1 - least * sum(are_few)
     total = sum(weight for weight, is_few in zip(weights, are_few, strict=True) if not is_few)
@@ -151,8 +151,8 @@ def _share_right(wrong: Sequence[int]) -> list[float]:
 
 def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], early: bool = False) -> list[int]:
     """Which edits go on after a chunk, best first: of those that expect a gain, the better half, but
-    ``FEWEST`` as long as there are so many; ``early``, the places that are free go to those that one ticket more would make
-    expect one.
+    ``FEWEST_EDITS`` as long as there are so many; ``early``, the places that are free go to those that one ticket more would
+    make expect one.
 
     Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the next one, while what a
     broad rule spoils has to be mended by further edits. The one of most gain goes on in any case, so that a broad rule is
@@ -160,15 +160,15 @@ def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], ea
     """
     ranked = sorted(range(len(scores)), key=lambda i: -scores[i].expected(pool, LOSS_PRICE))
     hopeful = [i for i in ranked if scores[i].expected(pool) > 0]
-    kept = hopeful[: max(FEWEST, -(-len(scores) // 2))]
+    kept = hopeful[: max(FEWEST_EDITS, -(-len(scores) // 2))]
     leader = max(hopeful, key=lambda i: scores[i].expected(pool), default=None)
     if leader is not None and leader not in kept:
         kept[-1] = leader
     unlucky = [i for i in ranked if scores[i].expected(pool) <= 0 < scores[i].expected(pool) + scores[i].one_more(pool)]
-    return [*kept, *unlucky[: max(0, FEWEST - len(kept))]] if early else kept
+    return [*kept, *unlucky[: max(0, FEWEST_EDITS - len(kept))]] if early else kept
 
 
-def race(kinds: Sequence[TicketKind], edits: int, gains: Gains, chunk: int) -> Dialogue[Race]:
+def race(kinds: Sequence[TicketKind], edits: int, gains: AskGains, chunk: int) -> Dialogue[Race]:
     """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts.
 
     Those that cost nothing to judge stay to the end, whatever the cuts say, and go on to the last ticket where there are no

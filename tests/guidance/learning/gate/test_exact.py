@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.gate.exact import ExactTest, fewest_wins, is_promising, mcnemar_p
+from stageb.guidance.learning.gate.exact import ExactTest, count_fewest_wins, is_promising, mcnemar_p
 from stageb.guidance.learning.gate.sequential import FIRST
 
 LEVEL = st.floats(1e-4, 0.4)
@@ -178,7 +178,7 @@ def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(level: float
 
 @given(LEVEL)
 def test_fewest_is_what_wins_alone_can_prove(level: float) -> None:
-    needed = fewest_wins(level)
+    needed = count_fewest_wins(level)
     assert mcnemar_p(needed, 0) <= level < mcnemar_p(needed - 1, 0)
 
 

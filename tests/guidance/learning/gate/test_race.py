@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.race import (
-    FEWEST,
+    FEWEST_EDITS,
     LAPS,
-    LEAST,
+    LEAST_SHARE,
     LOSS_PRICE,
     LUCK,
-    Gained,
+    EditGains,
     KindScore,
     Race,
     Score,
@@ -42,11 +42,11 @@ def races(draw: st.DrawFn, most: int = 9) -> tuple[list[TicketKind], list[list[f
     return kinds, draw(st.lists(gains, min_size=1, max_size=most))
 
 
-def told(gains: Sequence[Sequence[float]], free: Collection[int]) -> Callable[..., Dialogue[list[Gained]]]:
-    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[Gained]]:
+def told(gains: Sequence[Sequence[float]], free: Collection[int]) -> Callable[..., Dialogue[list[EditGains]]]:
+    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[EditGains]]:
         assert asked
         yield from ()  # nobody need be asked
-        return [Gained([gains[one][i] for i in positions], one in free) for one, positions in asked]
+        return [EditGains([gains[one][i] for i in positions], one in free) for one, positions in asked]
 
     return tell
 
@@ -87,7 +87,7 @@ def test_chunks_hold_half_of_each_while_there_are_both(kinds: list[TicketKind], 
         wrong, right = [i for i in wrong if i not in chunk], [i for i in right if i not in chunk]
 
 
-@pytest.mark.parametrize(("passing", "expected"), [(0, 1 - LEAST), (24, 0.5), (48, LEAST)])
+@pytest.mark.parametrize(("passing", "expected"), [(0, 1 - LEAST_SHARE), (24, 0.5), (48, LEAST_SHARE)])
 def test_what_an_edit_threatens_is_most_of_what_is_judged_right(passing: int, expected: float) -> None:
     """Where faults pass, an edit against them threatens what passes rightly, however little of it there is."""
     counts: dict[TicketKind, int] = {
@@ -142,7 +142,7 @@ def test_the_better_half_goes_on_with_the_one_of_most_gain(scores: list[Score], 
     kept = select_survivors(scores, pool)
     hopeful = [i for i, score in enumerate(scores) if score.expected(pool) > 0]
     assert set(kept) <= set(hopeful)
-    assert len(set(kept)) == len(kept) == min(len(hopeful), max(FEWEST, -(-len(scores) // 2)))
+    assert len(set(kept)) == len(kept) == min(len(hopeful), max(FEWEST_EDITS, -(-len(scores) // 2)))
     if hopeful:
         most = max(scores[i].expected(pool) for i in hopeful)
         assert most in {scores[i].expected(pool) for i in kept}
@@ -159,7 +159,7 @@ def test_at_first_free_places_go_to_those_that_one_ticket_more_would_make_hopefu
     pool = {WRONG: wrong, RIGHT: right}
     kept, early = select_survivors(scores, pool), select_survivors(scores, pool, early=True)
     assert early[: len(kept)] == kept
-    assert len(set(early)) == len(early) <= max(FEWEST, len(kept))
+    assert len(set(early)) == len(early) <= max(FEWEST_EDITS, len(kept))
     for i in early[len(kept) :]:
         seen = scores[i].by_kind[WRONG]
         luckier = Score({**scores[i].by_kind, WRONG: KindScore(seen.seen, seen.won + 1, seen.lost)})
@@ -221,14 +221,14 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
 
 @given(races(), SIZES)
 def test_what_a_race_costs_is_bounded(made: tuple[list[TicketKind], list[list[float]]], size: int) -> None:
-    """Halved after each chunk, rounding up, down to ``FEWEST``."""
+    """Halved after each chunk, rounding up, down to ``FEWEST_EDITS``."""
     kinds, gains = made
     seen = [score.seen for score in run(kinds, gains, size).scores]
     most, begun = len(gains), 0
     assert max(seen) <= LAPS * size
     for chunk in cut_chunks(kinds, size)[:LAPS]:
         assert sum(count > begun for count in seen) <= most
-        most, begun = max(FEWEST, -(-most // 2)), begun + len(chunk)
+        most, begun = max(FEWEST_EDITS, -(-most // 2)), begun + len(chunk)
 
 
 def test_losers_are_dropped_early() -> None:
