@@ -268,15 +268,21 @@ def review(args: Any) -> int:
         learnt = add_provenance(learnt, run) if run.is_dir() else learnt
         in_use = load_seed(path).get(learnt.mission) if path.exists() else None
         kept = start = in_use or make_neutral(learnt.mission, words, learnt.labels)
-        for change in compare_rules(start, learnt):
-            changed = _put_rule(kept, learnt, change.key)
-            _print(map(shown, screens.describe_change(change.key, kept, changed, run)))
+        for keys in _join_turned([change.key for change in compare_rules(start, learnt)], start, learnt, words):
+            changed = kept
+            for key in keys:
+                before, changed = changed, _put_rule(changed, learnt, key)
+                _print(map(shown, screens.describe_change(key, before, changed, run)))
             if tickets:
                 _print(screens.describe_effect(kept, changed, tickets, words))
             if args.accept is None:
-                is_accepted = _ask(f"Accept this in {shown(learnt.mission)}?", "--accept KEY ...")
+                these = f"these {len(keys)} together" if len(keys) > 1 else "this"
+                is_accepted = _ask(f"Accept {these} in {shown(learnt.mission)}?", "--accept KEY ...")
             else:
-                is_accepted = change.key in args.accept
+                is_accepted = bool({*keys} & {*args.accept})
+                if missing := [key for key in keys if is_accepted and key not in args.accept]:
+                    why = "the headline turns, so its rules are accepted with it or not at all"
+                    raise InputError(shown(f"--accept: {why}: name {' '.join(missing)}, too, or none"))
             kept = changed if is_accepted else kept
         if kept is not start and not compare_rules(kept, learnt) and compare_order(kept, learnt):
             kept = replace(kept, rules=tuple(rule for each in learnt.rules if (rule := kept.rule(each.key))))
@@ -286,6 +292,14 @@ def review(args: Any) -> int:
             _put_in_use(args, path, in_use, _keep_named(keep_origins(learnt, kept), tickets, words))
             done = True
     return 0 if done else 1
+
+
+def _join_turned(keys: list[str], start: Guidance, learnt: Guidance, words: Words) -> list[list[str]]:
+    """Part changes into those that are accepted together: all, where the headline turns from pass to fail or back, since
+    rules that mend what it says do nothing without it, and it is wrong of most tickets without them."""
+    headlines = {guidance.rules[0].text for guidance in (start, learnt)}
+    turns = headlines == {words.neutral_headline, words.failing_headline}
+    return [keys] if turns else [[key] for key in keys]
 
 
 def _put_rule(guidance: Guidance, learnt: Guidance, key: str) -> Guidance:

@@ -222,7 +222,7 @@ def _name_ticket(key: str) -> str:
 def _describe_test(test: Mapping[str, Any]) -> str:
     """The figures of a test, in a line."""
     figures = {name: value for name, value in test.items() if isinstance(value, int | float)}
-    said = [f"mean gain {figures['mean_gain']:+.1%}"] if "mean_gain" in figures else []
+    said = [f"mean gain {figures['mean_gain'] * 100:+.1f} points"] if "mean_gain" in figures else []
     said += [f"on {figures['tickets']} tickets"] if "tickets" in figures else []
     said += [f"({figures['won']:g} won, {figures['lost']:g} lost)"] if {"won", "lost"} <= figures.keys() else []
     tested = [" ".join(said)] if said else []

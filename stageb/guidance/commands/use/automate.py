@@ -86,7 +86,8 @@ class MissionBounds:
                 limit, of = write_share(self.limits[verdict]), f" of those judged {verdict}" if verdict else ""
                 count = self.more[verdict]
                 more = f"about {count:,} more labelled tickets would do" if count else "more tickets would not do"
-                tried = f"{found.wrong:,} of the {found.decided:,} surest verdicts of {self.groups:,} tickets are wrong"
+                are = "is" if found.wrong == 1 else "are"
+                tried = f"{found.wrong:,} of the {found.decided:,} surest verdicts of {self.groups:,} tickets {are} wrong"
                 yield f"cannot promise {limit}{of}: {more} ({tried})"
 
 

@@ -13,7 +13,7 @@ from stageb.errors import shown
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import warn_of_misread
 from stageb.guidance.words.costs import PriceConfig, Prices, count_wrong, describe_classes, prices_of, warn_of_constant
-from stageb.guidance.words.texts import TAKEN
+from stageb.guidance.words.texts import TAKEN, count_of
 from stageb.runs.figures import make_console, make_table, print_table
 
 MOST_COLUMNS = 6  # labels that have a column
@@ -49,6 +49,8 @@ def describe_coded(total: int, asked: int, none: int) -> str:
         return (
             f"The rules as code judged {total - none:,} of {total:,} tickets; {none:,} have no verdict: their rows say why."
         )
+    if not asked:
+        return f"The rules as code judged all {count_of(total, 'ticket')}; the model was not asked."
     return f"The model was asked for {asked:,} of {total:,} tickets; the rules as code judged the others."
 
 

@@ -79,7 +79,7 @@ def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Ask
     assert f"learnt from {len(sources)} tickets: {first}, " in out
     assert last not in out
     assert last in asked("show", "out/run", "--all-tickets", "--mission", "valves")[1]
-    assert f"gate: mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets ({test['won']} won" in out
+    assert f"gate: mean gain {test['mean_gain'] * 100:+.1f} points on {test['tickets']} tickets ({test['won']} won" in out
     assert f"; a rule that does not help would pass with a chance of at most {test['level']:.2g}\n" in out
     assert re.search(r"G1\. (?:.*\n)+ +decides (\d\d) of 1\d\d train tickets, \1 of them rightly\n", out)
     assert asked("show", "out/run", "--step", "0")[1] == asked("show", "out/run@0")[1] != out
@@ -341,6 +341,22 @@ def test_review_shows_first_what_the_rule_names(here: Path, asked: Asked) -> Non
     Path("tsh.txt").write_text("[valves]\nG1. Fail if TSH is above 6.3.\n")
     out = asked("review", "tsh.txt", "--to", "shared.json", "--tickets", "long.jsonl", "--accept")[1]
     assert "v0 (pass) -> fail: TSH: 7.5 | note 0: nothing" in out
+
+
+def test_a_headline_that_turns_is_reviewed_with_its_rules(here: Path, asked: Asked) -> None:
+    """Alone it would break nearly all tickets, and its rules would do nothing without it."""
+    texts = ("G0. A ticket fails unless a rule passes it.", "G1. Pass if state is new.", "G2. Pass if state is bent.")
+    Path("turned.txt").write_text("\n".join(["[valves]", *texts, ""]))
+    review = ("review", "turned.txt", "--to", "shared.json", "--tickets", "tickets.jsonl", "--accept")
+    code, out, _ = asked(*review, "G0", "G1", "G2")
+    count = len(read_tickets(["tickets.jsonl"], "error")[0])
+    (effect,) = re.findall(r"of the run's (\d+) tickets it mends (\d+) and breaks (\d+)", out)
+    assert code == 0 and int(effect[0]) == count and int(effect[2]) < count / 2
+    assert all(text in out for text in texts[1:])
+    assert [rule.key for rule in load_seed("shared.json")["valves"].rules] == ["G0", "G1", "G2"]
+    Path("shared.json").unlink()
+    code, _, err = asked(*review, "G1")
+    assert (code, Path("shared.json").exists()) == (2, False) and "name G0 G2, too, or none" in err
 
 
 def test_each_rule_is_reviewed_with_what_it_breaks(here: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
