@@ -159,13 +159,13 @@ def test_positions_that_a_model_makes_itself_go_the_plain_way(caplog: pytest.Log
 def test_rows_that_end_leave_and_the_others_go_on_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "FEW", 0)
     asked = rows(16, replace(DECODE, max_new_tokens=40))
-    kept, keep = [], packed._PackedRows.kept
+    kept, keep = [], packed._PackedRows.keep_rows
 
     def noted(batch: packed._PackedRows, rows: list[int], index: torch.Tensor) -> packed._PackedRows:
         kept.append(len(rows))
         return keep(batch, rows, index)
 
-    monkeypatch.setattr(packed._PackedRows, "kept", noted)
+    monkeypatch.setattr(packed._PackedRows, "keep_rows", noted)
     together = decoder(EOS).answers(SHARED, asked)
     assert len(kept) > 1
     assert together == [decoder(EOS).answers(SHARED, [row])[0] for row in asked]
