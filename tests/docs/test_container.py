@@ -85,7 +85,7 @@ def test_its_steps_install_a_command(tmp_path: Path) -> None:
             subprocess.run(["bash", "-euc", line], cwd=source, env=environment | {"PYTHONPATH": packages}, check=True)
     stageb = target / "bin" / "stageb"
     program = f"import sys; sys.path.extend({site.getsitepackages()!r}); import stageb; print(stageb.__file__)"
-    command = [target / "bin" / "python", "-c", program]
+    command = [str(target / "bin" / "python"), "-c", program]
     where = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert Path(where.stdout.strip()).is_relative_to(target)
     assert (Path(where.stdout.strip()).parent / "configs" / "guidance" / "frugal.yaml").is_file()
