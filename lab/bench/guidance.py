@@ -19,8 +19,8 @@ from lab.bench.labels import are_right, learn
 from lab.bench.rows import add_sets, find_set
 from stageb.cli.parsing import parse
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.rules.conditions import Expression, Mentions, compile_expression
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import Atom, Expression, atoms, compile_expression
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
@@ -134,7 +134,7 @@ def _compare(name: str, path: Path, guidance: Guidance) -> tuple[int, int]:
 def _identify(code: RuleCode, tickets: Sequence[Ticket]) -> tuple[str, frozenset[str], tuple[bool, ...]]:
     """The verdict, the fields that are named, and the tickets for which the rule holds."""
     holds = compile_expression(code.expression)
-    fields = frozenset(field for atom in atoms(code.expression) for field in atom.fields)
+    fields = frozenset(code.expression.fields)
     return code.verdict, fields, tuple(bool(holds(reading(ticket))) for ticket in tickets)
 
 
@@ -147,10 +147,9 @@ def _read(guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[RuleCode]:
 def _count(expression: Expression) -> tuple[int, int]:
     """The conditions in it: each comparison, word, word list, and item of a count or a card is one; and as trees and tables
     of points have them, where each of several values is one, too, and the words of lists are counted where these stand."""
-    each = [*atoms(expression)]
-    mentioned = [atom for atom in each if isinstance(atom, Atom) and atom.relation == "mentions"]
-    lists = {atom.name for atom in mentioned if atom.name}
-    words = sum(len(atom.values) for atom in mentioned if not atom.name)
-    values = sum(len(atom.values) if isinstance(atom, Atom) and atom.relation == "is" else 1 for atom in each)
-    values -= len(mentioned)
+    each = [*expression.conditions()]
+    mentioned = [condition for condition in each if isinstance(condition, Mentions)]
+    lists = {condition.word_list for condition in mentioned if condition.word_list}
+    words = sum(len(condition.words) for condition in mentioned if not condition.word_list)
+    values = sum(max(1, len(condition.named)) for condition in each if not isinstance(condition, Mentions))
     return len(lists) + words + len(each) - len(mentioned), words + values

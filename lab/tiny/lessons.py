@@ -15,6 +15,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from lab.tiny.examples import Row, guidance_of, headline
 from lab.tiny.labels import draw_pool, known_rules
@@ -24,7 +25,7 @@ from lab.tiny.stage import Stage, edited
 from lab.tiny.teacher import Option, options
 from lab.tiny.worlds import World, draw_world
 from stageb.guidance.learning.reflect import choose_cases, of_kind
-from stageb.guidance.rules import evidence_forms as read
+from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.evidence import NOTHING, Evidence, find_evidence
 from stageb.guidance.rules.prompts import (
     WORDS,
@@ -177,7 +178,7 @@ class Fold:
             )
         return self._known[kind]
 
-    def _known_here(self, conditions: Sequence[read.Condition]) -> tuple[Condition, ...]:
+    def _known_here(self, conditions: Sequence[Expression]) -> tuple[Condition, ...]:
         """A clue in the world's own conditions; none where it speaks of what the world does not know, such as half a
         name."""
         known = self.pool.world.layout
@@ -185,12 +186,11 @@ class Fold:
         return found if all(not a or a in known for each in found for a in each.attributes) else ()
 
 
-def condition_of(counted: read.Condition) -> Condition:
+def condition_of(counted: Expression) -> Condition:
     """A condition that was counted, as rules have it."""
-    if counted.kind == "among":
-        return Condition("in", counted.name, (counted.value, counted.other))
-    assert counted.kind != "count" and counted.kind != "within" and counted.kind != "missing"  # lessons are counted without
-    return Condition(counted.kind, counted.name, (counted.value,))
+    kind, name, value, other = counted.key
+    assert kind not in ("", "within", "missing")  # lessons are counted without
+    return Condition("in", name, (value, other)) if kind == "among" else Condition(cast(Kind, kind), name, (value,))
 
 
 # ------------------------------------------------------------------------------------------------------------- the answer

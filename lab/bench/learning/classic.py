@@ -1,7 +1,7 @@
 """Learners from train labels without a language model: a tree, a rule list, and two models that nobody can read.
 
 The tree is scikit-learn's, of depth 5, on ``name: value`` pairs, numbers and words. The rule list is RIPPER (Cohen, Fast
-Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``rules/evidence_forms.py``): rules for the
+Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``rules/conditions/``): rules for the
 rarer label are grown on two thirds of the tickets by FOIL's information gain, pruned on the others, added while the
 description length stays within 64 bits of the shortest; then each is grown anew and revised twice, and the shortest of the
 three is kept. Tickets are sets of bits: one integer says which of them meet a condition.
@@ -16,7 +16,8 @@ from math import inf, lgamma, log, log2
 from lab.bench.learning.clues import meets
 from lab.bench.learning.method import ENGLISH
 from stageb.guidance.commands.use.black_box import CLASSIFIERS, Classifier
-from stageb.guidance.rules.evidence_forms import Condition, find_conditions, reading
+from stageb.guidance.rules.conditions import Expression
+from stageb.guidance.rules.evidence_forms import find_conditions, reading
 from stageb.guidance.rules.prompts import clue_text
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.words.costs import EQUAL
@@ -28,7 +29,7 @@ GROWN_ON = 2 / 3  # of the tickets
 SLACK = 64.0  # bits by which a further rule may lengthen the description
 PASSES = 2  # in which every rule is looked at again
 
-Rule = tuple[Condition, ...]
+Rule = tuple[Expression, ...]
 """Conditions that hold together."""
 
 

@@ -18,9 +18,9 @@ from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import Study, fit_cases, merge_equal, of_kind, requests, why_ineligible
+from stageb.guidance.rules.conditions import compile_expression
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.evidence_forms import PLAIN, Forms
-from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import Case, ReflectionInput
 from stageb.guidance.rules.value_types import Reading, read_summaries

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported, list_undecided
+from stageb.guidance.rules.conditions import Condition, Expression, Points, Side, Teller
+from stageb.guidance.rules.conditions.numbers import list_fields
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, atoms
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.value_types import Computed, Reading, fold_value, parse_number
@@ -25,13 +26,7 @@ from stageb.guidance.words.types import HEADLINE_KEY, Verdict
 
 Kind = Literal["number", "flag", "text"]
 Sign = Literal[">", "<", ">=", "<=", "=", "<>"]
-_SIGNS: dict[str, tuple[Sign, Sign]] = {  # of a relation, and of what it is not
-    "above": (">", "<="),
-    "over": (">", "<="),
-    "below": ("<", ">="),
-    "under": ("<", ">="),
-    "equals": ("=", "<>"),
-}
+_SIGNS: dict[Side, tuple[Sign, Sign]] = {"above": (">", "<="), "below": ("<", ">=")}  # of a side, and of what is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +116,6 @@ class Decisions:
 
 
 _DECIMAL = re.compile("-?[0-9]+([.][0-9]+)?")  # of which other spellings have the same value
-NO_WORDS = "it reads words of free text, and this form sees columns alone"
 BY_NO_RULE = "no rule speaks of it"
 EMPTY = "the row is empty"
 
@@ -145,7 +139,7 @@ def decide(mission: CodedMission, form: str) -> Decisions:
         raise InputError(
             shown(f"{mission.name}: {form} sees columns; some tickets are JSON, which counts, and others prose")
         )
-    named = [name for rule in rules for atom in _atoms(rule) for name in atom.fields]
+    named = [name for rule in rules for name in _code(rule)[1].fields]
     names = dict.fromkeys([*named, *mission.columns_all])
     kinds = {name: find_kind(name, mission) for name in names}
     formulas = _Formulas(mission, kinds)
@@ -174,34 +168,52 @@ def find_kind(name: str, mission: CodedMission) -> Kind:
     return "number" if name in mission.numeric else "flag" if name in mission.booleans else "text"
 
 
-def _atoms(rule: CodedRule) -> Iterator[Atom | Arithmetic]:
-    yield from () if isinstance(rule.code, OutOfReach) else atoms(rule.code.expression)
-
-
 def _refuse(rule: CodedRule, mission: CodedMission) -> str:
     """Why a rule cannot be said; empty where it can."""
     if isinstance(rule.code, OutOfReach):
         return rule.code.why
-    return next((why for atom in _atoms(rule) if (why := _refuse_atom(atom, mission))), "")
+    refusals = _Refusals(mission)
+    return next(filter(None, (condition.put(refusals) for condition in rule.code.expression.conditions())), "")
 
 
-def _refuse_atom(atom: Atom | Arithmetic, mission: CodedMission) -> str:
-    if atom.relation == "mentions":
-        return NO_WORDS
-    kinds = {name: find_kind(name, mission) for name in atom.fields}
-    texts = [name for name, kind in kinds.items() if kind != "number"]
-    if isinstance(atom, Arithmetic) or atom.relation in ("above", "below", "over", "under"):
-        limit = atom.right if isinstance(atom, Arithmetic) else atom.values[0] if atom.relation in ("above", "below") else ""
-        if texts:
-            return f"it compares numbers, and the column {texts[0]} holds {_show_texts(texts[0], mission)}"
-        return f"its limit {limit} is no number" if isinstance(limit, str) and limit and _is_odd(limit) else ""
-    if atom.relation in ("equals", "differs"):
-        if len(set(kinds.values())) > 1:
-            return f"it compares a column of numbers with one of texts, {' and '.join(kinds)}"
-        mixed = [name for name in texts if any(map(_DECIMAL.fullmatch, _known(name, mission)))]
+class _Refusals:
+    """Why a condition cannot be said; empty where it can."""
+
+    def __init__(self, mission: CodedMission) -> None:
+        self._mission = mission
+
+    def one_of(self, field: str, values: tuple[str, ...]) -> str:
+        numbers = [value for value in values if _DECIMAL.fullmatch(value)]
+        if not numbers or not (texts := self._list_texts(field)):
+            return ""
+        return f"{numbers[0]} is a number, and the column {texts[0]} holds {_show_texts(texts[0], self._mission)}"
+
+    def missing(self, field: str) -> str:
+        return ""
+
+    def limit(self, of: str | Computed, side: Side, limit: str) -> str:
+        return self._need_numbers(of) or (f"its limit {limit} is no number" if _is_odd(limit) else "")
+
+    def order(self, of: str | Computed, side: Side, other: str | Computed) -> str:
+        return self._need_numbers(of, other)
+
+    def same(self, one: str, other: str, is_same: bool) -> str:
+        texts = self._list_texts(one, other)
+        if len({find_kind(name, self._mission) for name in (one, other)}) > 1:
+            return f"it compares a column of numbers with one of texts, {one} and {other}"
+        mixed = [name for name in texts if any(map(_DECIMAL.fullmatch, _known(name, self._mission)))]
         return f"the column {mixed[0]} holds numbers and texts, which are equal in many spellings" if mixed else ""
-    numbers = [value for value in atom.values if _DECIMAL.fullmatch(value)] if atom.relation == "is" and texts else []
-    return f"{numbers[0]} is a number, and the column {texts[0]} holds {_show_texts(texts[0], mission)}" if numbers else ""
+
+    def beyond(self, what: str) -> str:
+        return f"it reads {what}, and this form sees columns alone"
+
+    def _need_numbers(self, *sides: str | Computed) -> str:
+        if texts := self._list_texts(*(name for side in sides for name in list_fields(side))):
+            return f"it compares numbers, and the column {texts[0]} holds {_show_texts(texts[0], self._mission)}"
+        return ""
+
+    def _list_texts(self, *names: str) -> list[str]:
+        return [name for name in names if find_kind(name, self._mission) != "number"]
 
 
 def _is_odd(limit: str) -> bool:
@@ -222,18 +234,19 @@ def _show_texts(name: str, mission: CodedMission) -> str:
 def _list_values(mission: CodedMission, rules: Sequence[CodedRule], kinds: dict[str, Kind]) -> dict[str, tuple[str, ...]]:
     texts = [name for name, kind in kinds.items() if kind == "text"]
     found = {name: dict.fromkeys(_known(name, mission)) for name in texts}
-    for atom in (atom for rule in rules for atom in _atoms(rule)):
-        if isinstance(atom, Atom) and atom.relation == "is" and atom.name in found:
-            known = {fold_value(value) for value in found[atom.name]}
-            found[atom.name] |= dict.fromkeys(value for value in atom.values if fold_value(value) not in known)
+    for each in (condition for rule in rules for condition in _code(rule)[1].conditions()):
+        known = {name: {*map(fold_value, found[name])} for name in each.fields if name in found}
+        for name, value in each.named:
+            if name in found and fold_value(value) not in known[name]:
+                found[name][value] = None
     return {name: tuple(values) for name, values in found.items()}
 
 
 class _Formulas:
-    """Formulas on a mission's columns."""
+    """A mission's cases, by formulas on its columns."""
 
     def __init__(self, mission: CodedMission, kinds: dict[str, Kind]) -> None:
-        self._mission, self._kinds = mission, kinds
+        self._mission, self._hold, self._may = mission, _Held(mission, kinds), _Possible(mission, kinds)
 
     # Cases
 
@@ -246,7 +259,7 @@ class _Formulas:
             rules = sorted(rules, key=lambda rule: _code(rule)[0] == "fail")
         doubted: list[tuple[Verdict, Formula, str]] = []  # rules that may hold where a ticket does not tell
         for is_compared, verdict, group in _group(rules, has_labels(labels)):
-            holding = [(rule, self._beat(rule, group) if is_compared else self.hold(_code(rule)[1])) for rule in group]
+            holding = [(rule, self._beat(rule, group) if is_compared else _code(rule)[1].tell(self._hold)) for rule in group]
             if not is_compared:
                 yield from self._doubt(either(formula for _, formula in holding), verdict, doubted)
             for rule, formula in holding:
@@ -254,8 +267,8 @@ class _Formulas:
                     yield from self._doubt(formula, _code(rule)[0], doubted)
                 if formula != NEVER:
                     yield DecisionCase(formula, _code(rule)[0], rule.key, rule.text)
-                if not isinstance(_code(rule)[1], Points):
-                    doubted.append((_code(rule)[0], self.may(_code(rule)[1]), rule.key))
+                if not _code(rule)[1].as_points:
+                    doubted.append((_code(rule)[0], _code(rule)[1].tell(self._may), rule.key))
         yield from self._doubt(ALWAYS, labels[0], doubted)
         yield DecisionCase(ALWAYS, labels[0], HEADLINE_KEY, BY_NO_RULE)
 
@@ -273,89 +286,82 @@ class _Formulas:
     def _beat(self, rule: CodedRule, group: Sequence[CodedRule]) -> Formula:
         """Whether a rule's points are reached, and are as far above their least as those of all others, of which the first
         stands first."""
-        card = _code(rule)[1]
-        assert isinstance(card, Points)
-        beaten = []
-        for other in (_code(each)[1] for each in group if each is not rule):
-            assert isinstance(other, Points)
-            parts = (*self._score(card), *((-points, formula) for points, formula in self._score(other)))
+        card, beaten = _code(rule)[1].as_points, list[Formula]()
+        for other in (_code(each)[1].as_points for each in group if each is not rule):
+            assert card and other  # ``_group`` saw to it
+            parts = (*self._hold.add(card), *((-points, formula) for points, formula in self._hold.add(other)))
             beaten.append(PointSum(parts, True, card.least - other.least))
-        return every([self.hold(card), *beaten])
+        return every([_code(rule)[1].tell(self._hold), *beaten])
 
-    def _score(self, card: Points) -> tuple[tuple[int, Formula], ...]:
-        return tuple((points, self.hold(part)) for points, part in card.parts)
 
-    # Expressions
+class _Held(Teller[Formula]):
+    """Whether code finds an expression true, or false."""
 
-    def hold(self, expression: Expression, truth: bool = True) -> Formula:
-        """Whether code finds it true, or false."""
-        if isinstance(expression, Not):
-            return self.hold(expression.part, not truth)
-        if isinstance(expression, Atom | Arithmetic):
-            return self._compare(expression, truth)
-        if isinstance(expression, Points):
-            return PointSum(self._score(expression), truth, expression.least)
-        parts = [self.hold(part, truth) for part in expression.parts]
-        if isinstance(expression, AtLeast):
-            return _count(parts, expression.count if truth else len(parts) - expression.count + 1)
-        return every(parts) if isinstance(expression, All) == truth else either(parts)
+    def __init__(self, mission: CodedMission, kinds: dict[str, Kind]) -> None:
+        self._mission, self._kinds = mission, kinds
 
-    def may(self, expression: Expression, truth: bool = True) -> Formula:
-        """Whether code finds it true, or false, or that the ticket does not tell."""
-        if isinstance(expression, Not):
-            return self.may(expression.part, not truth)
-        if isinstance(expression, Atom | Arithmetic):
-            return either([*self._miss(expression), self._compare(expression, truth)])
-        if isinstance(expression, Points):
-            return self.hold(expression, truth)
-        parts = [self.may(part, truth) for part in expression.parts]
-        if isinstance(expression, AtLeast):
-            return _count(parts, expression.count if truth else len(parts) - expression.count + 1)
-        return every(parts) if isinstance(expression, All) == truth else either(parts)
+    def compare(self, condition: Condition, truth: bool) -> Formula:
+        return condition.put(_Cells(bool(self._mission.is_counted), self._kinds, truth))
 
-    def _miss(self, atom: Atom | Arithmetic) -> Iterator[Formula]:
-        """What leaves a comparison untold."""
-        if atom.relation == "missing":
-            return
-        yield from (Given(name, False) for name in atom.fields if not self._is_count(name))
-        if isinstance(atom, Arithmetic):
-            sides = (atom.left, atom.right) if isinstance(atom.right, Computed) else (atom.left,)
-            yield from (Compare(side.second, "=", 0.0) for side in sides if side.operator == "/")
+    def count(self, parts: list[Formula], least: int) -> Formula:
+        if least == 1:
+            return either(parts)
+        return every(parts) if least == len(parts) else PointSum(tuple((1, part) for part in parts), True, least)
 
-    def _is_count(self, name: str) -> bool:
-        return bool(self._mission.is_counted) and self._kinds[name] == "number"
+    def score(self, card: Points, truth: bool) -> Formula:
+        return PointSum(self.add(card), truth, card.least)
 
-    def _compare(self, atom: Atom | Arithmetic, truth: bool) -> Formula:
-        if isinstance(atom, Arithmetic):
-            right = atom.right if isinstance(atom.right, Computed) else _number(atom.right)
-            return Compare(atom.left, _SIGNS[atom.relation][not truth], right)
-        if atom.relation == "differs":
-            return self._compare(replace(atom, relation="equals"), not truth)
-        name, kind = atom.name, self._kinds[atom.name]
-        if atom.relation == "missing":
-            return (NEVER if truth else ALWAYS) if self._mission.is_counted else Given(name, not truth)
-        if atom.relation == "is":
-            return self._compare_values(name, atom.values, truth)
-        if atom.relation in ("above", "below"):
-            return Compare(name, _SIGNS[atom.relation][not truth], _number(atom.values[0]))
-        if kind == "number":
-            return Compare(name, _SIGNS[atom.relation][not truth], atom.values[0])
-        return Same(name, atom.values[0], truth)
+    def add(self, card: Points) -> tuple[tuple[int, Formula], ...]:
+        """What has points, as code finds it true."""
+        return tuple((points, part.tell(self)) for points, part in card.scored)
 
-    def _compare_values(self, name: str, values: Sequence[str], truth: bool) -> Formula:
-        if self._kinds[name] != "number":
-            return OneOf(name, tuple(dict.fromkeys(map(fold_value, values))), truth)
+
+class _Possible(_Held):
+    """Whether code finds an expression so, or that the ticket does not tell; points are always told."""
+
+    def compare(self, condition: Condition, truth: bool) -> Formula:
+        counts = [name for name, kind in self._kinds.items() if kind == "number" and self._mission.is_counted]
+        lacking = [Given(name, False) for name in condition.needed if name not in counts]
+        by_none = [Compare(name, "=", 0.0) for name in condition.divisors]
+        return either([*lacking, *by_none, super().compare(condition, truth)])
+
+    def score(self, card: Points, truth: bool) -> Formula:
+        return card.tell(_Held(self._mission, self._kinds), truth)
+
+
+class _Cells:
+    """Conditions, or their denials, on columns of these kinds."""
+
+    def __init__(self, is_counted: bool, kinds: dict[str, Kind], truth: bool) -> None:
+        self._is_counted, self._kinds, self._truth = is_counted, kinds, truth
+
+    def one_of(self, field: str, values: tuple[str, ...]) -> Formula:
+        if self._kinds[field] != "number":
+            return OneOf(field, tuple(dict.fromkeys(map(fold_value, values))), self._truth)
         numbers = dict.fromkeys(number for value in values if (number := parse_number(value)) is not None)
-        parts = [Compare(name, "=" if truth else "<>", number) for number in numbers]
+        parts = [Compare(field, "=" if self._truth else "<>", number) for number in numbers]
         if not parts:
-            return NEVER if truth else ALWAYS if self._is_count(name) else Given(name, True)
-        return either(parts) if truth else every(parts)
+            return NEVER if self._truth else ALWAYS if self._is_counted else Given(field, True)
+        return either(parts) if self._truth else every(parts)
 
+    def missing(self, field: str) -> Formula:
+        return (NEVER if self._truth else ALWAYS) if self._is_counted else Given(field, not self._truth)
 
-def _number(text: str) -> float:
-    number = parse_number(text)
-    assert number is not None  # ``_refuse_atom`` saw to it
-    return number
+    def limit(self, of: str | Computed, side: Side, limit: str) -> Formula:
+        number = parse_number(limit)
+        assert number is not None  # ``_refuse`` saw to it
+        return Compare(of, _SIGNS[side][not self._truth], number)
+
+    def order(self, of: str | Computed, side: Side, other: str | Computed) -> Formula:
+        return Compare(of, _SIGNS[side][not self._truth], other)
+
+    def same(self, one: str, other: str, is_same: bool) -> Formula:
+        if self._kinds[one] == "number":
+            return Compare(one, "=" if self._truth == is_same else "<>", other)
+        return Same(one, other, self._truth == is_same)
+
+    def beyond(self, what: str) -> Formula:
+        raise AssertionError(what)  # ``_refuse`` saw to it
 
 
 def _code(rule: CodedRule) -> tuple[Verdict, Expression]:
@@ -368,7 +374,7 @@ def _group(rules: Sequence[CodedRule], is_by_order: bool) -> Iterator[tuple[bool
 
     def tell(rule: CodedRule) -> tuple[bool, Verdict]:
         verdict, expression = _code(rule)
-        is_compared = is_by_order and isinstance(expression, Points)
+        is_compared = is_by_order and expression.as_points is not None
         return is_compared, "" if is_compared else verdict
 
     for (is_compared, verdict), group in groupby(rules, tell):
@@ -385,9 +391,3 @@ def either(parts: Iterator[Formula] | Sequence[Formula]) -> Formula:
     """At least one of the parts, as plainly as can be."""
     flat = dict.fromkeys(inner for part in parts for inner in (part.parts if isinstance(part, Either) else (part,)))
     return ALWAYS if ALWAYS in flat else next(iter(flat)) if len(flat) == 1 else Either(tuple(flat))
-
-
-def _count(parts: Sequence[Formula], least: int) -> Formula:
-    if least == 1:
-        return either(parts)
-    return every(parts) if least == len(parts) else PointSum(tuple((1, part) for part in parts), True, least)

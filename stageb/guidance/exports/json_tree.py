@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported, list_unwritten
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.value_types import Computed, parse_number
 from stageb.guidance.words.types import PASS_FAIL
 
 VERSION = 1
@@ -44,39 +42,9 @@ def _to_json(mission: CodedMission) -> dict[str, Any]:
         **({"notes": list(mission.notes)} if mission.notes else {}),
         **({"automation": mission.automation.to_plain()} if mission.automation else {}),
         "rules": [
-            {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": _to_tree(code.expression)}
+            {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": code.expression.to_plain()}
             | ({"provisional": True} if rule.is_provisional else {})
             for rule, code in coded
         ],
         "unreadable": [{"key": rule.key, "text": rule.text, "why": code.why} for rule, code in gone],
     }
-
-
-def _to_tree(expression: Expression) -> Mapping[str, Any]:
-    if isinstance(expression, Not):
-        return {"not": _to_tree(expression.part)}
-    if isinstance(expression, Atom):
-        if expression.relation == "mentions":
-            return {**({"field": expression.name} if expression.name else {}), "mentions": list(expression.values)}
-        if expression.relation == "missing":
-            return {"field": expression.name, "missing": True}
-        if expression.relation == "is":
-            return {"field": expression.name, "is": list(expression.values)}
-        if expression.relation in ("above", "below"):
-            return {"field": expression.name, expression.relation: parse_number(expression.values[0])}
-        return {"field": expression.name, expression.relation: {"field": expression.values[0]}}
-    if isinstance(expression, Arithmetic):
-        right = expression.right
-        other = _to_quantity(right) if isinstance(right, Computed) else parse_number(right)
-        return {**_to_quantity(expression.left), expression.relation: other}
-    if isinstance(expression, Points):
-        scored = [{"points": points, "if": _to_tree(part)} for points, part in expression.parts]
-        return {"points_at_least": expression.least, "of": scored}
-    parts = [_to_tree(part) for part in expression.parts]
-    if isinstance(expression, AtLeast):
-        return {"at_least": expression.count, "of": parts}
-    return {"all" if isinstance(expression, All) else "any": parts}
-
-
-def _to_quantity(computed: Computed) -> Mapping[str, Any]:
-    return {"compute": computed.operator, "fields": [computed.first, computed.second]}

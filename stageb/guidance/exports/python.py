@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported, list_unwritten
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules import fields, predicates, value_types
-from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, Points, simplify
+from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import HEADLINE_KEY, Content, Verdict
@@ -137,20 +138,9 @@ def _write_python_code(code: RuleCode | OutOfReach, labels: tuple[Verdict, ...])
     return f"({code.verdict!r},), {_write_predicate(code.expression)}"
 
 
-def _write_predicate(expression: Expression) -> str:
-    if isinstance(expression, Not):
-        return f"deny({_write_predicate(expression.part)})"
-    if isinstance(expression, Atom):
-        simple = simplify(expression)
-        if not isinstance(simple, Atom):
-            return _write_predicate(simple)
-        return f"{MAKERS[simple.relation].__name__}({', '.join(map(repr, (simple.name, *simple.values)))})"
-    if isinstance(expression, Arithmetic):
-        return f"{MAKERS[expression.relation].__name__}({expression.left!r}, {expression.right!r})"
-    if isinstance(expression, Points):
-        scored = ", ".join(f"({points}, {_write_predicate(part)})" for points, part in expression.parts)
-        return f"PointsReached({expression.least}, {scored})"
-    parts = ", ".join(map(_write_predicate, expression.parts))
-    if isinstance(expression, AtLeast):
-        return f"at_least({expression.count}, {parts})"
-    return f"{'every' if isinstance(expression, All) else 'some'}({parts})"
+def _write_predicate(given: Any) -> str:
+    """An expression as the call that makes its predicate, and an argument of it as it stands."""
+    if isinstance(given, Expression):
+        make, arguments = given.call
+        return f"{make.__name__}({', '.join(map(_write_predicate, arguments))})"
+    return f"({', '.join(map(_write_predicate, given))})" if type(given) is tuple else repr(given)

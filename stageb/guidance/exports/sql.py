@@ -17,15 +17,15 @@ from stageb.errors import InputError, shown
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported, list_unwritten
 from stageb.guidance.exports.sql_cells import NEVER
-from stageb.guidance.exports.sql_conditions import NO_LIMIT, NO_WORDS, BeyondSql, Conditions, RuleTest, read_code
+from stageb.guidance.exports.sql_conditions import NO_LIMIT, BeyondSql, Conditions, RuleTest, read_code
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
 from stageb.guidance.exports.sql_typed import TypedConditions
+from stageb.guidance.rules.conditions import Side
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import Arithmetic, Atom, Points, atoms
 from stageb.guidance.rules.fields import write_decimal
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import RuleCode
-from stageb.guidance.rules.value_types import Reading, parse_number
+from stageb.guidance.rules.value_types import Computed, Reading, parse_number
 from stageb.guidance.words.automation import PERSON, STAGEB
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Ticket, Verdict
@@ -121,23 +121,36 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
 
 def limit_to_sql(mission: CodedMission) -> CodedMission:
     """The mission with what SQL cannot say marked as out of reach."""
-    rules = []
+    rules, refusals = [], _Refusals()
     for rule in mission.coded.each:
-        named = list(atoms(rule.code.expression)) if isinstance(rule.code, RuleCode) else []
-        limits = [parse_number(limit) for atom in named if (limit := _limit_of(atom))]
-        if any(atom.relation == "mentions" for atom in named):
-            rule = replace(rule, code=BeyondSql(NO_WORDS, code=read_code(rule)))
-        elif any(limit is None or math.isinf(limit) for limit in limits):
-            rule = replace(rule, code=BeyondSql(NO_LIMIT, code=read_code(rule)))
+        named = rule.code.expression.conditions() if isinstance(rule.code, RuleCode) else ()
+        if why := next(filter(None, (each.put(refusals) for each in named)), ""):
+            rule = replace(rule, code=BeyondSql(why, code=read_code(rule)))
         rules.append(rule)
     return replace(mission, coded=replace(mission.coded, each=rules))
 
 
-def _limit_of(atom: Atom | Arithmetic) -> str:
-    """The number that it compares with, as it is written; empty where that is another field's."""
-    if atom.relation not in ("above", "below"):
+class _Refusals:
+    """Why SQL cannot say a condition; empty where it can."""
+
+    def one_of(self, field: str, values: tuple[str, ...]) -> str:
         return ""
-    return atom.values[0] if isinstance(atom, Atom) else str(atom.right)
+
+    def missing(self, field: str) -> str:
+        return ""
+
+    def limit(self, of: str | Computed, side: Side, limit: str) -> str:
+        number = parse_number(limit)
+        return NO_LIMIT if number is None or math.isinf(number) else ""
+
+    def order(self, of: str | Computed, side: Side, other: str | Computed) -> str:
+        return ""
+
+    def same(self, one: str, other: str, is_same: bool) -> str:
+        return ""
+
+    def beyond(self, what: str) -> str:
+        return f"SQL sees columns, and no {what}"
 
 
 _SQL_HEADER = """\
@@ -282,7 +295,7 @@ class _Query:
 
         def may_be_compared(told: _Told) -> bool:
             code = read_code(told[0])
-            return code is None or isinstance(code.expression, Points)
+            return code is None or code.expression.as_points is not None
 
         for is_compared, group in groupby(tests, may_be_compared):
             run = [(rule.key, read_code(rule), test) for rule, test in group]
@@ -308,8 +321,8 @@ class _Query:
 
 def list_fields(mission: CodedMission) -> list[str]:
     """The fields that rules name."""
-    named = [atoms(rule.code.expression) for rule in mission.coded.each if isinstance(rule.code, RuleCode)]
-    return list(dict.fromkeys(name for each in named for atom in each for name in atom.fields))
+    codes = [rule.code for rule in mission.coded.each if isinstance(rule.code, RuleCode)]
+    return list(dict.fromkeys(name for code in codes for name in code.expression.fields))
 
 
 def _are_numbers(mission: CodedMission) -> bool:

@@ -15,16 +15,15 @@ from typing import NamedTuple
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.sql_cells import NEVER, Cells
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points
+from stageb.guidance.rules.conditions import Condition, Points, Side, Teller
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number, parse_quantity
 from stageb.guidance.words.costs import has_labels
 
-NO_WORDS = "SQL sees columns, and no words of free text"
 NO_LIMIT = "its limit is no number that SQL can hold"
 
-SIGNS: Mapping[str, str] = {"above": ">", "over": ">", "below": "<", "under": "<"}
+SIGNS: Mapping[Side, str] = {"above": ">", "below": "<"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,8 @@ class Conditions:
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
         self.cells = Cells(mission, dialect)
         self._mission, self._sql = mission, dialect
-        self._numbers: dict[Atom | Arithmetic, int] = {}  # of comparisons
+        self._numbers: dict[Condition, int] = {}
+        self._sure, self._open = _Sure(self), _Open(self)
 
     def name(self, rule: CodedRule) -> RuleTest:
         """What says whether a rule holds; its column has the rule beside it."""
@@ -71,111 +71,78 @@ class Conditions:
             return name_unread(code)
         said = f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}\n    "
         told = code.expression
-        if isinstance(told, Points) and has_labels(self._mission.coded.labels):
-            column = self.cells.add("rules", rule.key, f"{self._sum_up(told)} - ({told.least})", said)
+        card = told.as_points
+        if card and has_labels(self._mission.coded.labels):
+            column = self.cells.add("rules", rule.key, f"{self.sum_up(card)} - ({card.least})", said)
             return RuleTest(f"{column} >= 0", f"{column} < 0", f"{column} IS NULL", f"{column} IS NULL", column)
-        unknown = f"{self._never(told, True)} AND {self._never(told, False)}"
-        known = " ".join(f"WHEN {self._is(told, truth)} THEN {int(truth)}" for truth in (True, False))
-        known += "" if isinstance(told, Points) else f" WHEN {unknown} THEN -1"
+        known = " ".join(f"WHEN {told.tell(self._sure, truth)} THEN {int(truth)}" for truth in (True, False))
+        if not card:
+            known += f" WHEN {told.tell(self._open, True)} AND {told.tell(self._open, False)} THEN -1"
         column = self.cells.add("rules", rule.key, f"CASE {known} END", said)
         return RuleTest(f"{column} = 1", f"{column} = 0", f"COALESCE({column}, -1) = -1", f"{column} IS NULL")
 
-    # Expressions
-
-    def _is(self, expression: Expression, truth: bool) -> str:
-        """Whether code surely finds it true, or false."""
-        if isinstance(expression, Not):
-            return self._is(expression.part, not truth)
-        if isinstance(expression, Atom | Arithmetic):
-            return f"{self._compare(expression)} = {int(truth)}"
-        if isinstance(expression, Points):
-            return f"{self._sum_up(expression)} {'>=' if truth else '<'} {expression.least}"
-        if isinstance(expression, AtLeast):
-            wanted = expression.count if truth else len(expression.parts) - expression.count + 1
-            return count_true([self._is(part, truth) for part in expression.parts], wanted)
-        return _join([self._is(part, truth) for part in expression.parts], isinstance(expression, All) == truth)
-
-    def _never(self, expression: Expression, truth: bool) -> str:
-        """Whether code surely does not find it true, or false: it finds the opposite, or that the ticket does not tell."""
-        if isinstance(expression, Not):
-            return self._never(expression.part, not truth)
-        if isinstance(expression, Atom | Arithmetic):
-            return f"{self._compare(expression)} <> {int(truth)}"
-        if isinstance(expression, Points):  # which a ticket always tells
-            return self._is(expression, not truth)
-        if isinstance(expression, AtLeast):
-            spared = len(expression.parts) - expression.count + 1 if truth else expression.count
-            return count_true([self._never(part, truth) for part in expression.parts], spared)
-        return _join([self._never(part, truth) for part in expression.parts], isinstance(expression, All) != truth)
-
-    def _sum_up(self, expression: Points) -> str:
+    def sum_up(self, card: Points) -> str:
         """The points of a ticket: 0 for a part that the ticket does not tell, NULL where SQL cannot know one."""
         return " + ".join(
-            f"CASE WHEN {self._is(part, True)} THEN {points} WHEN {self._never(part, True)} THEN 0 END"
-            for points, part in expression.parts
+            f"CASE WHEN {part.tell(self._sure)} THEN {points} WHEN {part.tell(self._open)} THEN 0 END"
+            for points, part in card.scored
         )
 
-    def _compare(self, atom: Atom | Arithmetic) -> str:
-        """The column of a comparison: 1, 0, -1 or NULL."""
-        number = self._numbers.setdefault(atom, len(self._numbers) + 1)
-        return self.cells.add("comparisons", f"comparison {number}", self._write(atom))
+    def find_column(self, condition: Condition) -> str:
+        """The column of a condition: 1, 0, -1 or NULL."""
+        number = self._numbers.setdefault(condition, len(self._numbers) + 1)
+        return self.cells.add("comparisons", f"comparison {number}", condition.put(self))
 
-    def _write(self, atom: Atom | Arithmetic) -> str:
-        if isinstance(atom, Arithmetic):
-            left, why = self._find_number(atom.left)
-            if isinstance(atom.right, Computed):
-                right, why_too = self._find_number(atom.right)
-            else:
-                right, why_too = repr(parse_number(atom.right)), []
-            return _tell(f"{left} {SIGNS[atom.relation]} {right}", [*why, *why_too])
-        name, value = atom.name, (*atom.values, "")[0]
-        if atom.relation == "missing":
-            return self._write_missing(name)
-        if atom.relation == "is":
-            return self._write_one_of(name, atom.values)
-        if atom.relation in ("equals", "differs"):
-            (one, other), is_alike = (self.cells.cell(each, True) for each in (name, value)), atom.relation == "equals"
-            mine, its = (self.cells.folded(each, True) for each in (name, value))
-            untold = " OR ".join(self.cells.lacks(each, True) for each in (name, value))
-            alike = f"{one} = {other} OR {mine} = {its}"
-            other = f"WHEN {mine} <> {its} THEN {int(not is_alike)}"
-            return f"CASE WHEN {alike} THEN {int(is_alike)} {other} WHEN {untold} THEN -1 END"
-        if atom.relation in ("over", "under"):
-            fits, apart = self._fit(name, value)
-            (left, why), (right, why_too) = self._find_number(name), self._find_number(value)
-            held = f"{left} {SIGNS[atom.relation]} {right}"
-            return _tell(held if apart == NEVER else f"CASE WHEN {fits} THEN {held} END", [*why, *why_too, apart])
-        return self._write_limit(name, value, SIGNS[atom.relation])
+    # What conditions are made of
 
-    def _write_limit(self, name: str, value: str, sign: str) -> str:
-        limit, (number, why) = parse_quantity(value), self._find_number(name)
-        assert limit is not None  # ``limit_to_sql`` saw to it
-        held = f"{number} {sign} {limit.number!r}"
-        if not limit.unit or name in self._mission.numeric:
-            return _tell(held, why)
-        unit, same = self.cells.unit(name), f"('', {self._sql.quote(limit.unit)})"
-        apart = f"{unit} NOT IN {same} AND {number} IS NOT NULL"
-        return _tell(f"CASE WHEN {unit} IN {same} THEN {held} END", [*why, apart])
-
-    def _write_missing(self, name: str) -> str:
-        text = self.cells.text(name)
-        if self._mission.is_counted:
-            return "0"
-        if name in self._mission.numeric:
-            return f"CASE WHEN {text} IS NULL THEN 1 ELSE 0 END"
-        there = f"WHEN {self.cells.is_plain(text)} THEN 0"
-        return f"CASE WHEN {text} IS NULL THEN {'1' if self._mission.is_counted is False else 'NULL'} {there} END"
-
-    def _write_one_of(self, name: str, values: Sequence[str]) -> str:
-        if name in self._mission.numeric:
-            return _tell(is_one_of(self.cells.number(name), values), [f"{self.cells.text(name)} IS NULL"])
+    def one_of(self, field: str, values: tuple[str, ...]) -> str:
+        if field in self._mission.numeric:
+            return _tell(is_one_of(self.cells.number(field), values), [f"{self.cells.text(field)} IS NULL"])
         are_numbers = all(parse_number(each) is not None for each in values)
         folded = dict.fromkeys(map(fold_value, values))
         spelled = dict.fromkeys(each for value in values for each in _spell(value))
         listed, plain = (", ".join(map(self._sql.quote, each)) for each in (spelled, folded))
-        cell, compared = self.cells.cell(name, are_numbers), self.cells.folded(name, are_numbers)
+        cell, compared = self.cells.cell(field, are_numbers), self.cells.folded(field, are_numbers)
         found = f"WHEN {cell} IN ({listed}) OR {compared} IN ({plain}) THEN 1 WHEN {compared} NOT IN ({plain}) THEN 0"
-        return f"CASE {found} WHEN {self.cells.lacks(name, are_numbers)} THEN -1 END"
+        return f"CASE {found} WHEN {self.cells.lacks(field, are_numbers)} THEN -1 END"
+
+    def missing(self, field: str) -> str:
+        text = self.cells.text(field)
+        if self._mission.is_counted:
+            return "0"
+        if field in self._mission.numeric:
+            return f"CASE WHEN {text} IS NULL THEN 1 ELSE 0 END"
+        there = f"WHEN {self.cells.is_plain(text)} THEN 0"
+        return f"CASE WHEN {text} IS NULL THEN {'1' if self._mission.is_counted is False else 'NULL'} {there} END"
+
+    def limit(self, of: str | Computed, side: Side, limit: str) -> str:
+        (number, why), found = self._find_number(of), parse_quantity(limit)
+        assert found is not None  # ``limit_to_sql`` saw to it
+        held = f"{number} {SIGNS[side]} {found.number!r}"
+        if not isinstance(of, str) or not found.unit or of in self._mission.numeric:
+            return _tell(held, why)
+        unit, same = self.cells.unit(of), f"('', {self._sql.quote(found.unit)})"
+        apart = f"{unit} NOT IN {same} AND {number} IS NOT NULL"
+        return _tell(f"CASE WHEN {unit} IN {same} THEN {held} END", [*why, apart])
+
+    def order(self, of: str | Computed, side: Side, other: str | Computed) -> str:
+        (left, why), (right, why_too) = self._find_number(of), self._find_number(other)
+        held = f"{left} {SIGNS[side]} {right}"
+        if not isinstance(of, str) or not isinstance(other, str):
+            return _tell(held, [*why, *why_too])
+        fits, apart = self._fit(of, other)
+        return _tell(held if apart == NEVER else f"CASE WHEN {fits} THEN {held} END", [*why, *why_too, apart])
+
+    def same(self, one: str, other: str, is_same: bool) -> str:
+        (left, right), (mine, its) = (
+            [find(each, True) for each in (one, other)] for find in (self.cells.cell, self.cells.folded)
+        )
+        untold = " OR ".join(self.cells.lacks(each, True) for each in (one, other))
+        alike, apart = f"{left} = {right} OR {mine} = {its}", f"WHEN {mine} <> {its} THEN {int(not is_same)}"
+        return f"CASE WHEN {alike} THEN {int(is_same)} {apart} WHEN {untold} THEN -1 END"
+
+    def beyond(self, what: str) -> str:
+        raise AssertionError(what)  # ``limit_to_sql`` saw to it
 
     # Numbers
 
@@ -203,6 +170,37 @@ class Conditions:
         return fits, f"NOT ({fits}) AND {known}"
 
 
+class _Sure(Teller[str]):
+    """Whether code surely finds an expression true, or false."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        self._conditions = conditions
+
+    def compare(self, condition: Condition, truth: bool) -> str:
+        return f"{self._conditions.find_column(condition)} = {int(truth)}"
+
+    def count(self, parts: list[str], least: int) -> str:
+        if least in (1, len(parts)):
+            return f"({(' OR ' if least == 1 else ' AND ').join(parts)})"
+        return count_true(parts, least)
+
+    def score(self, card: Points, truth: bool) -> str:
+        return f"{self._conditions.sum_up(card)} {'>=' if truth else '<'} {card.least}"
+
+
+class _Open(_Sure):
+    """Whether code surely does not find it so: it finds the opposite, or that the ticket does not tell."""
+
+    def compare(self, condition: Condition, truth: bool) -> str:
+        return f"{self._conditions.find_column(condition)} <> {int(truth)}"
+
+    def count(self, parts: list[str], least: int) -> str:
+        return super().count(parts, len(parts) - least + 1)
+
+    def score(self, card: Points, truth: bool) -> str:
+        return super().score(card, not truth)  # which a ticket always tells
+
+
 def is_one_of(number: str, values: Sequence[str]) -> str:
     """Whether a number is one of those among the values; NULL where it is."""
     listed = ", ".join(repr(found) for each in values if (found := parse_number(each)) is not None)
@@ -213,10 +211,6 @@ def _tell(held: str, untold: Sequence[str]) -> str:
     """1 or 0 by what is ``held``, -1 where code surely finds that a ticket does not tell."""
     why = " OR ".join(f"({each})" for each in dict.fromkeys(untold) if each != NEVER)
     return f"CASE WHEN {held} THEN 1 WHEN NOT ({held}) THEN 0{f' WHEN {why} THEN -1' if why else ''} END"
-
-
-def _join(conditions: Sequence[str], are_all: bool) -> str:
-    return f"({(' AND ' if are_all else ' OR ').join(conditions)})"
 
 
 def count_true(conditions: Sequence[str], least: int) -> str:

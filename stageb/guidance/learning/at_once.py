@@ -37,11 +37,11 @@ from stageb.guidance.learning.steps import Bundle, GateResult, Tools, fits, know
 from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, learn_whole
-from stageb.guidance.learning.word_lists import is_word
 from stageb.guidance.learning.writing import WrittenRule, write_whole
+from stageb.guidance.rules.conditions.words import find_whole_words
 from stageb.guidance.rules.edits import MEASURED, apply, mark_provisional
 from stageb.guidance.rules.evidence import find_named
-from stageb.guidance.rules.evidence_forms import Forms, find_whole_words, reading
+from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.rules.parse import OutOfReach
@@ -169,7 +169,7 @@ class _Teacher:
         verdicts = {verdict for code in coded for verdict in (labels if isinstance(code, OutOfReach) else (code.verdict,))}
         gaps = find_gaps(masks, readings)
         masks = masks.plus(find_guards(gaps, (1 << len(readings)) - 1))
-        plain = {term.condition: mask for term, mask in masks.items() if not term.is_denied}
+        plain = {term: mask for term, mask in masks.items() if not term.is_denied}
         whole_words = find_whole_words(readings)
         material = Material(
             masks,
@@ -183,7 +183,7 @@ class _Teacher:
             held=to_mask(self._find_held(fixed)) if has_labels(labels) else 0,
             keeps=bool(fixed),
             groups=[to_mask(places[position] for position in group) for group in self.groups if len(group) > 1],
-            words=masks.keep(term for term in masks if is_word(term, whole_words)),
+            words=masks.keep(term for term in masks if term.word in whole_words),
         )
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_places", places)

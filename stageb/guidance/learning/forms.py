@@ -10,7 +10,8 @@ from typing import NamedTuple
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.material import Material, Whole
 from stageb.guidance.learning.scorecards import Listing, Scorecard, grow_cards, grow_compared
-from stageb.guidance.learning.terms import Masks, Term, find_counts, find_gap, guard
+from stageb.guidance.learning.terms import Masks, find_counts, find_gap, guard
+from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.types import Verdict
 
 GAIN, UNLIKE = 0.5, 2.0  # standard errors by which what is harder to follow must be better; comparisons of two fields
@@ -18,7 +19,7 @@ SPELT_OUT = 5  # conditions of a card that may be written as a list
 
 
 Kind = Callable[[Material, int], "list[Whole]"]  # what tickets of a mask teach: one guidance a size, the smallest first
-_FindCounts = Callable[[int, int], dict[Term, int]]
+_FindCounts = Callable[[int, int], dict[Expression, int]]
 """The counts that tell some tickets that fail from some that pass."""
 
 
@@ -38,7 +39,9 @@ def list_forms(
     counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
     plain = material.masks.plain
     # Of so few candidates as reasons of people name, chance brings fewer.
-    named = material.masks.keep(term for term in material.masks if term.condition in material.named)
+    named = material.masks.keep(
+        term for term in material.masks if (term.parts[0] if term.is_denied else term) in material.named
+    )
 
     def kinds(masks: Masks, sure: float, find: _FindCounts | None = None) -> list[Kind]:
         return [learn_lists(*way, Demands(sure=sure), masks, find) for way in ways]

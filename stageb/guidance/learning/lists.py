@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.scales import Score
-from stageb.guidance.learning.terms import FEWEST, Bits, Line, Masks, Term, hold_any, hold_together, pack, side_of
-from stageb.guidance.rules.evidence_forms import Condition
+from stageb.guidance.learning.terms import FEWEST, Bits, Conjunction, Masks, hold_any, hold_together, pack
+from stageb.guidance.rules.conditions import Expression
 
 BEAM = 5  # lines that are made longer
 LONGEST = 4  # conditions of a line
@@ -50,23 +50,25 @@ class Demands(NamedTuple):
 FULL = Demands()
 
 
-def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINES, demands: Demands = FULL) -> list[Line]:
+def cover(
+    masks: Masks, wanted: int, spared: int, least: float, most: int = LINES, demands: Demands = FULL
+) -> list[Conjunction]:
     """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
     first. Of the tickets that they hold, a share above ``least`` is wanted."""
     live = [
         (term, mask)
         for term, mask in masks.unguarded.items()
-        if (mask & wanted).bit_count() >= FEWEST and term.condition.kind != "within"  # a line joins two limits itself
+        if (mask & wanted).bit_count() >= FEWEST and not term.is_between  # a line joins two limits itself
     ]
     if not live:
         return []
     price = PRICE * log(max(2, len(live)))
-    prices = np.array([price * _weigh(term.condition, demands.computed) for term, _ in live])
+    prices = np.array([price * _weigh(term, demands.computed) for term, _ in live])
     sides, alarm = (wanted, spared), least / (1 - least)
     rows = [pack([*(mask & side for _, mask in live), side])[:-1] for side in sides]
-    limits = _number_limits([term.condition for term, _ in live])
+    limits = _number_limits([term for term, _ in live])
 
-    def grow(wanted: int, spared: int) -> Line:
+    def grow(wanted: int, spared: int) -> Conjunction:
         if not wanted:
             return ()
         share = max(least, min(0.999, wanted.bit_count() / (wanted | spared).bit_count()))
@@ -80,7 +82,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
         shorter = _shorten(line, masks, wanted, spared, alarm, demands.sure)
         return line if shorter == line else _move_limits(shorter, masks, wanted, spared, tell)
 
-    lines: list[Line] = []
+    lines: list[Conjunction] = []
     held = 0
     while len(lines) < most and (line := grow(wanted & ~held, spared & ~held)):
         lines.append(line)
@@ -96,7 +98,7 @@ def cover(masks: Masks, wanted: int, spared: int, least: float, most: int = LINE
     return lines
 
 
-def refine(lines: Sequence[Line], masks: Masks, wanted: int, spared: int, least: float) -> list[Line]:
+def refine(lines: Sequence[Conjunction], masks: Masks, wanted: int, spared: int, least: float) -> list[Conjunction]:
     """The lines with each limit where all together cost least, without the lines that mend nothing."""
     alarm = least / (1 - least)
     cost, kept = partial(_cost, masks, wanted, spared, alarm), list(lines)
@@ -122,34 +124,33 @@ def refine(lines: Sequence[Line], masks: Masks, wanted: int, spared: int, least:
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _cost(masks: Masks, wanted: int, spared: int, alarm: float, lines: Sequence[Line]) -> float:
+def _cost(masks: Masks, wanted: int, spared: int, alarm: float, lines: Sequence[Conjunction]) -> float:
     """What the tickets cost that lines judge wrong, of which a spared one costs ``alarm`` wanted ones."""
     held = hold_any(masks, lines)
     return (wanted & ~held).bit_count() + alarm * (spared & held).bit_count()
 
 
-def _move_limits(line: Line, masks: Masks, wanted: int, spared: int, score: Score) -> Line:
+def _move_limits(line: Conjunction, masks: Masks, wanted: int, spared: int, score: Score) -> Conjunction:
     """The line with each of its limits where it scores best beside the others, until none moves."""
     for _ in range(ROUNDS):
         before = line
         for place, term in enumerate(line):
-            scale = None if term.is_denied else masks.scales.of(term.condition)
-            if scale is None:
+            former = term.as_limit
+            scale = masks.scales.of(former)
+            if former is None or scale is None:
                 continue
             others = hold_together(masks, (*line[:place], *line[place + 1 :]))
-            limit = scale.find_limit(side_of(term.condition), wanted & others, spared & others, score)
-            if limit:
-                moved = Term(replace(term.condition, value=limit))
-                line = (*line[:place], moved, *line[place + 1 :])
+            if limit := scale.find_limit(former.side, wanted & others, spared & others, score):
+                line = (*line[:place], replace(former, limit=limit), *line[place + 1 :])
         if line == before:
             break
     return line
 
 
-def _number_limits(conditions: Sequence[Condition]) -> NDArray[np.int64]:
-    """For each condition the number of its field and side, if it is a limit; others have numbers of their own."""
+def _number_limits(terms: Sequence[Expression]) -> NDArray[np.int64]:
+    """For each term the number of its field and side, if it is a limit; others have numbers of their own."""
     first: dict[object, int] = {}
-    keys = [(each.name, each.kind) if each.kind in ("above", "below") else each for each in conditions]
+    keys = [(limit.of, limit.side) if (limit := each.as_limit) else each for each in terms]
     return np.array([first.setdefault(key, place) for place, key in enumerate(keys)])
 
 
@@ -186,18 +187,16 @@ def _grow(
     return best[1]
 
 
-def _weigh(condition: Condition, computed: float) -> float:
+def _weigh(term: Expression, computed: float) -> float:
     """How many plain conditions it counts for."""
-    if condition.parts:
-        return sum(_weigh(part, computed) for part in condition.parts)
-    return computed if condition.is_computed else 1.0
+    return sum(computed if each.family == "computed" else 1.0 for each in term.conditions())
 
 
-def _shorten(line: Line, masks: Masks, wanted: int, spared: int, alarm: float, sure: float) -> Line:
+def _shorten(line: Conjunction, masks: Masks, wanted: int, spared: int, alarm: float, sure: float) -> Conjunction:
     """The line without the terms that mend too little beside its others, as long as it holds for more wanted tickets than
     spared ones, of which each counts ``alarm`` times."""
 
-    def matters(term: Term) -> float:
+    def matters(term: Expression) -> float:
         held = hold_together(masks, tuple(each for each in line if each != term))
         counted = held, held & ~hold_together(masks, line)
         (right, broken), (wrong, mended) = ([(each & side).bit_count() for each in counted] for side in (wanted, spared))

@@ -9,8 +9,8 @@ from math import inf, sqrt
 from operator import or_
 
 from stageb.guidance.learning.scorecards import Cards, Scorecard, judge_compared
-from stageb.guidance.learning.terms import Line, Masks, Term, find_gap, hold_any
-from stageb.guidance.rules.evidence_forms import Condition
+from stageb.guidance.learning.terms import Conjunction, Masks, find_gap, hold_any
+from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.types import Verdict
 
 
@@ -24,7 +24,7 @@ class Material:
     judged_fail: int  # by the present guidance
     verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
     prices: tuple[float, float]  # of a ticket labelled fail that passes, and of one labelled pass that fails
-    named: frozenset[Condition] = frozenset()  # by reasons of people
+    named: frozenset[Expression] = frozenset()  # by reasons of people
     # Of a mission with labels of its own, the tickets of each, that of tickets which no rule speaks of last; ``fails`` are
     # those of the others then.
     labelled: Mapping[Verdict, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Whole:
 
     verdict: Verdict  # of the tickets for which a line holds, or that reach the card; of ``lists``: of none
     replaces: bool  # the present rules: then a ticket without a line has the other verdict
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Conjunction, ...] = ()
     card: Scorecard | None = None
     lists: tuple[Whole, ...] = ()  # of labels of its own: the lines of each, where those before it do not hold; or the cards
     cost: float = 0.0  # of a ticket, estimated on tickets that did not teach it
@@ -60,16 +60,15 @@ class Whole:
     def size(self) -> int:
         """Its conditions, in all its lines and cards; each that a count counts is one, and each word list."""
         lines = (line for each in (self, *self.lists) for line in each.lines)
-        counted = sum(max(1, len(term.condition.parts)) for line in lines for term in line)
+        counted = sum(term.size for line in lines for term in line)
         return counted + sum(card.size for card in self.cards.values())
 
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
     """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does not judge them."""
-    named = {each for line in whole.lines for term in line for each in (term, *map(Term, term.condition.parts))}
-    possible = {
-        term: material.masks[term] | find_gap(term, material.gaps) for term in named if term.condition.kind != "count"
-    }
+    terms = (term for line in whole.lines for term in line)
+    named = {each for term in terms for each in (term.conditions() if term.size > 1 else (term,))}  # of counts, what counts
+    possible = {term: material.masks[term] | find_gap(term, material.gaps) for term in named}
     return among & hold_any(Masks(possible), whole.lines) & ~hold_any(material.masks, whole.lines)
 
 

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
-from stageb.guidance.learning.terms import Line, Masks, Term, hold_together, repack, unpack
+from stageb.guidance.learning.terms import Conjunction, Masks, hold_together, repack, unpack
+from stageb.guidance.rules.conditions import Expression, negate
 from stageb.guidance.words.types import Verdict
 
 MOST_TERMS = 30  # of a card
@@ -46,18 +47,18 @@ MORE = 10  # lines of a card, for each of which one more is added at once
 class Scorecard:
     """A ticket fails, or has the card's label, if it has ``least`` points or more."""
 
-    points: Mapping[Line, int]  # in the order in which they came
+    points: Mapping[Conjunction, int]  # in the order in which they came
     least: int
-    lists: Sequence[Sequence[Line]] = ()  # of these, words that have the same points, the most telling first
+    lists: Sequence[Sequence[Conjunction]] = ()  # of these, words that have the same points, the most telling first
 
     @property
     def size(self) -> int:
         """Its conditions: a list of words is one, and each that a count counts."""
         listed = {line for words in self.lists for line in words}
         others = (term for line in self.points if line not in listed for term in line)
-        return len(self.lists) + sum(max(1, len(term.condition.parts)) for term in others)
+        return len(self.lists) + sum(term.size for term in others)
 
-    def spell_out(self) -> tuple[list[Line], list[Line]]:
+    def spell_out(self) -> tuple[list[Conjunction], list[Conjunction]]:
         """The lines of which one holds exactly where a ticket reaches the card, and those where it does not: all prime
         implicants, which for a threshold are the shortest such list (Quine, "The problem of simplifying truth functions",
         1952). Where a ticket may lack a field, they are not the same as the card. Its lines must be of one term each."""
@@ -68,16 +69,14 @@ class Scorecard:
             free = ((max if best else min)(0, price) for value, price in zip(given, prices, strict=True) if value is None)
             return sum(free) + sum(price for value, price in zip(given, prices, strict=True) if value) >= self.least
 
-        sides: tuple[list[Line], list[Line]] = [], []
+        sides: tuple[list[Conjunction], list[Conjunction]] = [], []
         implied: tuple[list[tuple[bool | None, ...]], ...] = [], []
         for given in sorted(product((None, True, False), repeat=len(terms)), key=lambda each: len(each) - each.count(None)):
             for side, is_sure in enumerate((reaches(given, best=False), not reaches(given, best=True))):
                 if not is_sure or any(_holds_for(other, given) for other in implied[side]):
                     continue
                 implied[side].append(given)
-                line = _drop_implied(
-                    [Term(t.condition, t.is_denied is bool(v)) for t, v in zip(terms, given, strict=True) if v is not None]
-                )
+                line = _drop_implied([t if v else negate(t) for t, v in zip(terms, given, strict=True) if v is not None])
                 sides[side].extend([line] if line is not None else [])
         return sides
 
@@ -87,18 +86,15 @@ def _holds_for(general: Sequence[bool | None], given: Sequence[bool | None]) -> 
     return all(value in (None, other) for value, other in zip(general, given, strict=True))
 
 
-def _drop_implied(line: Sequence[Term]) -> Line | None:
+def _drop_implied(line: Sequence[Expression]) -> Conjunction | None:
     """The line without what a field's value implies of its other values; None where a field would have two."""
-    values = [term.condition for term in line if term.condition.kind == "is" and not term.is_denied]
-    named = {condition.name for condition in values}
-    if len(named) < len(values):
+    named = [term.needed for term in line if term.may_be_denied and term.needed]
+    if len({*named}) < len(named):
         return None
-    return tuple(
-        term for term in line if not (term.is_denied and term.condition.kind == "is" and term.condition.name in named)
-    )
+    return tuple(term for term in line if not (term.is_denied and term.affirmed.may_be_denied and term.needed in named))
 
 
-Listing = Callable[[Sequence[Term], NDArray[np.float32], Numbers], "list[list[int]]"]
+Listing = Callable[[Sequence[Expression], NDArray[np.float32], Numbers], "list[list[int]]"]
 """What finds the places of words that speak for some tickets, in lists."""
 
 Cards = Mapping[Verdict, Scorecard]
@@ -204,14 +200,14 @@ def judge_compared(cards: Cards, masks: Masks, among: int) -> dict[Verdict, int]
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _distinct(masks: Masks, among: int) -> list[Term]:
+def _distinct(masks: Masks, among: int) -> list[Expression]:
     """What may have points: of terms that say the same of all tickets the first, and nothing denied or of two fields, since
     points may be taken, too."""
-    found: dict[int, Term] = {}
+    found: dict[int, Expression] = {}
     for term, mask in masks.items():
         held = mask & among
         few = min(held.bit_count(), (among & ~mask).bit_count())
-        if few >= FEWEST and not term.is_denied and not term.condition.is_compared:
+        if few >= FEWEST and not term.is_denied and not term.is_compared:
             found.setdefault(held, term)
     return [*found.values()]
 
@@ -222,14 +218,14 @@ class _Growing:
     def __init__(
         self,
         wanted: Numbers,
-        lines: Sequence[Line],
+        lines: Sequence[Conjunction],
         held: NDArray[np.float32],
-        terms: Sequence[Term],
+        terms: Sequence[Expression],
         rows: NDArray[np.float32],
         lists: Sequence[Sequence[int]],
     ) -> None:
         self.wanted = wanted
-        self.lists: list[list[Line]] = [[(terms[place],) for place in words] for words in lists]
+        self.lists: list[list[Conjunction]] = [[(terms[place],) for place in words] for words in lists]
         listed = {line for words in self.lists for line in words}
         free = [place for place, line in enumerate(lines) if line not in listed] if listed else [*range(len(lines))]
         self.lines, self._rows = [lines[place] for place in free], held[free]  # the tickets for which each line holds
@@ -260,18 +256,18 @@ class _Growing:
 
 
 def _find_lines(
-    terms: Sequence[Term], rows: NDArray[np.float32], wanted: Numbers, log_odds: Numbers, paired: int
-) -> tuple[list[Line], NDArray[np.float32]]:
+    terms: Sequence[Expression], rows: NDArray[np.float32], wanted: Numbers, log_odds: Numbers, paired: int
+) -> tuple[list[Conjunction], NDArray[np.float32]]:
     """What may have points on a label's card: the conditions that tell most by themselves, and of pairs of the first ones
     those that tell most more than either."""
     even = np.ones(len(wanted))
     alone = _promise(rows, wanted, even, log_odds)
     order = np.argsort(-alone, kind="stable")
-    turns, seen = [], Counter[str]()
+    turns, seen = [], Counter[tuple[str, ...]]()
     for place in order.tolist():
-        name = terms[place].condition.name  # none where words are mentioned
-        turns.append(seen[name] // OF_FIELD if name else 0)
-        seen[name] += 1
+        fields = terms[place].fields  # none where words are mentioned
+        turns.append(seen[fields] // OF_FIELD if fields else 0)
+        seen[fields] += 1
     tried, joined = np.sort(order[:TRIED]), np.sort(order[np.argsort(turns, kind="stable")[:paired]])
     pairs = np.array([*combinations(joined, 2)], int).reshape(-1, 2)
     both = rows[pairs[:, 0]] * rows[pairs[:, 1]]
@@ -280,7 +276,7 @@ def _find_lines(
     more[(held < FEWEST_TOGETHER) | (held == rows.sum(axis=1)[pairs].min(axis=1))] = -np.inf
     first = np.argsort(-more, kind="stable")[:TRIED]
     first = np.sort(first[more[first] > -np.inf])
-    lines: list[Line] = [(terms[place],) for place in tried]
+    lines: list[Conjunction] = [(terms[place],) for place in tried]
     lines += [(terms[one], terms[other]) for one, other in pairs[first]]
     return lines, np.concatenate([rows[tried], both[first]])
 
@@ -311,10 +307,10 @@ def _round_together(growing: Mapping[Verdict, _Growing], default: Verdict) -> Ca
     }
 
 
-def _write_card(lines: Sequence[Sequence[Line]], points: Sequence[int], least: int, lists: int) -> Scorecard:
+def _write_card(lines: Sequence[Sequence[Conjunction]], points: Sequence[int], least: int, lists: int) -> Scorecard:
     """A card on which each of some ``lines`` has the same points; the first ``lists`` of these are word lists."""
     each = {line: score for some, score in zip(lines, points, strict=True) if score for line in some}
-    listed: dict[int, list[Line]] = {}  # those of the same points are one list
+    listed: dict[int, list[Conjunction]] = {}  # those of the same points are one list
     for some, score in zip(lines[:lists], points, strict=False):
         if score:
             listed.setdefault(score, []).extend(some)

@@ -11,9 +11,7 @@ conditions there were to choose from, for each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import lgamma, log
 from operator import and_, or_
@@ -22,33 +20,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.scales import Scale
-from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions, find_numbers
-from stageb.guidance.rules.limits import Side
-from stageb.guidance.rules.value_types import OPERATORS, Reading, parse_quantity
+from stageb.guidance.rules.conditions import AtLeast, Expression, Limit, Missing, Not
+from stageb.guidance.rules.conditions.logic import count_held
+from stageb.guidance.rules.evidence_forms import Forms, find_conditions, find_numbers
+from stageb.guidance.rules.value_types import OPERATORS, Computed, Reading, parse_quantity
 
 FEWEST = 2  # tickets that a term must hold for
 LEAST_DENIED = 5  # tickets that meet a condition which may be denied
 RAREST_DENIED = 50  # of so many values of a field, one that may be denied
-COUNTED = ("is", "among", "above", "below")  # what speaks of one field
+COUNTED = ("plain", "joined", "limit")  # families of what speaks of one field
 BEAM = 5  # counts that are made longer
 TRIED = 40  # conditions that may be counted: those that tell most by themselves
 MOST_COUNTED = 8  # of them in one count
-_OPERATOR = re.compile(f" [{re.escape(''.join(OPERATORS))}] ")
 
 Bits = NDArray[np.uint64]
 _Sums = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A condition, or that it does not hold."""
-
-    condition: Condition
-    is_denied: bool = False
-
-
-Line = tuple[Term, ...]
-"""Terms that hold together."""
+Conjunction = tuple[Expression, ...]
+"""Literals that hold together: conditions, counts of them, and denials of either."""
 
 
 class Scales:
@@ -57,82 +47,78 @@ class Scales:
     def __init__(self, numbers: Mapping[str, Mapping[int, tuple[float, str]]]) -> None:
         self._numbers = numbers
         self.fields = numbers.keys()  # that have numbers
-        self._found: dict[str, Scale] = {}
-        self._beyond: dict[Condition, int] = {}
+        self._found: dict[str | Computed, Scale] = {}
+        self._beyond: dict[Limit, int] = {}
 
-    def of(self, condition: Condition) -> Scale | None:
-        """The scale on which the limit of a condition lies; None where it has none."""
-        if condition.kind not in ("above", "below"):
+    def of(self, limit: Limit | None) -> Scale | None:
+        """The scale on which a limit lies; None where there is none."""
+        if limit is None:
             return None
-        if condition.name not in self._found:
-            numbers, sample = self._compute(condition)
+        if limit.of not in self._found:
+            numbers, sample = self._compute(limit.of)
             if not numbers:
                 return None
-            self._found[condition.name] = Scale.of(numbers, sample)
-        return self._found[condition.name]
+            self._found[limit.of] = Scale.of(numbers, sample)
+        return self._found[limit.of]
 
-    def find_beyond(self, condition: Condition) -> int | None:
-        """The tickets beyond the limit of a condition; None where it has none."""
-        if condition not in self._beyond:
-            scale, limit = self.of(condition), parse_quantity(condition.value)
-            if scale is None or limit is None:
+    def find_beyond(self, limit: Limit) -> int | None:
+        """The tickets beyond a limit; None where it lies on no scale."""
+        if limit not in self._beyond:
+            scale, quantity = self.of(limit), parse_quantity(limit.limit)
+            if scale is None or quantity is None:
                 return None
-            self._beyond[condition] = scale.find_beyond(side_of(condition), limit.number)
-        return self._beyond[condition]
+            self._beyond[limit] = scale.find_beyond(limit.side, quantity.number)
+        return self._beyond[limit]
 
-    def _compute(self, condition: Condition) -> tuple[Mapping[int, float], str]:
-        if not condition.is_computed:
-            found = self._numbers.get(condition.name, {})
+    def _compute(self, of: str | Computed) -> tuple[Mapping[int, float], str]:
+        if isinstance(of, str):
+            found = self._numbers.get(of, {})
             samples = sorted(text for _, text in found.values())
             return {place: number for place, (number, _) in found.items()}, samples[0] if samples else ""
-        (name, other), (sign,) = _OPERATOR.split(condition.name), _OPERATOR.findall(condition.name)
-        one, two, compute = self._numbers[name], self._numbers[other], OPERATORS[sign.strip()]
+        one, two, compute = self._numbers[of.first], self._numbers[of.second], OPERATORS[of.operator]
         both = ((place, one[place][0], two[place][0]) for place in one if place in two)
-        return {place: compute(left, right) for place, left, right in both if right or sign != " / "}, "0"
+        return {place: compute(left, right) for place, left, right in both if right or of.operator != "/"}, "0"
 
 
-class Masks(dict[Term, int]):
+class Masks(dict[Expression, int]):
     """Terms with the bit mask of the tickets for which each is known to hold: those that rules are made from. Other limits
     and counts of these terms can be looked up, too."""
 
-    def __init__(self, known: Mapping[Term, int], scales: Scales | None = None) -> None:
+    def __init__(self, known: Mapping[Expression, int], scales: Scales | None = None) -> None:
         super().__init__(known)
         self.scales = scales or Scales({})
 
-    def plus(self, others: Mapping[Term, int]) -> Masks:
+    def plus(self, others: Mapping[Expression, int]) -> Masks:
         """With other terms."""
         return Masks({**self, **others}, self.scales) if others else self
 
-    def keep(self, terms: Iterable[Term]) -> Masks:
+    def keep(self, terms: Iterable[Expression]) -> Masks:
         """With these terms alone."""
         return Masks({term: self[term] for term in terms}, self.scales)
 
     @cached_property
     def plain(self) -> Masks:
         """Those of single fields, and of words."""
-        return self.keep(term for term in self if not term.condition.is_compared)
+        return self.keep(term for term in self if not term.is_compared)
 
     @cached_property
     def unguarded(self) -> Masks:
         """Those that may stand in a line for what they tell, and not as guards of others."""
-        return self.keep(term for term in self if not (term.is_denied and term.condition.kind == "missing"))
+        return self.keep(term for term in self if not is_guard(term))
 
-    def __missing__(self, term: Term) -> int:
-        condition = term.condition
-        if condition.kind == "count":
-            held = count_held([self[Term(part)] for part in condition.parts])[int(condition.value) - 1]
-            return ~held if term.is_denied else held
-        if term.is_denied:  # of a field that all tickets have
-            return ~self[Term(condition)]
-        beyond = self.scales.find_beyond(condition)
-        if beyond is None:
-            raise KeyError(term)
-        return beyond
+    def __missing__(self, term: Expression) -> int:
+        beyond = self.scales.find_beyond(term.as_limit) if term.as_limit else None
+        return term.hold(self.__getitem__) if beyond is None else beyond
 
 
-def side_of(condition: Condition) -> Side:
-    """The side of its limit on which a condition holds."""
-    return "above" if condition.kind == "above" else "below"
+def make_guard(field: str) -> Expression:
+    """That a field is there."""
+    return Not(Missing(field))
+
+
+def is_guard(term: Expression) -> bool:
+    """Whether it says that a field is there."""
+    return term.is_denied and term in map(make_guard, term.fields)
 
 
 def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
@@ -140,22 +126,19 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
     word is mentioned. Of those that say the same of all tickets, the first, and that something is there rather than how
     often. A condition on a field that a ticket lacks does not hold for it, denied or not."""
     masks = find_conditions(readings, forms)
-    having: dict[str, int] = {}
-    for condition, mask in masks.items():
-        if condition.kind == "is":
-            having[condition.name] = having.get(condition.name, 0) | mask
-    everything = (1 << len(readings)) - 1
+    having: dict[tuple[str, ...], int] = {(): (1 << len(readings)) - 1}  # fields -> the tickets with values of them
+    deniable = {condition: mask for condition, mask in masks.items() if condition.may_be_denied}
+    for condition, mask in deniable.items():
+        having[condition.needed] = having.get(condition.needed, 0) | mask
     are_counted = any(each.is_counted for each in readings)
-    first: dict[int, Term] = {}
+    first: dict[int, Expression] = {}
     for condition, mask in sorted(masks.items(), key=lambda each: are_counted and _is_number_of(each[0])):
-        first.setdefault(mask, Term(condition))
-    for condition, mask in masks.items():
-        if mask.bit_count() < LEAST_DENIED:
-            continue
-        if condition.kind == "is" and mask.bit_count() * RAREST_DENIED >= having[condition.name].bit_count():
-            first.setdefault(having[condition.name] & ~mask, Term(condition, True))
-        elif condition.kind == "mentions" and " " not in condition.value:
-            first.setdefault(everything & ~mask, Term(condition, True))
+        first.setdefault(mask, condition)
+    for condition, mask in deniable.items():
+        there = having[condition.needed]
+        is_rare = condition.needed and mask.bit_count() * RAREST_DENIED < there.bit_count()
+        if mask.bit_count() >= LEAST_DENIED and not is_rare:
+            first.setdefault(there & ~mask, Not(condition))
     found = {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
     return Masks(found, Scales(find_numbers(readings)))
 
@@ -163,7 +146,7 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
 def find_gaps(masks: Masks, readings: Sequence[Reading]) -> dict[str, int]:
     """Field -> the tickets that lack it, for the fields of terms that some lack: of those tickets a term does not tell
     whether it holds. A number that was not counted is 0."""
-    having: dict[str, int] = dict.fromkeys((name for term in masks for name in _fields(term.condition) if name), 0)
+    having: dict[str, int] = dict.fromkeys((name for term in masks for name in term.needed), 0)
     for place, each in enumerate(readings):
         there = each.pairs.keys() | masks.scales.fields if each.is_counted else each.pairs.keys()
         for name in there & having.keys():
@@ -172,44 +155,34 @@ def find_gaps(masks: Masks, readings: Sequence[Reading]) -> dict[str, int]:
     return {name: everything & ~mask for name, mask in having.items() if everything & ~mask}
 
 
-def find_gap(term: Term, gaps: Mapping[str, int]) -> int:
+def find_gap(term: Expression, gaps: Mapping[str, int]) -> int:
     """The tickets of which a term does not tell whether it holds."""
-    return reduce(or_, (gaps.get(name, 0) for name in _fields(term.condition)), 0)
+    return reduce(or_, (gaps.get(name, 0) for name in term.needed), 0)
 
 
-def find_guards(gaps: Mapping[str, int], among: int) -> dict[Term, int]:
+def find_guards(gaps: Mapping[str, int], among: int) -> dict[Expression, int]:
     """That a field is there, for each that some tickets ``among`` these lack."""
-    return {Term(Condition("missing", name, ""), True): among & ~gap for name, gap in gaps.items()}
+    return {make_guard(name): among & ~gap for name, gap in gaps.items()}
 
 
-def guard(line: Line, masks: Masks, gaps: Mapping[str, int], among: int) -> Line:
+def guard(line: Conjunction, masks: Masks, gaps: Mapping[str, int], among: int) -> Conjunction:
     """The line, and that its fields are there where some tickets ``among`` these lack one: of those, a line without that is
     neither true nor false."""
     others = {term: tuple(each for each in line if each != term) for term in line}
     unknown = (term for term in line if find_gap(term, gaps) & among & hold_together(masks, others[term]))
-    names = dict.fromkeys(name for term in unknown for name in _fields(term.condition))
-    guards = (Term(Condition("missing", name, ""), True) for name in names)
-    return (*(each for each in guards if each in masks and each not in line), *line)
+    names = dict.fromkeys(name for term in unknown for name in term.needed)
+    return (*(each for each in map(make_guard, names) if each in masks and each not in line), *line)
 
 
-def hold_together(masks: Masks, line: Line) -> int:
+def hold_together(masks: Masks, line: Conjunction) -> int:
     """The tickets for which a line holds; where all of its terms are denied counts, or it has none, all integers beyond
     them, too."""
     return reduce(and_, (masks[term] for term in line), -1)
 
 
-def hold_any(masks: Masks, lines: Sequence[Line]) -> int:
+def hold_any(masks: Masks, lines: Sequence[Conjunction]) -> int:
     """The tickets for which one of the lines holds."""
     return reduce(or_, (hold_together(masks, line) for line in lines), 0)
-
-
-def count_held(masks: Sequence[int]) -> list[int]:
-    """The tickets that are in at least one of the masks, in at least two, and so on."""
-    levels: list[int] = []
-    for mask in masks:
-        levels = [*levels, 0]
-        levels = [level | (mask if place == 0 else levels[place - 1] & mask) for place, level in enumerate(levels)]
-    return levels
 
 
 def pack(masks: Sequence[int]) -> Bits:
@@ -232,20 +205,20 @@ def repack(flags: NDArray[np.bool_], among: int) -> int:
     return int.from_bytes(np.packbits(every, bitorder="little").tobytes(), "little")
 
 
-def find_counts(masks: Masks, gaps: Mapping[str, int], fails: int, passes: int) -> dict[Term, int]:
+def find_counts(masks: Masks, gaps: Mapping[str, int], fails: int, passes: int) -> dict[Expression, int]:
     """The terms "at least so many of these conditions", and their denials, for the conditions of which the count tells most
     whether a ticket is one of ``fails`` or of ``passes``; none where none does. What some tickets do not tell is not
     counted."""
     among = fails | passes
-    plain = [term for term in masks if term.condition.kind in COUNTED and not term.is_denied and not find_gap(term, gaps)]
-    plain = [term for term in plain if not term.condition.is_computed]
+    single = (term for term in masks if not term.parts and term.needed and term.family in COUNTED)
+    plain = [term for term in single if not find_gap(term, gaps)]
     if len(plain) < 3:
         return {}
     rows = unpack([masks[term] for term in plain], among).astype(np.float32)
     is_fail = unpack([fails], among)[0].astype(bool)
     alone = _information(np.zeros(len(is_fail), np.int64), rows, is_fail)
     tried = sorted(np.argsort(-alone, kind="stable")[:TRIED].tolist())
-    rows, names = rows[tried], [plain[place].condition.name for place in tried]
+    rows, names = rows[tried], [plain[place].fields for place in tried]
     best: tuple[float, tuple[int, ...]] = (0.0, ())
     front: list[tuple[int, ...]] = [(place,) for place in range(len(tried))]
     for size in range(2, MOST_COUNTED + 1):
@@ -261,30 +234,21 @@ def find_counts(masks: Masks, gaps: Mapping[str, int], fails: int, passes: int) 
             best = scores[front[0]] - price, front[0]
     parts = tuple(plain[tried[place]] for place in best[1])
     held = count_held([masks[term] for term in parts])
-    found: dict[Term, int] = {}
+    found: dict[Expression, int] = {}
     for count in range(2, len(parts)):
-        condition = Condition("count", "", str(count), parts=tuple(term.condition for term in parts))
-        found[Term(condition)] = held[count - 1] & among
-        found[Term(condition, True)] = among & ~held[count - 1]
+        condition = AtLeast(count, parts)
+        found[condition] = held[count - 1] & among
+        found[Not(condition)] = among & ~held[count - 1]
     return found
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _is_number_of(condition: Condition) -> bool:
+def _is_number_of(condition: Expression) -> bool:
     """Whether it is that something is counted so many times, and at least once."""
-    return condition.kind == "is" and condition.value.isdigit() and condition.value != "0"
-
-
-def _fields(condition: Condition) -> list[str]:
-    """The fields that a condition compares."""
-    sides = (
-        [condition.name, condition.value] if condition.kind in ("equals", "differs", "over", "under") else [condition.name]
-    )
-    if condition.kind in ("missing", "mentions"):
-        return []
-    return [field for side in sides for field in (_OPERATOR.split(side) if condition.is_computed else [side])]
+    values = [value for each in condition.conditions() for field, value in each.named if field]
+    return len(values) == 1 and values[0].isdigit() and values != ["0"]
 
 
 def _information(sums: _Sums, rows: NDArray[np.float32], is_fail: NDArray[np.bool_]) -> NDArray[np.float64]:

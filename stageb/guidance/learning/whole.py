@@ -199,7 +199,7 @@ def _word_forms(
 ) -> Iterator[Form]:
     """Cards of word lists alone, short ones and longer ones, then the best of these with at most ``longest`` lines more;
     none without words."""
-    whole_words = {term.condition.value for term in material.words}
+    whole_words = {term.word for term in material.words}
     listings = [partial(find_lists, whole_words=whole_words, most=most) for most in LISTED if whole_words]
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
     if alone:

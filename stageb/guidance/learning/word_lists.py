@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.calibration import Numbers
-from stageb.guidance.learning.terms import Term
+from stageb.guidance.rules.conditions import Expression
 
 CLEAR = 1.0
 FEWEST = 2  # words of a list
@@ -24,11 +24,11 @@ SMOOTHED = 0.5  # tickets that are added to each count
 
 
 def find_lists(
-    terms: Sequence[Term], rows: NDArray[np.float32], wanted: Numbers, whole_words: Set[str], most: int
+    terms: Sequence[Expression], rows: NDArray[np.float32], wanted: Numbers, whole_words: Set[str], most: int
 ) -> list[list[int]]:
     """The places of at most ``most`` of the ``whole_words`` that speak for the tickets ``wanted`` (1) against the others
     (0), in two lists, or in one, the most telling word first; ``rows`` tell which tickets mention each of the ``terms``."""
-    places = [place for place, term in enumerate(terms) if is_word(term, whole_words)]
+    places = [place for place, term in enumerate(terms) if term.word in whole_words]
     count, all_wanted = len(wanted), float(wanted.sum())
     if not places or not 0 < all_wanted < count:
         return []
@@ -42,11 +42,6 @@ def find_lists(
     ranked = sorted((place for place in order.tolist() if errors[place] > CLEAR), key=lambda place: -round(odds[place], 6))
     cut = _find_cut(odds[ranked])
     return [[places[place] for place in some] for some in (ranked[:cut], ranked[cut:]) if len(some) >= FEWEST]
-
-
-def is_word(term: Term, whole_words: Set[str]) -> bool:
-    """Whether it is that a ticket mentions one of these."""
-    return term.condition.kind == "mentions" and not term.is_denied and term.condition.value in whole_words
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from stageb.guidance.learning.material import Whole
 from stageb.guidance.learning.scorecards import Scorecard
-from stageb.guidance.learning.terms import Line
-from stageb.guidance.rules.evidence_forms import Condition
-from stageb.guidance.rules.expression import All, Atom, Expression, Points, find_exact_count, join_words, negate
+from stageb.guidance.learning.terms import Conjunction
+from stageb.guidance.rules.conditions import All, Expression, Mentions, Points, conjoin
+from stageb.guidance.rules.conditions.logic import join_words
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.paths import call_counts
-from stageb.guidance.rules.prompts import Words, choose_grammar, clue_text
-from stageb.guidance.rules.value_types import ANY
+from stageb.guidance.rules.prompts import Words, choose_grammar
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import WordList, write_word_list
 from stageb.guidance.words.types import Verdict
-
-Read = Callable[[Condition], Expression | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +24,11 @@ class WrittenRule:
     """The text of one rule, and the lines that it says, one of which holds; none for a scorecard and for a word list."""
 
     text: str
-    lines: tuple[Line, ...]
+    lines: tuple[Conjunction, ...]
     verdict: Verdict  # of the tickets for which the rule holds
 
 
-_Code = tuple[Expression, tuple[Line, ...]]
+_Code = tuple[Expression, tuple[Conjunction, ...]]
 
 
 def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
@@ -48,28 +45,33 @@ def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Writ
     return [*named, *(rule for each in whole.lists or (whole,) for rule in _write_rules(each, vocabulary, words))]
 
 
-def _name_list(lines: Sequence[Line], taken: Set[str]) -> WordList:
+def _name_list(lines: Sequence[Conjunction], taken: Set[str]) -> WordList:
     """The words of a list, named by the most telling one that names none yet; as they are read, in alphabetical order."""
-    words = [line[0].condition.value for line in lines]
+    words = [line[0].word for line in lines]
     name = next((word for word in words if word not in taken), f"{words[0]} {len(taken)}")
     return WordList(name, tuple(sorted(words)))
 
 
 def _write_rules(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
     """The rules of one verdict, or of one label."""
+    (opening, end), grammar = begin_rule([*words.verdicts][-1], words), choose_grammar(words)
 
-    def read(condition: Condition) -> Expression | None:
-        opening, end = begin_rule([*words.verdicts][-1], words)
-        code = parse_rule(f"{opening}{clue_text((condition,), words)}{end}", vocabulary, words)
-        return None if isinstance(code, OutOfReach) else code.condition
+    def is_readable(line: Conjunction) -> bool:
+        """Whether each of its conditions is read back as meant."""
+        each = [literal.affirmed for literal in line]
+        read = [parse_rule(f"{opening}{part.write(grammar)}{end}", vocabulary, words) for part in each]
+        return [code.condition if isinstance(code, RuleCode) else None for code in read] == each
 
-    codes = _card_codes(whole.card, vocabulary, read) if whole.card else join_codes(_line_codes(whole.lines, read))
+    if whole.card:
+        codes: list[_Code] = [(card, ()) for card in _write_card(whole.card, vocabulary, is_readable)]
+    else:
+        codes = join_codes([(_join_literals(line), (line,)) for line in whole.lines if is_readable(line)])
     rules = [(RuleCode(whole.verdict, expression), lines) for expression, lines in codes]
-    called = call_counts(vocabulary, choose_grammar(words))
+    called = call_counts(vocabulary, grammar)
     texts = [(write_rule(code, words, called), code, lines) for code, lines in rules]
     return [
         WrittenRule(text, lines, whole.verdict)
-        for text, code, lines in sorted(texts, key=lambda each: _count_parts(each[1].expression))
+        for text, code, lines in sorted(texts, key=lambda each: len(each[1].expression.conjuncts))
         if _is_same(parse_rule(text, vocabulary, words), code)
     ]
 
@@ -94,72 +96,36 @@ def join_codes(codes: Sequence[_Code]) -> list[_Code]:
 
 def _join(one: Expression, other: Expression) -> Expression | None:
     """What holds where either does, where they differ in one condition on values of a field, or on words."""
-    first, second = _parts(one), _parts(other)
+    first, second = one.conjuncts, other.conjuncts
     mine, theirs = ([part for part in some if part not in rest] for some, rest in ((first, second), (second, first)))
     if not (len(first) == len(second) and len(mine) == len(theirs) == 1):
         return None
-    left, right = mine[0], theirs[0]
-    if not (isinstance(left, Atom) and isinstance(right, Atom) and left.relation == right.relation):
+    if not (both := mine[0].join(theirs[0])):
         return None
-    if left.relation not in ("is", "mentions") or (left.name, left.word_list) != (right.name, right.word_list):
-        return None
-    values = tuple(dict.fromkeys((*left.values, *right.values)))
-    both = replace(left, values=_drop_implied(values) if left.relation == "mentions" else values)
-    parts = tuple(both if part is left else part for part in first)
-    return parts[0] if len(parts) == 1 else All(parts)
-
-
-def _drop_implied(words: Sequence[str]) -> tuple[str, ...]:
-    """The words, stems and phrases in alphabetical order, without those that others imply."""
-    stems = {word.removesuffix(ANY) for word in words if word.endswith(ANY)}
-    single = {word for word in words if " " not in word}
-
-    def is_implied(word: str) -> bool:
-        if word.endswith(ANY):
-            return word[:-1].startswith(tuple(stems - {word[:-1]}))
-        return any(each.startswith(tuple(stems)) or (each in single and each != word) for each in word.split())
-
-    return tuple(sorted(word for word in words if not is_implied(word)))
-
-
-def _parts(expression: Expression) -> tuple[Expression, ...]:
-    return expression.parts if isinstance(expression, All) else (expression,)
-
-
-def _count_parts(expression: Expression) -> int:
-    return len(_parts(expression))
+    return conjoin([both.simplify() if part is mine[0] else part for part in first])
 
 
 def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
     return isinstance(read, RuleCode) and (read.verdict, read.expression) == (code.verdict, code.expression)
 
 
-def _card_codes(card: Scorecard, vocabulary: Vocabulary, read: Read) -> list[_Code]:
-    """A card as one rule, or as none."""
+def _write_card(card: Scorecard, vocabulary: Vocabulary, is_readable: Callable[[Conjunction], bool]) -> Iterator[Points]:
+    """A card as the condition of one rule, or of none."""
     names = {words: name for name, words in vocabulary.lists.items()}
-    parts: list[tuple[int, Expression]] = []
+    scored: list[tuple[int, Expression]] = []
     for lines in card.lists:
-        words, column = tuple(sorted(line[0].condition.value for line in lines)), lines[0][0].condition.name
-        parts += [(card.points[lines[0]], Atom("mentions", column, (word,), names[words])) for word in words]
+        words, column = tuple(sorted(line[0].word for line in lines)), "".join(lines[0][0].fields)
+        scored += [(card.points[lines[0]], Mentions((word,), column, names[words])) for word in words]
     listed = {line for lines in card.lists for line in lines}
-    others = [(points, line) for line, points in card.points.items() if line not in listed]
-    parts += [(points, meant) for points, line in others if (meant := _meant(line, read))]
-    return [(Points(card.least, join_words(parts)), ())] if parts else []
+    scored += [
+        (points, _join_literals(line)) for line, points in card.points.items() if line not in listed and is_readable(line)
+    ]
+    if scored:
+        yield Points(card.least, join_words(scored))
 
 
-def _line_codes(lines: Sequence[Line], read: Read) -> list[_Code]:
-    """A rule for each line that can be read."""
-    return [(meant, (line,)) for line in lines if (meant := _meant(line, read))]
-
-
-def _meant(line: Line, read: Read) -> Expression | None:
-    """What a line says; None where one of its conditions cannot be read."""
-    parts = []
-    for term in line:
-        part = read(term.condition)
-        if part is None:
-            return None
-        parts.append(negate(part) if term.is_denied else part)
-    if len(parts) == 2 and find_exact_count(All((parts[1], parts[0]))):
-        parts.reverse()
-    return parts[0] if len(parts) == 1 else All(tuple(parts))
+def _join_literals(line: Conjunction) -> Expression:
+    """What a line says; the least before the most where it counts exactly."""
+    whole = conjoin(line)
+    turned = All(line[::-1])
+    return turned if turned.find_exact_count() else whole

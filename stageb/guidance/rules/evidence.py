@@ -1,7 +1,7 @@
 """What sets the errors of one kind apart, counted over all tickets that a reflection may see.
 
 A model that looks at two dozen cases cannot tell what is frequent from what is there by chance, and no model counts well. So
-the counting is done here: for every condition that tickets suggest (``evidence_forms.py``), and every two or three of them
+the counting is done here: for every condition that tickets suggest (``conditions/``), and every two or three of them
 together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not break.
 
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
@@ -22,7 +22,9 @@ from itertools import combinations, islice
 from math import inf, lgamma, log
 from operator import and_, or_
 
-from stageb.guidance.rules.evidence_forms import PLAIN, Condition, Forms, Kind, find_conditions, reading
+from stageb.guidance.rules.conditions import Expression
+from stageb.guidance.rules.conditions.base import Family
+from stageb.guidance.rules.evidence_forms import PLAIN, Forms, find_conditions, reading
 from stageb.guidance.rules.value_types import find_words, fold_text, split_words
 from stageb.guidance.words.types import Ticket
 
@@ -30,27 +32,8 @@ PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined
 ALIKE_SINGLES = 12  # computed ones, which come in many limits that say much the same
 BEAM = 24  # pairs that are joined with a third condition
-CLASS: Mapping[Kind, str] = {
-    "is": "plain",
-    "mentions": "plain",
-    "among": "joined",
-    "above": "limit",
-    "below": "limit",
-    "within": "limit",
-    "missing": "plain",
-    "equals": "compared",
-    "differs": "compared",
-    "over": "compared",
-    "under": "compared",
-    "count": "computed",
-}
-ODDS: Mapping[str, float] = {  # of what rules are about
-    "plain": 1.0,
-    "joined": 1 / 8,
-    "limit": 1 / 2,
-    "compared": 1 / 8,
-    "computed": 1 / 8,
-}
+ODDS: Mapping[Family, float] = {"plain": 1.0, "joined": 1 / 8, "limit": 1 / 2, "compared": 1 / 8, "computed": 1 / 8}
+"""Of what rules are about."""
 LOG_WAYS = tuple(lgamma(count + 1) for count in range(4))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
@@ -60,7 +43,7 @@ SAME = 0.8  # share of common tickets above which one of two clues tells enough
 class Clue:
     """Conditions that hold together, and for how many tickets."""
 
-    conditions: tuple[Condition, ...]  # the most telling first
+    conditions: tuple[Expression, ...]  # the most telling first
     wrong: int  # wrong tickets for which they hold
     right: int  # rightly judged ones
 
@@ -76,7 +59,7 @@ class Evidence:
 
 NOTHING = Evidence(0, 0, ())
 
-_Joined = tuple[Condition, ...]
+_Joined = tuple[Expression, ...]
 
 
 def find_evidence(
@@ -102,7 +85,7 @@ def find_evidence(
     return Evidence(len(wrong), len(right), tuple(clues))
 
 
-def find_named(masks: Mapping[Condition, int], reasons: Sequence[str]) -> frozenset[Condition]:
+def find_named(masks: Mapping[Expression, int], reasons: Sequence[str]) -> frozenset[Expression]:
     """The conditions that reasons of people name, by all words of their value or of their field's name, with any ending, and
     comparisons by both names: for ``FEWEST`` of the tickets, at least, for which they hold."""
     said: dict[str, int] = {}
@@ -115,9 +98,9 @@ def find_named(masks: Mapping[Condition, int], reasons: Sequence[str]) -> frozen
         words = words or [(word,) for word in find_words(text)]  # of a script without spaces
         return reduce(and_, (reduce(or_, (said.get(form, 0) for form in forms)) for forms in words)) if words else 0
 
-    def count(condition: Condition, mask: int) -> int:
-        name, value = named_for(condition.name), named_for(condition.value)
-        return (mask & (name & value if _class(condition) == "compared" else name | value)).bit_count()
+    def count(condition: Expression, mask: int) -> int:
+        name, value = map(named_for, condition.key[1:3])
+        return (mask & (name & value if condition.family == "compared" else name | value)).bit_count()
 
     return frozenset(each for each, mask in (masks.items() if said else ()) if count(each, mask) >= FEWEST)
 
@@ -142,7 +125,7 @@ def _rank(found: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tup
 
 def _is_plain(joined: _Joined) -> bool:
     """Whether no condition compares two names."""
-    return all(_class(condition) not in ("compared", "computed") for condition in joined)
+    return not any(condition.is_compared for condition in joined)
 
 
 class _Sides:
@@ -171,11 +154,11 @@ class _Sides:
         return a * log(a / (n * q)) + (c * log(c / (n * (1 - q))) if c else 0.0)
 
 
-def _search(masks: Mapping[Condition, int], sides: _Sides, named: Set[Condition]) -> dict[_Joined, tuple[int, float]]:
+def _search(masks: Mapping[Expression, int], sides: _Sides, named: Set[Expression]) -> dict[_Joined, tuple[int, float]]:
     """Single conditions, pairs and triples that tell something, each more than its parts: their masks, and how much."""
-    kinds = Counter(map(_class, masks))
-    of_kind = {kind: log(count / ODDS[kind]) for kind, count in kinds.items()}
-    cost = {each: min(of_kind[_class(each)], log(len(named)) if each in named else inf) for each in masks}
+    families = Counter(condition.family for condition in masks)
+    of_family = {family: log(count / ODDS[family]) for family, count in families.items()}
+    cost = {each: min(of_family[each.family], log(len(named)) if each in named else inf) for each in masks}
     held = {condition: mask for condition, mask in masks.items() if sides.counts(mask)[0] >= FEWEST}
     found: dict[_Joined, tuple[int, float]] = {}
 
@@ -188,11 +171,11 @@ def _search(masks: Mapping[Condition, int], sides: _Sides, named: Set[Condition]
         if tells > max((found[part][1] for part in parts if part in found), default=-inf):
             found[joined] = mask, tells
 
-    ordered = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other))
+    ordered = sorted(held, key=lambda c: (-_lift(held[c], sides), c.key))
     for condition in ordered:
         tell((condition,), held[condition])
-    plain = [condition for condition in ordered if not condition.is_computed]
-    alike = list(islice((condition for condition in ordered if condition.is_computed), ALIKE_SINGLES))
+    plain = [condition for condition in ordered if condition.family != "computed"]
+    alike = list(islice((condition for condition in ordered if condition.family == "computed"), ALIKE_SINGLES))
     singles, partners = plain[:SINGLES] + alike, plain + alike
     for one in singles:  # the other may promise nothing by itself, where the errors are of several causes
         for other in partners[partners.index(one) + 1 :]:
@@ -207,13 +190,9 @@ def _search(masks: Mapping[Condition, int], sides: _Sides, named: Set[Condition]
     return found
 
 
-def _class(condition: Condition) -> str:
-    return "computed" if condition.is_computed else CLASS[condition.kind]
-
-
 def _repeats(joined: _Joined) -> bool:
     """Whether two conditions say which values one name may have: a single one says what both do."""
-    named = [condition.name for condition in joined if condition.kind in ("is", "among")]
+    named = [each.needed for each in joined if each.needed and each.family in ("plain", "joined")]
     return len({*named}) < len(named)
 
 
@@ -230,5 +209,5 @@ def _alike(one: int, other: int) -> float:
 
 def _written(joined: _Joined) -> str:
     """What settles ties: the longer text first, which hides less."""
-    text = " ".join(f"{c.kind} {c.name} {c.value} {c.other}" for c in joined)
+    text = " ".join(" ".join(condition.key) for condition in joined)
     return f"{1_000_000 - len(text)} {text}"

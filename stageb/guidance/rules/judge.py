@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from types import MappingProxyType
 
-from stageb.guidance.rules.expression import (
-    All,
-    Arithmetic,
-    AtLeast,
-    Atom,
-    Expression,
-    Not,
-    Points,
-    Relation,
-    Some,
-    atoms,
-    compile_expression,
-    find_exact_count,
-    find_limits,
-    is_word,
-    join_words,
-)
+from stageb.guidance.rules.conditions import Points, compile_expression
+from stageb.guidance.rules.conditions.logic import join_words
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.prompts import Words, choose_grammar, name_labels, spell
-from stageb.guidance.rules.value_types import ANY, Reading
+from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
-from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
+from stageb.guidance.rules.wordings import CHINESE, ENGLISH
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Guidance, Operation, Proposal, Refusal, Rule, Verdict
 
 NO_RULE = "no rule speaks of it"
@@ -48,83 +32,9 @@ def write_rule(code: RuleCode, words: Words, called: Mapping[str, str] = Mapping
     grammar, verdict = replace(choose_grammar(words), called=called), spell(code.verdict, words)
     if code.condition is None:
         assert code.exception is not None  # it says something
-        return f"{verdict}{grammar.unless[0]}{_write(code.exception, grammar)}{grammar.end}"
-    exception = f"{grammar.unless[1]}{_write(code.exception, grammar)}" if code.exception else ""
-    return f"{verdict}{grammar.if_[0]}{_write(code.condition, grammar)}{exception}{grammar.end}"
-
-
-def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
-    if isinstance(expression, Not):
-        return _write(expression.part, grammar, not is_denied)
-    if counted := find_exact_count(expression):
-        parts = grammar.part.join(_write(part, grammar) for part in counted.parts)
-        return grammar.exactly.format(count=counted.count, parts=parts)
-    if within := find_limits(expression):
-        return grammar.within.format(name=_call(within[0], grammar), low=within[1], high=within[2])
-    if isinstance(expression, All | Some):
-        mark = grammar.and_ if isinstance(expression, All) else grammar.or_
-        return mark.join(_write(part, grammar) for part in expression.parts)
-    if isinstance(expression, AtLeast):
-        form = next(form for form, denied in grammar.counts.items() if denied == is_denied)
-        parts = grammar.part.join(_write(part, grammar) for part in expression.parts)
-        return form.format(count=expression.count - is_denied, parts=parts)
-    if isinstance(expression, Points):  # never denied: a rule says "unless"
-        opening = grammar.points.format(least=expression.least, s="s" * (expression.least != 1))
-        return opening + grammar.part.join(_write_scored(expression, grammar))
-    if isinstance(expression, Arithmetic):
-        return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
-    if expression.relation == "missing":
-        return expression.name + next(ending for ending, denied in grammar.missing.items() if denied == is_denied)
-    if said := _write_count(expression, grammar, is_denied):
-        return said
-    is_beside = expression.relation in ("equals", "differs", "over", "under")
-    *first, last = (_call(value, grammar) if is_beside else value for value in expression.values)
-    listed = grammar.comma.join(first) + grammar.or_ + last if first else last
-    listed = expression.word_list.join(grammar.of_list) if expression.word_list else listed
-    return f"{_name_subject(expression, grammar)}{_mark(expression.relation, is_denied, grammar)}{listed}"
-
-
-def _name_subject(atom: Atom, grammar: Grammar) -> str:
-    """Name the field of which something is said, or any summary."""
-    return _call(atom.name, grammar) if atom.name else next(iter(grammar.summaries))
-
-
-def _call(name: str, grammar: Grammar) -> str:
-    """Name a field as rules call it, or the number that its phrase counts."""
-    return grammar.amount.format(name=grammar.called[name]) if name in grammar.called else name
-
-
-def _write_count(atom: Atom, grammar: Grammar, is_denied: bool) -> str:
-    """Write what is said of a count that has a phrase; empty where it is said as of other fields."""
-    if atom.name not in grammar.called or not atom.values[0].isdigit() or len(atom.values) > 1:
-        return ""
-    said, (value,) = (atom.relation, is_denied), atom.values
-    found = (form for form, (*relation, only) in grammar.counted.items() if (*relation,) == said and only in ("", value))
-    return next(found, "").format(name=grammar.called[atom.name], value=value)
-
-
-def _write_scored(expression: Points, grammar: Grammar) -> Iterator[str]:
-    """What has points; neighbouring words that have the same are listed, or named by their word list."""
-
-    def find_kind(scored: tuple[int, Expression]) -> tuple[int, str, str]:
-        points, part = scored
-        return (points, _name_subject(part, grammar), part.word_list) if is_word(part) else (points, "", "")
-
-    for (points, name, word_list), run in groupby(expression.parts, key=find_kind):
-        parts = [part for _, part in run]
-        words = [part.values[0] for part in parts if is_word(part)]
-        if word_list:
-            yield f"{points}{grammar.each_of_list.format(words=word_list, name=name)}"
-        elif len(words) > 1:
-            yield f"{points}{grammar.each_word.format(words=grammar.comma.join(words), name=name)}"
-        else:
-            yield from (f"{points}{grammar.scored}{_write(part, grammar)}" for part in parts)
-
-
-def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:
-    """What stands between the two sides of a comparison."""
-    said = {"over": "above", "under": "below"}.get(relation, relation)
-    return next(mark for mark, found in grammar.relations.items() if found == (said, is_denied))
+        return f"{verdict}{grammar.unless[0]}{code.exception.write(grammar)}{grammar.end}"
+    exception = f"{grammar.unless[1]}{code.exception.write(grammar)}" if code.exception else ""
+    return f"{verdict}{grammar.if_[0]}{code.condition.write(grammar)}{exception}{grammar.end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +89,9 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
     """``guidance`` with what its rules speak of, by which they are read alike beside any tickets."""
     found: dict[tuple[str, str], None] = {}
     for code in (rule.code for rule in read_rules(guidance, vocabulary, words, is_whole=False).each):
-        for atom in atoms(code.expression) if isinstance(code, RuleCode) else ():
-            if isinstance(atom, Atom) and atom.relation == "is":
-                found |= dict.fromkeys((atom.name, value) for value in atom.values)
-            if isinstance(atom, Atom) and atom.relation == "mentions" and not atom.word_list:
-                found |= dict.fromkeys(("", word.removesuffix(ANY)) for word in atom.values)
-            for name in atom.fields:
+        for condition in code.expression.conditions() if isinstance(code, RuleCode) else ():
+            found |= dict.fromkeys(condition.named)
+            for name in condition.fields:
                 numbers = [f"0 {unit}".rstrip() for unit in sorted(vocabulary.units.get(name, ()))]
                 others = vocabulary.scales.get(name) or sorted(vocabulary.list_kinds(name)) or ("",)
                 found |= dict.fromkeys((name, value) for value in (*numbers, *others))
@@ -219,26 +126,21 @@ def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
 
 def make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | None:
     """What says how many points a ticket has, and what for; None of a rule without points."""
-    if isinstance(rule.code, OutOfReach) or not isinstance(card := rule.code.expression, Points):
+    if isinstance(rule.code, OutOfReach) or not (card := rule.code.expression.as_points):
         return None
     verdict, grammar = rule.code.verdict, CHINESE if CHINESE.scored in rule.text else ENGLISH
-    parts = [(part, compile_expression(part[1])) for part in card.parts]
+    parts = [(part, compile_expression(part[1])) for part in card.scored]
 
     def count(ticket: Reading) -> tuple[str, str]:
         met = sorted((part for part, holds in parts if holds(ticket)), key=lambda part: -abs(part[0]))
-        said = [*_write_scored(Points(0, join_words([_name_word(part) for part in met[:MOST_TOLD]])), grammar)]
+        told = [(points, part.unlist()) for points, part in met[:MOST_TOLD]]
+        said = [*Points(0, join_words(told)).write_scored(grammar)]
         if others := [points for points, _ in met[MOST_TOLD:]]:
             said.append(grammar.others.format(total=sum(others), count=len(others)))
         total = sum(points for points, _ in met)
         return f"{total} point{'s' * (total != 1)}, {verdict} from {card.least} on", grammar.part.join(said)
 
     return count
-
-
-def _name_word(scored: tuple[int, Expression]) -> tuple[int, Expression]:
-    """The word itself, of a word list."""
-    points, part = scored
-    return points, replace(part, word_list="") if is_word(part) else part
 
 
 def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
@@ -251,18 +153,16 @@ def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode |
         read = parse_rule(text, vocabulary, words)
     if isinstance(read, OutOfReach):
         return first
-    lists = [
-        atom for atom in atoms(read.expression) if isinstance(atom, Atom) and atom.relation == "is" and len(atom.values) > 1
-    ]
-    return first if any((atom.name, value) in added for atom in lists for value in atom.values) else read
+    lists = [each for each in read.expression.conditions() if each.needed and len(each.named) > 1]
+    return first if any(not added.isdisjoint(each.named) for each in lists) else read
 
 
 def _why_unknown(code: RuleCode | OutOfReach, reading: Reading) -> str:
     if isinstance(code, OutOfReach):
         return f"cannot be read as code: {code.why}"
-    named = [name for atom in atoms(code.expression) for name in atom.fields]
-    missing = [name for name in dict.fromkeys(named) if name not in reading.pairs]
-    numbers = [name for name in dict.fromkeys(named) if name not in missing]
+    named = code.expression.fields
+    missing = [name for name in named if name not in reading.pairs]
+    numbers = [name for name in named if name not in missing]
     return (
         f"the ticket does not tell {', '.join(missing)}"
         if missing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from stageb.guidance.rules.expression import Atom, Expression, negate
+from stageb.guidance.rules.conditions import Expression, Limit, OneOf, negate
 from stageb.guidance.rules.fields import OF_ONE_IMAGE
 from stageb.guidance.rules.value_types import fold_text
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -58,8 +58,9 @@ class PhraseReader:
             found = form.fullmatch(text)
             name = self._called.get(fold_text(found["name"]), "") if found else ""
             if found and name in self._vocabulary.units:
-                atom = Atom(relation, name, (only or found["value"],))
-                yield negate(atom) if is_denied else atom
+                value = only or found["value"]
+                said = OneOf(name, (value,)) if relation == "is" else Limit(name, relation, value)
+                yield negate(said) if is_denied else said
 
 
 def _list_counts(vocabulary: Vocabulary) -> list[str]:

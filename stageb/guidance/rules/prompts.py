@@ -25,8 +25,8 @@ from typing import Any
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt, is_configured
 from stageb.guidance.config import PromptConfig
+from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.evidence import NOTHING, Evidence
-from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.wordings import CHINESE, EN, ENGLISH, INSTRUCT, ZH, Grammar
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
@@ -125,7 +125,7 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
 
 def choose_grammar(words: Words) -> Grammar:
     """The grammar of the language of ``words``, whatever verdict words a user gave it."""
-    return CHINESE if words.both == ZH.both else ENGLISH
+    return CHINESE if words.language == "zh" else ENGLISH
 
 
 def _find_any(words: Sequence[str]) -> re.Pattern[str]:
@@ -137,7 +137,7 @@ def name_labels(words: Words, labels: tuple[Verdict, ...]) -> Words:
     """``words`` for a mission whose tickets have these ``labels``: the same where they are pass and fail."""
     if labels == PASS_FAIL:
         return words
-    return _with_labels("zh" if words.both == ZH.both else "en", words.instruct is not None, words.begin, labels)
+    return _with_labels(words.language, words.instruct is not None, words.begin, labels)
 
 
 @cache
@@ -300,15 +300,10 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
     ]
 
 
-def clue_text(conditions: Sequence[Condition], words: Words) -> str:
+def clue_text(conditions: Sequence[Expression], words: Words) -> str:
     """Conditions that hold together, in words that a rule can take over."""
-    return words.both.join(_condition_text(condition, words) for condition in conditions)
-
-
-def _condition_text(condition: Condition, words: Words) -> str:
-    parts = words.part.join(_condition_text(part, words) for part in condition.parts)
-    form = words.conditions[condition.kind]
-    return form.format(name=condition.name or words.summary, value=condition.value, other=condition.other, parts=parts)
+    grammar = choose_grammar(words)
+    return grammar.and_.join(condition.write(grammar) for condition in conditions)
 
 
 def case_text(case: Case, words: Words) -> str:

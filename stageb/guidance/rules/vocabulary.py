@@ -19,8 +19,6 @@ from stageb.guidance.rules.value_types import (
     has_phrase,
     is_text,
     parse_quantity,
-    read_summaries,
-    split_words,
 )
 from stageb.guidance.words.types import Content, Ticket
 
@@ -164,14 +162,6 @@ def _is_stable(letter: str) -> bool:
 def _nearest(text: str, known: Iterable[str], written: Mapping[str, str]) -> str:
     found = difflib.get_close_matches(text, sorted(known), n=1, cutoff=0.6)
     return written.get(found[0], found[0]) if found else ""
-
-
-def is_mentionable(text: str) -> bool:
-    """Whether tickets may mention it: a word, a stem, or a phrase."""
-    stem = text.removesuffix(ANY)
-    if " " in text:
-        return 2 <= len(split_words(text)) == len(text.split(" ")) <= MOST_PHRASE
-    return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
 
 
 # Values that have an order, by well-known scales.

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from stageb.guidance.rules.conditions.words import is_mentionable
 from stageb.guidance.rules.value_types import fold_text
-from stageb.guidance.rules.vocabulary import is_mentionable
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.types import HEADLINE_KEY, Rule
 

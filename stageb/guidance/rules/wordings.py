@@ -4,22 +4,21 @@ which rules are written."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-from stageb.guidance.rules.evidence_forms import Kind
 from stageb.guidance.words.types import Verdict
 
-if TYPE_CHECKING:
-    from stageb.guidance.rules.expression import Relation
+Counted = Literal["is", "above", "below"]  # how many there are of what is counted
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
     """One language: instructions, and the words that verdicts are written in; ``<...>`` stands for a form of these."""
 
+    language: str  # whose grammar rules follow
     verdicts: dict[Verdict, str]  # how the model writes each verdict
     verdict_wording: re.Pattern[str]  # what a rule must contain to speak of a verdict
     neutral_headline: str  # G0 of a mission that starts with no guidance: no rule, no failure, or the first label
@@ -31,10 +30,6 @@ class Words:
     counted: dict[Verdict, str]  # heading of the evidence, by the right verdict of the wrong ones; {wrong}, {right}
     clue: str  # one line of it; {wrong}, {right}, {text}
     cited: str  # such a line in an edit's rationale, as people read it; {wrong}, {right}, {text}
-    conditions: dict[Kind, str]  # how a condition reads; {name}, {value}, {other}, {parts}
-    summary: str  # the name of what mentions a word, where that may be any text of a ticket
-    part: str  # between two that are counted
-    both: str  # between two that hold together
     right: dict[Verdict, str]  # heading of the rightly judged cases; {by}
     wrong: dict[Verdict, str]  # heading of the others, by the right verdict; {by}
     by: str  # names the rule that decided them all, where there is one; {key}
@@ -62,6 +57,7 @@ class Instruct:
 
 
 EN = Words(
+    language="en",
     verdicts={"pass": "pass", "fail": "fail"},
     verdict_wording=re.compile(r"\b(pass|fail)(e[sd]|s|ed|ing)?\b", re.IGNORECASE),
     neutral_headline="<headline>",
@@ -93,23 +89,6 @@ EN = Words(
     },
     clue="[{place}] {wrong} to {right}: {text}",
     cited="{text} ({wrong} tickets for it, {right} against)",
-    conditions={
-        "is": "{name} is {value}",
-        "among": "{name} is {value} or {other}",
-        "above": "{name} is above {value}",
-        "below": "{name} is below {value}",
-        "missing": "{name} is missing",
-        "within": "{name} is above {value} and below {other}",
-        "mentions": "{name} mentions {value}",
-        "equals": "{name} equals {value}",
-        "differs": "{name} differs from {value}",
-        "over": "{name} is above {value}",
-        "under": "{name} is below {value}",
-        "count": "at least {value} of ({parts})",
-    },
-    summary="a summary",
-    part="; ",
-    both=" and ",
     right={"pass": "Right <to pass>{by}:", "fail": "Right <to fail>{by}:"},
     wrong={"pass": "Wrong or unsure{by}, <should pass>:", "fail": "Wrong or unsure{by}, <should fail>:"},
     by=" by {key}",
@@ -122,6 +101,7 @@ EN = Words(
 )
 
 ZH = Words(
+    language="zh",
     verdicts={"pass": "通过", "fail": "不通过"},
     verdict_wording=re.compile(r"通过"),
     neutral_headline="除非有规则判为<fail>，否则<pass>。",
@@ -150,23 +130,6 @@ ZH = Words(
     },
     clue="[{place}]{wrong}比{right}：{text}",
     cited="{text}（支持{wrong}个工单，反对{right}个）",
-    conditions={
-        "is": "{name}为{value}",
-        "among": "{name}为{value}或{other}",
-        "above": "{name}大于{value}",
-        "below": "{name}小于{value}",
-        "missing": "{name}缺失",
-        "within": "{name}大于{value}且小于{other}",
-        "mentions": "{name}提到{value}",
-        "equals": "{name}等于{value}",
-        "differs": "{name}不等于{value}",
-        "over": "{name}大于{value}",
-        "under": "{name}小于{value}",
-        "count": "至少{value}项成立（{parts}）",
-    },
-    summary="摘要",
-    part="；",
-    both="且",
     right={"pass": "{by}判<pass>，正确：", "fail": "{by}判<fail>，正确："},
     wrong={"pass": "{by}判错或不确定，应<pass>：", "fail": "{by}判错或不确定，应<fail>："},
     by="由{key}",
@@ -239,8 +202,9 @@ INSTRUCT: dict[str, dict[str, Any]] = {  # of each language, what takes the plac
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
-    """How one language writes rules: ``parse.py`` reads them, ``judge.py`` writes them."""
+    """How one language joins conditions in rules; ``conditions/`` has the words of each kind."""
 
+    language: str
     if_: tuple[str, ...]  # behind the verdict; the first is the one that we write
     unless: tuple[str, str]  # behind the verdict; behind a condition
     and_: str
@@ -248,10 +212,6 @@ class Grammar:
     nor: str
     comma: str
     end: str
-    relations: Mapping[str, tuple[Relation, bool]]  # between name and value -> what it says, and whether that is denied;
-    # of several that say the same, the first is the one that we write
-    missing: Mapping[str, bool]  # behind a name -> whether that is denied
-    within: str  # above one limit and below another, with {name}, {low} and {high}
     summaries: Mapping[str, bool]  # what mentions a word, where that may be any text of a ticket -> whether none does
     counts: Mapping[str, bool]  # a count of conditions, with {count} and {parts} -> whether more than that many are denied
     exactly: str  # so many of the conditions and no more, with {count} and {parts}
@@ -267,9 +227,26 @@ class Grammar:
     # rules call it as tickets do (``paths.py``)
     within_path: str = "{} {}"  # the first name of a longer path, and the rest
     amount: str = "{name}"  # the number that a phrase counts
-    counted: Mapping[str, tuple[Relation, bool, str]] = field(default_factory=dict)  # what is said of it, with {name}, and
+    counted: Mapping[str, tuple[Counted, bool, str]] = field(default_factory=dict)  # what is said of it, with {name}, and
     # {value} where it is not the one given -> the same as a relation
     called: Mapping[str, str] = field(default_factory=dict)  # field -> its phrase, of the tickets that a rule is written for
+
+    def list(self, values: Sequence[str]) -> str:
+        """Write values or words of which one is asked for."""
+        *first, last = values
+        return self.comma.join(first) + self.or_ + last if first else last
+
+    def call(self, name: str) -> str:
+        """Name a field as rules call it, or the number that its phrase counts."""
+        return self.amount.format(name=self.called[name]) if name in self.called else name
+
+    def write_count(self, relation: Counted, name: str, value: str, is_denied: bool) -> str:
+        """Write what is said of a count that has a phrase; empty where it is said as of other fields."""
+        if name not in self.called or not value.isdigit():
+            return ""
+        said = relation, is_denied
+        found = (form for form, (*each, only) in self.counted.items() if (*each,) == said and only in ("", value))
+        return next(found, "").format(name=self.called[name], value=value)
 
 
 @cache
@@ -282,6 +259,7 @@ def compile_form(form: str, **places: str) -> re.Pattern[str]:
 
 
 ENGLISH = Grammar(
+    language="en",
     if_=(" if ",),
     unless=(" unless ", " unless "),
     and_=" and ",
@@ -289,30 +267,7 @@ ENGLISH = Grammar(
     nor=" nor ",
     comma=", ",
     end=".",
-    relations={
-        " is ": ("is", False),
-        " is not ": ("is", True),
-        " is above ": ("above", False),
-        " is not above ": ("above", True),
-        " is below ": ("below", False),
-        " is not below ": ("below", True),
-        " is neither ": ("is", True),
-        " is at least ": ("below", True),
-        " is at most ": ("above", True),
-        **dict.fromkeys((" is over ", " is more than ", " is greater than ", " > "), ("above", False)),
-        **dict.fromkeys((" is under ", " is less than ", " < "), ("below", False)),
-        **dict.fromkeys((" is no more than ", " <= "), ("above", True)),
-        **dict.fromkeys((" is no less than ", " >= "), ("below", True)),
-        " = ": ("is", False),
-        " != ": ("is", True),
-        " equals ": ("equals", False),
-        " differs from ": ("differs", False),
-        " mentions ": ("mentions", False),
-        " does not mention ": ("mentions", True),
-    },
-    missing={" is missing": False, " is not missing": True},
-    within="{name} is above {low} and below {high}",
-    summaries={EN.summary: False, "no summary": True},
+    summaries={"a summary": False, "no summary": True},
     counts={"at least {count} of ({parts})": False, "at most {count} of ({parts})": True},
     exactly="exactly {count} of ({parts})",
     part="; ",
@@ -325,6 +280,7 @@ ENGLISH = Grammar(
     each_of_list=' for each "{words}" word that {name} mentions',
 )
 CHINESE = Grammar(
+    language="zh",
     if_=("：若", "："),
     unless=("：除非", "，除非"),
     and_="且",
@@ -332,24 +288,7 @@ CHINESE = Grammar(
     nor="或",
     comma="、",
     end="。",
-    relations={
-        "为": ("is", False),
-        "不为": ("is", True),
-        "大于": ("above", False),
-        "不大于": ("above", True),
-        "小于": ("below", False),
-        "不小于": ("below", True),
-        "至少": ("below", True),
-        "至多": ("above", True),
-        "等于": ("equals", False),
-        "不等于": ("differs", False),
-        "提到": ("mentions", False),
-        "未提到": ("mentions", True),
-        "没有提到": ("mentions", True),
-    },
-    missing={"缺失": False, "未缺失": True},
-    within="{name}大于{low}且小于{high}",
-    summaries={ZH.summary: False, "": False},
+    summaries={"摘要": False, "": False},
     counts={"至少{count}项成立（{parts}）": False, "至多{count}项成立（{parts}）": True},
     exactly="恰有{count}项成立（{parts}）",
     part="；",

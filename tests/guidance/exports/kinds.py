@@ -12,7 +12,7 @@ from guidance.rules.made_rules import FIELDS, MENTIONED
 from guidance.rules.test_generated_rules import LABELS, generate, generate_points
 
 from stageb.guidance.exports.missions import CodedMission, code_mission
-from stageb.guidance.rules.expression import atoms
+from stageb.guidance.rules.conditions import Mentions
 from stageb.guidance.rules.fields import Columns, read_images, read_row, sort_summaries
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.prompts import WORDS, name_labels
@@ -181,7 +181,7 @@ def make_missions(name: str, kind: Kind, missions: int, size: int) -> list[tuple
             if labels == LABELS:
                 card = generate_points(draw, name) if draw.random() < 0.6 else code.condition
                 code = replace(code, verdict=draw.choice(LABELS), condition=card)
-            has_words = any(atom.relation == "mentions" for atom in atoms(code.expression))
+            has_words = any(isinstance(each, Mentions) for each in code.expression.conditions())
             texts += [write_rule(code, words)] if not has_words or draw.random() < 0.05 else []
         rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *texts]))
         guidance = Guidance("m", 1, rules, len(rules), labels=labels)

@@ -19,8 +19,21 @@ from stageb.guidance.exports.json_tree import write_json
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.python import write_python
 from stageb.guidance.exports.sql import limit_to_sql, write_sql
+from stageb.guidance.rules.conditions import (
+    All,
+    AtLeast,
+    Expression,
+    Limit,
+    Mentions,
+    Missing,
+    Not,
+    OneOf,
+    Order,
+    Points,
+    Same,
+    Some,
+)
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
@@ -81,7 +94,7 @@ NUMBERS = st.one_of(
 @given(st.lists(NUMBERS.map(str.strip).filter(bool), min_size=1, max_size=20))
 def test_sql_makes_a_number_of_the_same_values_as_the_rules_or_none(values: list[str]) -> None:
     for limit in ("2.5", "2.5 mm"):
-        rules = CodedRules([CodedRule("G1", "high", RuleCode("fail", Atom("above", "A", (limit,))))])
+        rules = CodedRules([CodedRule("G1", "high", RuleCode("fail", Limit("A", "above", limit)))])
         judge, rows = rules.compile(), [{"A": value} for value in values]
         expected = [judge(read_ticket(row)).verdict for row in rows]
         for value, one, (other, _) in zip(values, expected, judge_by_sql(CodedMission("m", 1, rules), rows), strict=True):
@@ -174,18 +187,20 @@ HOSTILE = st.one_of(
 )  # fmt: skip
 
 
+SIDES = st.sampled_from(["above", "below"])
+
+
 def expressions(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[Expression]:
     atom = st.one_of(
-        st.builds(lambda name, several: Atom("is", name, tuple(several)), names, st.lists(values, min_size=1, max_size=2)),
-        st.builds(lambda relation, name, limit: Atom(relation, name, (str(limit),)),
-                  st.sampled_from(["above", "below"]), names, st.integers(-5, 5)),
-        st.builds(lambda relation, name, other: Atom(relation, name, (other,)),
-                  st.sampled_from(["equals", "differs", "over", "under"]), names, names),
-        st.builds(lambda name, word: Atom("mentions", name, (word,)), st.one_of(st.just(""), names), values),
-        st.builds(lambda relation, one, sign, other: Arithmetic(relation, Computed(one, sign, other), "3"),
-                  st.sampled_from(["above", "below"]), names, st.sampled_from("+-×/"), names),
-        st.builds(lambda relation, one, other: Arithmetic(relation, Computed(one, "×", other), Computed(other, "/", one)),
-                  st.sampled_from(["over", "under"]), names, names),
+        st.builds(lambda name, several: OneOf(name, tuple(several)), names, st.lists(values, min_size=1, max_size=2)),
+        st.builds(Limit, names, SIDES, st.integers(-5, 5).map(str)),
+        st.builds(Order, names, SIDES, names),
+        st.builds(Same, names, names, st.booleans()),
+        st.builds(lambda name, word: Mentions((word,), name), st.one_of(st.just(""), names), values),
+        st.builds(lambda side, one, sign, other: Limit(Computed(one, sign, other), side, "3"),
+                  SIDES, names, st.sampled_from("+-×/"), names),
+        st.builds(lambda side, one, other: Order(Computed(one, "×", other), side, Computed(other, "/", one)),
+                  SIDES, names, names),
     )  # fmt: skip
     parts = st.lists(st.one_of(atom, atom.map(Not)), min_size=1, max_size=3).map(tuple)
     return st.one_of(atom, parts.map(All), parts.map(Some), parts.map(lambda them: AtLeast(len(them) // 2 + 1, them)))
@@ -202,8 +217,7 @@ def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> No
     exec(compile(write_python([mission]), "exported.py", "exec"), module)
     assert [(rule.key, rule.text) for rule in module["RULES"][mission.name]] == [(rule.key, rule.text) for rule in rules]
     assert module["UNREADABLE"] == {mission.name: mission.unreadable}
-    names = [name for rule in rules if isinstance(rule.code, RuleCode) for atom in atoms(rule.code.expression)
-             for name in atom.fields]  # fmt: skip
+    names = [name for rule in rules if isinstance(rule.code, RuleCode) for name in rule.code.expression.fields]
     row = {"per_image": {"1": "; ".join(f"{name}: 1" for name in names) or "x"}}
     mine = mission.coded.compile()(read_ticket(row))
     its = module["judge"](row, mission.name)
@@ -219,7 +233,7 @@ def test_hostile_names_and_values_stay_literals_in_sql(data: st.DataObject) -> N
     rules = [CodedRule(f"G{n}", data.draw(HOSTILE), data.draw(codes)) for n in range(1, 4)]
     mission = limit_to_sql(CodedMission("m", 0, CodedRules(rules)))
     named = {name.casefold(): name for rule in rules if isinstance(rule.code, RuleCode)
-             for atom in atoms(rule.code.expression) for name in atom.fields}  # fmt: skip
+             for name in rule.code.expression.fields}  # fmt: skip
     cells = st.sampled_from(["1", "-2", "x y", "Fail", None])
     row = {name: data.draw(cells) for name in named.values() if name.casefold() != "mission"}
     judge_by_sql(mission, [row or {"other": "x"}])
@@ -227,7 +241,7 @@ def test_hostile_names_and_values_stay_literals_in_sql(data: st.DataObject) -> N
 
 def test_of_two_cards_that_a_ticket_exceeds_alike_the_first_wins_in_sql_too() -> None:
     def card(least: int, points: int) -> Points:
-        return Points(least, ((points, Atom("is", "Seal", ("worn",))), (1, Atom("above", "Torque Nm", ("3",)))))
+        return Points(least, ((points, OneOf("Seal", ("worn",))), (1, Limit("Torque Nm", "above", "3"))))
 
     labels = ("low", "high", "mid")
     rows: list[Fields] = [
@@ -243,8 +257,8 @@ def test_of_two_cards_that_a_ticket_exceeds_alike_the_first_wins_in_sql_too() ->
 
 
 def test_points_for_what_is_missing_count_in_sql_whatever_else_cannot_be_known() -> None:
-    part = All((Not(Atom("is", "Seal", ("worn",))), Atom("missing", "Tag", ())))
-    counted = AtLeast(1, (Atom("missing", "Tag", ()), Atom("above", "Size", ("3",))))
+    part = All((Not(OneOf("Seal", ("worn",))), Missing("Tag")))
+    counted = AtLeast(1, (Missing("Tag"), Limit("Size", "above", "3")))
     mission = CodedMission("m", 0, CodedRules([CodedRule("G1", "", RuleCode("fail", Points(2, ((1, part), (1, counted)))))]))
     rows: list[Fields] = [{"Seal": "new", "Tag": None, "Size": None}, {"Seal": "spr\u00f6de", "Tag": None, "Size": None}]
     assert judge_by_sql(mission, rows) == [("fail", "G1"), (None, None)]

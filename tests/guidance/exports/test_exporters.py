@@ -23,7 +23,7 @@ from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import EXPORTERS, Exported, list_exporters, make_exporter
 from stageb.guidance.exports.sql import write_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
-from stageb.guidance.rules.expression import Atom
+from stageb.guidance.rules.conditions import OneOf
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.value_types import fold_value
@@ -134,7 +134,7 @@ def test_columns_and_values_of_any_name_stay_names(form: str) -> None:
     """Documents can be read, no name stands for two things, and engines that run here judge by them."""
     pairs = {name: f"{name} value" for name in HOSTILE if form != "json-logic" or "\\" not in name}
     known = Ticket("m", "g", "pass", (("image_1", "x"),), content=Content(tuple(pairs.items()), ()))
-    codes = [RuleCode("fail", Atom("is", name, (value,))) for name, value in pairs.items()]
+    codes = [RuleCode("fail", OneOf(name, (value,))) for name, value in pairs.items()]
     rules = [CodedRule(f"G{number}", "a rule", code) for number, code in enumerate(codes, 1)]
     mission = CodedMission("m", 1, CodedRules(rules), tickets=(known,))
     written: Any = make_exporter(form).write([mission], DIALECTS["sqlite"]).files

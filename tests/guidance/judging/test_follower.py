@@ -9,8 +9,8 @@ from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.conditions import Limit, OneOf
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
-from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, reflection_prompt, rollout_prompt
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 from stageb.seeds import stream
@@ -126,17 +126,17 @@ def test_the_rule_that_headings_name_is_mended_whatever_reasons_say(language: st
 def test_the_first_clue_that_it_understands_and_has_not_yet_is_taken() -> None:
     cases = (case("w: 1; c: d", label="pass", right=True), case("w: 4; a: b; c: e"), case("w: 5; a: b; c: e; x: y"))
     clues = [
-        (Condition("above", "w", "3"),),
-        (Condition("is", "q", "r"),),
-        (Condition("is", "x", "y"), Condition("is", "a", "b")),
-        (Condition("is", "c", "e"),),
+        (Limit("w", "above", "3"),),
+        (OneOf("q", ("r",)),),
+        (OneOf("x", ("y",)), OneOf("a", ("b",))),
+        (OneOf("c", ("e",)),),
     ]
     shown = ReflectionInput(cases, Evidence(9, 9, tuple(Clue(conditions, 5, 0) for conditions in clues)))
     operation = proposed(shown, guidance())
     assert (operation.text, len(operation.evidence)) == ("Fail if x is y and a is b.", 1)
     assert proposed(shown, guidance("Fail if x is y and a is b.")).text == "Fail if c is e."
     assert proposed(shown, guidance(), language="zh").text == "不通过：若x为y且a为b。"
-    strange = ReflectionInput(cases, Evidence(9, 9, (Clue((Condition("above", "w", "3"),), 5, 0),)))
+    strange = ReflectionInput(cases, Evidence(9, 9, (Clue((Limit("w", "above", "3"),), 5, 0),)))
     assert proposed(strange, guidance()).text == proposed(ReflectionInput(cases), guidance()).text
 
 

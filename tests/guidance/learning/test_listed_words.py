@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.__main__ import main
-from stageb.guidance.learning.terms import Term
 from stageb.guidance.learning.word_lists import find_lists
-from stageb.guidance.rules.evidence_forms import STOP_WORDS, Condition
+from stageb.guidance.rules.conditions import Mentions
+from stageb.guidance.rules.conditions.words import STOP_WORDS
 from stageb.guidance.rules.word_lists import read_word_list
 
 TOPICS = {
@@ -104,7 +104,7 @@ def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
     rows: list[tuple[bool, list[bool]]], most: int
 ) -> None:
     names = ["leak", "lea*", "oil leak", "worn", "le", "dim"]
-    terms = [Term(Condition("mentions", "", name)) for name in names]
+    terms = [Mentions((name,)) for name in names]
     held = np.array([mentioned for _, mentioned in rows], np.float32).T
     wanted = np.array([is_wanted for is_wanted, _ in rows], np.float64)
     lists = find_lists(terms, held, wanted, {"leak", "worn", "dim"}, most)

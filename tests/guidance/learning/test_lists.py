@@ -15,19 +15,20 @@ from stageb.guidance.learning.lists import Demands, cover
 from stageb.guidance.learning.material import Material, Whole, find_gain, find_undecided, judge_whole
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
 from stageb.guidance.learning.terms import (
-    Line,
+    Conjunction,
     Masks,
-    Term,
     find_counts,
     find_gaps,
     find_guards,
     find_terms,
     guard,
     hold_any,
+    is_guard,
 )
 from stageb.guidance.learning.whole import FOLDS
 from stageb.guidance.learning.writing import write_whole
-from stageb.guidance.rules.evidence_forms import Condition, Forms
+from stageb.guidance.rules.conditions import Mentions, Missing, Not, OneOf, Same
+from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -90,7 +91,7 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
     ]
     terms = find_terms(readings, Forms(wide=True))
     lines = cover(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
-    assert lines == [(Term(Condition("missing", "b", "")),)]
+    assert lines == [(Missing("b"),)]
 
 
 def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
@@ -106,7 +107,7 @@ def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     whole = learn_whole(of, folds(rows))
     assert whole and not whole.card and wrong(whole, of, everyone) == find_undecided(whole, of, everyone) == 0
     (line,) = whole.lines
-    assert {term.condition.name for term in line if term.is_denied and term.condition.kind == "missing"} == {"a", "b"}
+    assert {name for term in line if is_guard(term) for name in term.fields} == {"a", "b"}
 
 
 def fails_by_points(each: Reading) -> bool:
@@ -134,10 +135,7 @@ def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
     assert whole
     assert wrong(whole, study, mask(list(range(400)))) == 0
     (line,) = whole.lines
-    assert {(term.condition.kind, term.condition.value, term.is_denied) for term in line} == {
-        ("count", "2", False),
-        ("count", "3", True),
-    }
+    assert {(term.affirmed.to_plain().get("at_least"), term.is_denied) for term in line} == {(2, False), (3, True)}
 
 
 def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
@@ -151,7 +149,7 @@ def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
 def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -> None:
     texts = ["it leaks", "all leaking", "ended after it", "broken frames", "broken lid", "blue frames"]
     found = find_terms([read_summaries((text,)) for text in texts * 3], Forms(wide=True))
-    named = {term.condition.value for term in found if not term.is_denied}
+    named = {term.word for term in found}
     assert {"after", "leak", "leaks"} <= named  # leaks and leaking have no other word in common than leak
     assert "broken frames" in named
     assert named.isdisjoint({"aft", "broken frame", "broken fram"})
@@ -160,7 +158,7 @@ def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -
 @pytest.mark.parametrize(("rusty", "may_be_denied"), [(4, False), (5, True)])
 def test_what_five_tickets_meet_may_be_denied(rusty: int, may_be_denied: bool) -> None:
     readings = [read_summaries(("rust fine" if n < rusty else "fine",)) for n in range(20)]
-    assert (Term(Condition("mentions", "", "rust"), True) in find_terms(readings, Forms())) == may_be_denied
+    assert (Not(Mentions(("rust",))) in find_terms(readings, Forms())) == may_be_denied
 
 
 def test_labels_that_follow_none_suggest_no_count() -> None:
@@ -221,9 +219,9 @@ def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
 
 
 def test_words_of_a_card_that_have_the_same_points_are_listed() -> None:
-    words = {word: Term(Condition("mentions", "", word)) for word in ("fire", "smoke", "water")}
-    sealed = Term(Condition("is", "seal", "worn"))
-    points: dict[Line, int] = {(words["fire"],): 3, (sealed,): 3, (words["water"],): -2, (words["smoke"],): 3}
+    words = {word: Mentions((word,)) for word in ("fire", "smoke", "water")}
+    sealed = OneOf("seal", ("worn",))
+    points: dict[Conjunction, int] = {(words["fire"],): 3, (sealed,): 3, (words["water"],): -2, (words["smoke"],): 3}
     texts = tuple(f"{word} seen" for word in words)
     tickets = [Ticket("m", "g", "fail", (("image_1", "; ".join(["seal: worn", *texts])),))]
     (rule,) = write_whole(Whole("fail", True, card=Scorecard(points, 4)), Vocabulary.of(tickets), WORDS["en"])
@@ -247,19 +245,19 @@ def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
         read_summaries((text,)) for text in [*["a: one"] * 5, *["a: two"] * 6, *["b: one; leak"] * 7, *["leaks"] * 5]
     ]
     masks = find_terms(readings, Forms())
-    assert masks[Term(Condition("is", "a", "one"))] == mask(list(range(5)))
+    assert masks[OneOf("a", ("one",))] == mask(list(range(5)))
     # Not "a is one" is "a is two", which comes first; a word is denied wherever it does not stand.
-    assert Term(Condition("is", "a", "one"), True) not in masks
-    assert masks[Term(Condition("mentions", "", "leak"), True)] == mask(list(range(11)))
+    assert Not(OneOf("a", ("one",))) not in masks
+    assert masks[Not(Mentions(("leak",)))] == mask(list(range(11)))
 
 
 def test_the_guards_of_a_line_stand_in_the_order_of_its_terms() -> None:
     """Whatever order a set of names would have."""
     names = ["zeta", "alpha", "mid", "omega", "beta", "kappa"]
     gaps, everyone = {name: 1 << place for place, name in enumerate(names)}, (1 << 8) - 1
-    line = tuple(Term(Condition("is", name, "x")) for name in names)
+    line = tuple(OneOf(name, ("x",)) for name in names)
     masks = Masks({**dict.fromkeys(line, everyone), **find_guards(gaps, everyone)})
-    guards = [term.condition.name for term in guard(line, masks, gaps, everyone)[: -len(line)]]
+    guards = [term.fields[0] for term in guard(line, masks, gaps, everyone)[: -len(line)]]
     assert guards == names
 
 
@@ -267,7 +265,7 @@ def test_the_guards_of_a_line_stand_in_the_order_of_its_terms() -> None:
 def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: Verdict) -> None:
     """A third of the worn parts has the label: to give it to all of them pays where missing one costs more than twice."""
     readings = [read_summaries((f"seal: {'worn' if n % 4 else 'new'}; part: p{n}",)) for n in range(400)]
-    labelled, worn = mask([n for n in range(400) if n % 12 in (3, 6, 9)]), Term(Condition("is", "seal", "worn"))
+    labelled, worn = mask([n for n in range(400) if n % 12 in (3, 6, 9)]), OneOf("seal", ("worn",))
     fails = labelled if verdict == "fail" else (1 << 400) - 1 & ~labelled
     for missed, alarm in ((1.0, 1.0), (20.0, 1.0), (1.0, 20.0)):
         of = material(readings, fails, (missed, alarm))
@@ -279,7 +277,7 @@ def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: V
 def test_a_line_holds_nothing_that_changes_nothing() -> None:
     grades = [read_summaries((f"grade: {'ABCDF'[n % 5]}",)) for n in range(200)]
     best = mask([n for n in range(200) if n % 5 == 0])
-    assert cover(find_terms(grades, Forms()), best, (1 << 200) - 1 & ~best, 0.5) == [(Term(Condition("is", "grade", "A")),)]
+    assert cover(find_terms(grades, Forms()), best, (1 << 200) - 1 & ~best, 0.5) == [(OneOf("grade", ("A",)),)]
 
 
 @pytest.mark.parametrize("mended", [1, 2, 8])
@@ -291,7 +289,7 @@ def test_a_condition_stands_in_a_line_only_for_more_than_two_tickets(mended: int
     ]
     fails = mask([n for n in range(0, 200, 4) if n not in spared])
     masks, passes = find_terms(readings, Forms()), (1 << 200) - 1 & ~fails
-    whole = Term(Condition("is", "ward", "a")), Term(Condition("is", "seen", "no"))
+    whole = OneOf("ward", ("a",)), OneOf("seen", ("no",))
     assert cover(masks, fails, passes, 0.5) == [whole[:1] if mended <= 2 else whole]
     assert cover(masks, fails, passes, 0.5, demands=Demands(sure=0)) == [whole]
 
@@ -316,7 +314,7 @@ def test_a_line_says_nothing_twice(right: int, wrong: int) -> None:
     """Of these counts the logarithms of numpy and of Python differ in the last bit."""
     among, wanted = (1 << 600) - 1, (1 << right) - 1
     marked = (1 << right + wrong) - 1
-    line = Term(Condition("is", "mark", "yes")), Term(Condition("differs", "mark", "other"))
+    line = OneOf("mark", ("yes",)), Same("mark", "other", False)
     masks = Masks(dict(zip(line, (marked, among ^ marked | wanted), strict=True)))
     assert cover(masks, wanted, among & ~wanted, 0.5) == [line]
 
@@ -330,12 +328,12 @@ def test_a_sum_takes_the_place_of_plain_limits_only_where_it_tells_much_more(see
     summed = mask([n for n, (a, b, _, _) in enumerate(numbers) if a + b > 110])
     for fails, is_computed in ((plain, False), (summed, True)):
         lines = cover(find_terms(readings, Forms(arithmetic=True)), fails, (1 << 300) - 1 & ~fails, 0.5)
-        assert [any(term.condition.is_computed for term in line) for line in lines[:1]] == [is_computed]
+        assert [any(term.family == "computed" for term in line) for line in lines[:1]] == [is_computed]
 
 
 def test_one_value_of_a_hundred_is_not_denied() -> None:
     readings = [read_summaries((f"speed: {n % 100}; state: {'new' if n % 3 else 'worn'}",)) for n in range(1000)]
-    denied = {term.condition.name for term in find_terms(readings, Forms()) if term.is_denied}
+    denied = {term.fields[0] for term in find_terms(readings, Forms()) if term.is_denied}
     assert denied <= {"state"}
 
 

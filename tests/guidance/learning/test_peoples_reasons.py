@@ -14,8 +14,8 @@ from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.commands.fit.inputs import read_inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging import follower
+from stageb.guidance.rules.conditions import Mentions
 from stageb.guidance.rules.evidence import find_evidence, find_named
-from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.fields import read_images
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
@@ -69,7 +69,7 @@ def test_evidence_of_few_tickets_prefers_what_reasons_name() -> None:
     def first(reason: str) -> str:
         tickets = [ticket(n, text, reason) for n, text in enumerate(wrong)]
         others = [ticket(100 + n, text, "") for n, text in enumerate(right)]
-        return find_evidence(tickets, others, 1).clues[0].conditions[0].name
+        return find_evidence(tickets, others, 1).clues[0].conditions[0].fields[0]
 
     assert first("") == "seal"
     assert first("the belt is old") == "belt"
@@ -80,7 +80,7 @@ def test_evidence_of_few_tickets_prefers_what_reasons_name() -> None:
     ("word", "reason"), [("leaking", "It leaks."), ("leak", "leaking"), ("bay B", "in Bays"), ("漏水", "阀门漏水了")]
 )
 def test_reasons_name_a_word_with_any_ending(word: str, reason: str) -> None:
-    named, other = Condition("mentions", "", word), Condition("mentions", "", "noisy")
+    named, other = Mentions((word,)), Mentions(("noisy",))
     assert find_named({named: 0b11, other: 0b11}, [reason, reason]) == {named}
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.rules.conditions import Limit, Mentions, OneOf
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
-from stageb.guidance.rules.evidence_forms import Condition
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
 
@@ -76,12 +76,7 @@ def test_each_operation_is_read() -> None:
 
 
 COUNTED = Evidence(
-    9,
-    8,
-    (
-        Clue((Condition("above", "Tool wear [min]", "200"), Condition("is", "Type", "L")), 7, 0),
-        Clue((Condition("mentions", "", "leak"),), 5, 2),
-    ),
+    9, 8, (Clue((Limit("Tool wear [min]", "above", "200"), OneOf("Type", ("L",))), 7, 0), Clue((Mentions(("leak",)),), 5, 2))
 )
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.scorecards import Scorecard
-from stageb.guidance.learning.terms import Masks, Term, hold_any
-from stageb.guidance.rules.evidence_forms import Condition
+from stageb.guidance.learning.terms import Masks, hold_any
+from stageb.guidance.rules.conditions import OneOf
 
-TERMS = [Term(Condition("is", name, "1")) for name in "abcd"]
+TERMS = [OneOf(name, ("1",)) for name in "abcd"]
 ROWS = list(product((False, True), repeat=len(TERMS)))  # a ticket for each
 MASKS = Masks({term: sum(row[place] << n for n, row in enumerate(ROWS)) for place, term in enumerate(TERMS)})
 
@@ -33,6 +33,6 @@ def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(points
 
 
 def test_what_a_value_implies_of_others_is_not_said() -> None:
-    yes, no = (Term(Condition("is", "vote", value)) for value in ("y", "n"))
-    other = Term(Condition("is", "b", "1"))
+    yes, no = (OneOf("vote", (value,)) for value in ("y", "n"))
+    other = OneOf("b", ("1",))
     assert Scorecard({(yes,): -2, (no,): 2, (other,): 1}, 2).spell_out()[0] == [(no,)]

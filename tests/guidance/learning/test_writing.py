@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.writing import join_codes
-from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not, Some, compile_expression
+from stageb.guidance.rules.conditions import All, AtLeast, Expression, Mentions, Not, OneOf, Some, compile_expression
 from stageb.guidance.rules.judge import write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
@@ -18,10 +18,8 @@ from stageb.guidance.words.types import Ticket
 
 TEXTS = ("leak", "leaking", "leaked oil", "oil", "open", "not open", "worn", "door open")
 ATOMS: st.SearchStrategy[Expression] = st.one_of(
-    st.builds(lambda name, value: Atom("is", name, (value,)), st.sampled_from("ab"), st.sampled_from("xyz")),
-    st.builds(
-        lambda word: Atom("mentions", "", (word,)), st.sampled_from(("leak*", "leak", "lea*", "oil", "not open", "open"))
-    ),
+    st.builds(lambda name, value: OneOf(name, (value,)), st.sampled_from("ab"), st.sampled_from("xyz")),
+    st.builds(lambda word: Mentions((word,)), st.sampled_from(("leak*", "leak", "lea*", "oil", "not open", "open"))),
 )
 PARTS = st.lists(ATOMS, min_size=1, max_size=2, unique=True)
 CODES = st.lists(PARTS.map(lambda parts: parts[0] if len(parts) == 1 else All(tuple(parts))), min_size=1, max_size=6)
@@ -44,16 +42,14 @@ def test_joined_rules_say_the_same(codes: list[Expression], summaries: list[str]
 
 def test_words_that_tell_the_same_verdict_are_one_list_without_those_implied() -> None:
     words = ("blow*", "blow", "com*", "not open", "open")
-    codes: Any = [(Atom("mentions", "", (word,)), ()) for word in words]
-    assert [expression for expression, _ in join_codes(codes)] == [Atom("mentions", "", ("blow*", "com*", "open"))]
-    codes = [(All((Atom("is", "a", ("x",)), Atom("is", "b", (value,)))), ()) for value in "xyz"]
-    assert [expression for expression, _ in join_codes(codes)] == [
-        All((Atom("is", "a", ("x",)), Atom("is", "b", ("x", "y", "z"))))
-    ]
+    codes: Any = [(Mentions((word,)), ()) for word in words]
+    assert [expression for expression, _ in join_codes(codes)] == [Mentions(("blow*", "com*", "open"))]
+    codes = [(All((OneOf("a", ("x",)), OneOf("b", (value,)))), ()) for value in "xyz"]
+    assert [expression for expression, _ in join_codes(codes)] == [All((OneOf("a", ("x",)), OneOf("b", ("x", "y", "z"))))]
 
 
 def test_exactly_so_many_is_written_and_read() -> None:
-    parts = tuple(Atom("is", name, ("1",)) for name in "abc")
+    parts = tuple(OneOf(name, ("1",)) for name in "abc")
     code = RuleCode("fail", All((AtLeast(2, parts), Not(AtLeast(3, parts)))))
     vocabulary = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", "a: 1; b: 1; c: 1"),))])
     for language, text in (

@@ -9,7 +9,7 @@ from typing import Any
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.python import write_python
 from stageb.guidance.exports.sql import write_sql
-from stageb.guidance.rules.expression import Atom, Expression
+from stageb.guidance.rules.conditions import Expression, Mentions, OneOf
 from stageb.guidance.words.types import Ticket
 
 Fields = Mapping[str, str | None]
@@ -44,7 +44,7 @@ def tickets_of(language: str) -> list[Ticket]:
 
 def listed_with(part: Expression) -> object:
     """What is the same for two alternatives that are written as one list."""
-    return (part.relation, part.name) if isinstance(part, Atom) and part.relation in ("is", "mentions") else part
+    return part.field if isinstance(part, OneOf) else "" if isinstance(part, Mentions) else part
 
 
 def judge_by_python(missions: Sequence[CodedMission]) -> Any:

@@ -9,12 +9,12 @@ from bending import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions, reading
-from stageb.guidance.rules.expression import compile_expression
+from stageb.guidance.rules.conditions import Expression, Limit, Mentions, Order, Same, compile_expression
+from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
 from stageb.guidance.rules.limits import LIMITS
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, clue_text
-from stageb.guidance.rules.value_types import MOST_CHARS, OPERATORS, Reading, fold_value, parse_number, read_summaries
+from stageb.guidance.rules.value_types import MOST_CHARS, Computed, Reading, fold_value, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Content, Ticket
 from stageb.untrusted.clean_text import text_fault
@@ -79,14 +79,14 @@ def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_we
     computed = {
         condition: mask
         for condition, mask in find_conditions(readings, Forms(arithmetic=True, comparable=frozenset(names))).items()
-        if condition.is_computed
+        if condition.family == "computed"
     }
     for condition, mask in computed.items():
         code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
         assert isinstance(code, RuleCode)
         holds = compile_expression(code.expression)
         assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each))
-    assert not any(condition.is_computed for condition in find_conditions(readings))
+    assert not any(condition.family == "computed" for condition in find_conditions(readings))
 
 
 def test_limits_lie_where_the_wrong_tickets_do() -> None:
@@ -97,10 +97,10 @@ def test_limits_lie_where_the_wrong_tickets_do() -> None:
     evenly, nearby = (find_conditions(readings, forms, count) for count in (0, len(wrong)))
     assert evenly.items() <= nearby.items()
     for condition, met in [
-        (Condition("above", "torque", "70"), 0b111),
-        (Condition("above", "torque", "85"), 0b100),
-        (Condition("below", "wear", "0"), 0b100),
-        (Condition("above", "torque - wear", "76", is_computed=True), 0b101),
+        (Limit("torque", "above", "70"), 0b111),
+        (Limit("torque", "above", "85"), 0b100),
+        (Limit("wear", "below", "0"), 0b100),
+        (Limit(Computed("torque", "-", "wear"), "above", "76"), 0b101),
     ]:
         assert nearby[condition] == met
         assert condition not in evenly
@@ -114,7 +114,7 @@ def test_products_are_compared_with_products_of_other_names() -> None:
     readings += [Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)]
     readings.append(Reading({"a": "9", "b": "1", "c": "7", "d": "1"}, frozenset()))
     found = find_conditions(readings, Forms(arithmetic=True, comparable=frozenset("abcd")))
-    assert found[Condition("over", "a × b", "c × d", is_computed=True)] == 0b1000011
+    assert found[Order(Computed("a", "×", "b"), "above", Computed("c", "×", "d"))] == 0b1000011
 
 
 def test_fields_of_two_units_or_of_other_values_are_not_compared_unless_a_person_allows_it() -> None:
@@ -124,8 +124,7 @@ def test_fields_of_two_units_or_of_other_values_are_not_compared_unless_a_person
 
     def find_pairs(comparable: frozenset[str]) -> set[frozenset[str]]:
         found = find_conditions(readings, Forms(arithmetic=True, comparable=comparable))
-        computed = (each.name.split(f" {sign} ") for each in found for sign in OPERATORS if f" {sign} " in each.name)
-        return {frozenset(each) for each in computed}
+        return {frozenset(each.fields) for each in found if each.family == "computed"}
 
     kelvin = frozenset({"air [K]", "process [K]"})
     assert find_pairs(frozenset()) == {kelvin}
@@ -135,7 +134,7 @@ def test_fields_of_two_units_or_of_other_values_are_not_compared_unless_a_person
 
 def test_no_rule_names_a_word_that_only_holds_a_sentence_together() -> None:
     found = find_conditions([read_summaries((text,)) for text in ("it is the seal", "the seal was not in", "a hose off")])
-    assert {each.value for each in found if each.kind == "mentions"} == {"seal", "not", "hose", "off"}
+    assert {each.word for each in found if each.word} == {"seal", "not", "hose", "off"}
 
 
 @contextmanager
@@ -181,26 +180,27 @@ READINGS = st.lists(
 )
 
 
-def plainly(condition: Condition, each: Reading) -> bool:
+def plainly(condition: Expression, each: Reading) -> bool:
     """Whether a condition holds, as its words say."""
-    if condition.kind == "mentions":
-        return condition.value in each.words
-    if condition.name not in each.pairs:
+    kind, name, value, second = condition.key
+    if kind == "mentions":
+        return value in each.words
+    if name not in each.pairs:
         return False
-    own, pairs = each.pairs[condition.name], each.pairs
-    match condition.kind:
+    own, pairs = each.pairs[name], each.pairs
+    match kind:
         case "is":
-            return own == condition.value
+            return own == value
         case "among":
-            return own in (condition.value, condition.other)
+            return own in (value, second)
         case "above":
-            return (parse_number(own) or 0.0) > (parse_number(condition.value) or 0.0)
+            return (parse_number(own) or 0.0) > (parse_number(value) or 0.0)
         case "below":
-            return (parse_number(own) or 0.0) < (parse_number(condition.value) or 0.0)
-    if condition.value not in pairs:
+            return (parse_number(own) or 0.0) < (parse_number(value) or 0.0)
+    if value not in pairs:
         return False
-    other = pairs[condition.value]
-    match condition.kind:
+    other = pairs[value]
+    match kind:
         case "equals":
             return fold_value(own) == fold_value(other)
         case "differs":
@@ -216,16 +216,16 @@ def test_a_condition_holds_where_its_words_say(readings: list[Reading]) -> None:
     found = find_conditions(readings)
     for condition, mask in found.items():
         assert mask == sum(plainly(condition, each) << place for place, each in enumerate(readings)), condition
-    assert {(c.name, c.value) for c in found if c.kind == "is"} == {pair for each in readings for pair in each.pairs.items()}
-    assert {c.value for c in found if c.kind == "mentions"} == {word for each in readings for word in each.words}
+    assert {c.key[1:3] for c in found if c.key[0] == "is"} == {pair for each in readings for pair in each.pairs.items()}
+    assert {c.word for c in found if c.word} == {word for each in readings for word in each.words}
 
 
 def column(values: list[str], name: str = "a") -> list[Reading]:
     return [Reading({name: value}, frozenset()) for value in values]
 
 
-def of_kind(found: Mapping[Condition, int], *kinds: str) -> set[Condition]:
-    return {condition for condition in found if condition.kind in kinds}
+def of_kind(found: Mapping[Expression, int], *kinds: str) -> set[Expression]:
+    return {condition for condition in found if condition.key[0] in kinds}
 
 
 def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_they_are_not() -> None:
@@ -240,7 +240,7 @@ def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_
 @given(st.lists(st.integers(-50, 50), min_size=3, max_size=60, unique=True))
 def test_limits_are_written_as_tickets_have_them_and_are_spread_evenly(values: list[int]) -> None:
     found = of_kind(find_conditions(column([f"{value} mm" for value in values])), "above")
-    limits = sorted(int(condition.value.removesuffix(" mm")) for condition in found)
+    limits = sorted(int(condition.key[2].removesuffix(" mm")) for condition in found)
     assert set(limits) <= set(values)
     assert len(limits) == min(LIMITS, len(values))
     places = [sorted(values).index(limit) for limit in limits]
@@ -265,9 +265,9 @@ def test_a_rule_in_the_words_of_a_condition_decides_the_tickets_that_were_counte
 def test_a_stem_stands_for_all_words_that_begin_so() -> None:
     readings = [read_summaries((text,)) for text in ("vibrates", "high vibration", "vibrating shaft", "quiet shaft")]
     found = find_conditions(readings, Forms(wide=True))
-    assert found[Condition("mentions", "", "vibra*")] == 0b111
-    assert Condition("mentions", "", "shaft*") not in found  # no stem of several words
-    assert not any(condition.value.endswith("*") for condition in find_conditions(readings))
+    assert found[Mentions(("vibra*",))] == 0b111
+    assert Mentions(("shaft*",)) not in found  # no stem of several words
+    assert not any(condition.word.endswith("*") for condition in find_conditions(readings))
 
 
 def test_words_of_a_text_column_count_in_short_texts_too() -> None:
@@ -276,28 +276,28 @@ def test_words_of_a_text_column_count_in_short_texts_too() -> None:
         reading(Ticket("m", str(n), "pass", (), content=Content((("note", note),), ()))) for n, note in enumerate(notes)
     ]
     found = find_conditions(readings)
-    assert found[Condition("mentions", "", "leak")] == 0b11
-    assert found[Condition("mentions", "", "seal")] == 0b101
+    assert found[Mentions(("leak",))] == 0b11
+    assert found[Mentions(("seal",))] == 0b101
 
 
 def test_two_limits_at_once_hold_for_most_of_many_tickets_and_rules_say_them() -> None:
     readings, forms = column([str(n) for n in range(3000)]), Forms(wide=True)
-    found = {condition: mask for condition, mask in find_conditions(readings, forms).items() if condition.kind == "within"}
-    assert any(int(condition.value) < 500 and int(condition.other) > 2500 for condition in found)
-    for condition, mask in found.items():
-        inside = [n for n in range(3000) if int(condition.value) < n < int(condition.other)]
+    found = {condition.key: mask for condition, mask in find_conditions(readings, forms).items() if condition.is_between}
+    assert any(int(low) < 500 and int(high) > 2500 for _, _, low, high in found)
+    for (_, _, low, high), mask in found.items():
+        inside = [n for n in range(3000) if int(low) < n < int(high)]
         assert mask == sum(1 << n for n in inside) and len(inside) > 1500
-    assert not any(each.kind == "within" for each in find_conditions(readings[::8], forms))  # from few, chance makes them
+    assert not any(each.is_between for each in find_conditions(readings[::8], forms))  # from few, chance makes them
 
 
 def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_both_ends() -> None:
     found = find_conditions(column(["95.1275", "95.8956", "98.2103", "104"]), Forms(wide=True))
-    limits = {(c.kind, c.value): mask for c, mask in found.items() if c.kind in ("above", "below")}
+    limits = {(limit.side, limit.limit): mask for each, mask in found.items() if (limit := each.as_limit)}
     assert limits["above", "97"] == 0b1100
     assert limits["above", "100"] == 0b1000
     assert limits["below", "97"] == 0b11
     many = find_conditions(column([f"{n} mm" for n in range(1000)]), Forms(wide=True))
-    above = sorted(int(c.value.removesuffix(" mm")) for c in many if c.kind == "above")
+    above = sorted(int(c.key[2].removesuffix(" mm")) for c in of_kind(many, "above"))
     assert above[1] - above[0] < (above[17] - above[16]) / 2
     assert above[-1] - above[-2] < (above[17] - above[16]) / 2
 
@@ -324,8 +324,8 @@ def test_names_are_compared_where_they_have_values_in_common() -> None:
     assert of_kind(find_conditions(apart), "equals", "differs") == set()
     assert of_kind(find_conditions(alike), "equals", "differs", "over", "under") == set()  # one value in common is a chance
     alike.append(Reading({"a": "x", "b": "y"}, frozenset()))
-    assert find_conditions(alike)[Condition("equals", "a", "b")] == 0b001
-    assert find_conditions(alike)[Condition("differs", "a", "b")] == 0b110
+    assert find_conditions(alike)[Same("a", "b")] == 0b001
+    assert find_conditions(alike)[Same("a", "b", False)] == 0b110
     assert of_kind(find_conditions(alike), "over", "under") == set()
 
 

@@ -3,9 +3,11 @@ themselves and by exported Python and SQL."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from guidance.rules.made_rules import (
@@ -23,8 +25,23 @@ from times import TIMES
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
+from stageb.guidance.rules.conditions import (
+    All,
+    AtLeast,
+    Condition,
+    Expression,
+    Limit,
+    Mentions,
+    Missing,
+    Not,
+    OneOf,
+    Order,
+    Points,
+    Same,
+    Side,
+    Some,
+)
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Points, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import words_of
@@ -32,6 +49,7 @@ from stageb.guidance.rules.value_types import Computed, parse_number
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
 
+SIDES: list[Side] = ["above", "below"]
 LABELS = ("low", "high", "mid")
 RULES = 400 * TIMES
 
@@ -57,7 +75,7 @@ def generate_condition(draw: Random, language: str) -> Expression:
 def generate_points(draw: Random, language: str) -> Expression:
     parts = [list(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([1, 1, 2])))) for _ in range(4)]
     scored = [(draw.randint(-9, 9), part[0] if len(part) == 1 else All(tuple(part))) for part in parts]
-    listed = [Atom("mentions", "", (word,)) for word in draw.sample(MENTIONED[language], draw.choice([0, 2]))]
+    listed = [Mentions((word,)) for word in draw.sample(MENTIONED[language], draw.choice([0, 2]))]
     return Points(draw.randint(-5, 12), (*scored[: draw.choice([1, 2, 4])], *((4, word) for word in listed)))
 
 
@@ -79,24 +97,25 @@ def generate_atom(draw: Random, language: str) -> Expression:
     kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed", "within", "missing"])
     if kind == "within":
         name = draw.choice(numeric)
-        return All((Atom("above", name, (str(draw.choice([-3, 0])),)), Atom("below", name, (str(draw.choice([12.5, 40])),))))
+        return All((Limit(name, "above", str(draw.choice([-3, 0]))), Limit(name, "below", str(draw.choice([12.5, 40])))))
     if kind == "computed":
         one, other = (Computed(a, draw.choice("+-×/"), b) for a, b in (draw.sample(numeric, 2) for _ in range(2)))
         if draw.random() < 0.5:
-            return Arithmetic(draw.choice(["over", "under"]), one, other)
-        return Arithmetic(draw.choice(["above", "below"]), one, generate_limit(draw))
+            return Order(one, draw.choice(SIDES), other)
+        return Limit(one, draw.choice(SIDES), generate_limit(draw))
     if kind == "pair":
         name, beside = draw.sample(numeric, 2)
-        return Atom(draw.choice(["equals", "differs", "over", "under"]), name, (beside,))
+        pairs = Same(name, beside), Same(name, beside, False), Order(name, "above", beside), Order(name, "below", beside)
+        return draw.choice(pairs)
     if kind == "limit":
-        atom = Atom(draw.choice(["above", "below"]), draw.choice(numeric), (generate_limit(draw),))
+        atom: Expression = Limit(draw.choice(numeric), draw.choice(SIDES), generate_limit(draw))
     elif kind == "missing":
-        atom = Atom("missing", draw.choice(sorted(fields)), ())
+        atom = Missing(draw.choice(sorted(fields)))
     elif kind == "is":
         name = draw.choice(sorted(fields))
-        atom = Atom("is", name, tuple(draw.sample(fields[name], draw.randint(1, len(fields[name])))))
+        atom = OneOf(name, tuple(draw.sample(fields[name], draw.randint(1, len(fields[name])))))
     else:
-        atom = Atom("mentions", "", tuple(draw.sample(MENTIONED[language], draw.randint(1, 2))))
+        atom = Mentions(tuple(draw.sample(MENTIONED[language], draw.randint(1, 2))))
     return draw.choice((atom, Not(atom)))
 
 
@@ -104,14 +123,15 @@ def generate_limit(draw: Random) -> str:
     return str(draw.choice([-3, 0, 12.5, 40, draw.randint(-9, 2000)]))
 
 
-def rename(expression: Expression, old: Atom | Arithmetic, new: Atom | Arithmetic) -> Expression:
-    """``expression`` with another comparison."""
+def rename(expression: Expression, old: Expression, new: Expression) -> Expression:
+    """``expression`` with another condition."""
     if isinstance(expression, Not):
         return Not(rename(expression.part, old, new))
-    if isinstance(expression, Atom | Arithmetic):
+    if isinstance(expression, Condition):
         return new if expression == old else expression
     if isinstance(expression, Points):
-        return replace(expression, parts=tuple((points, rename(part, old, new)) for points, part in expression.parts))
+        return replace(expression, scored=tuple((points, rename(part, old, new)) for points, part in expression.scored))
+    assert isinstance(expression, All | Some | AtLeast)
     return replace(expression, parts=tuple(rename(part, old, new) for part in expression.parts))
 
 
@@ -131,12 +151,11 @@ def test_what_is_written_is_read_back_and_what_nobody_knows_is_refused(language:
         ).each  # by what it keeps, beside no ticket at all
         assert alone.code == code, text
         if number % 4 == 0 and code.condition is not None and code.exception is None:
-            atom = draw.choice(list(atoms(code.condition)))
-            unknown: Atom | Arithmetic
-            if isinstance(atom, Arithmetic):
-                unknown = replace(atom, left=atom.left._replace(second="quux"))
-            else:
-                unknown = replace(atom, values=("quux",)) if atom.relation == "mentions" else replace(atom, name="quux")
+            atom: Any = draw.choice(list(code.condition.conditions()))
+            first = dataclasses.fields(atom)[0].name
+            said = getattr(atom, first)
+            unheard = {tuple: ("quux",), Computed: Computed("quux", "+", "quux"), str: "quux"}[type(said)]
+            unknown = replace(atom, **{first: unheard})
             text = write_rule(replace(code, condition=rename(code.condition, atom, unknown)), words)
             assert isinstance(parse_rule(text, vocabulary, words), OutOfReach), text
 

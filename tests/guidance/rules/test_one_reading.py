@@ -13,8 +13,8 @@ from times import TIMES
 
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
+from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Missing, Not, OneOf, Order, Same
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
@@ -51,17 +51,20 @@ def make_condition(draw: Random, values: dict[str, list[str]], numbers: dict[str
     one, other = draw.sample(NAMES, 2)
     relation = draw.choice(["is", "above", "below", "equals", "differs", "over", "under", "count", "within", "missing"])
     if relation == "missing":
-        is_missing = Atom("missing", one, ())
+        is_missing = Missing(one)
         return is_missing if draw.random() < 0.5 else Not(is_missing)
     if relation == "count":
-        return AtLeast(1, tuple(Atom("is", name, (draw.choice(values[name]),)) for name in (one, other)))
+        return AtLeast(1, tuple(OneOf(name, (draw.choice(values[name]),)) for name in (one, other)))
     if relation == "is":
-        return Atom("is", one, (draw.choice(values[one]),))
+        return OneOf(one, (draw.choice(values[one]),))
     if relation == "within":
-        return All(tuple(Atom(side, one, (draw.choice(numbers[one]),)) for side in ("above", "below")))
-    given = (draw.choice(numbers[one]),) if relation in ("above", "below") else (other,)
-    found = Atom(relation, one, given)  # type: ignore[arg-type]  # one of them
-    return Not(found) if found.relation in ("is", "above", "below") and draw.random() < 0.2 else found
+        return All((Limit(one, "above", draw.choice(numbers[one])), Limit(one, "below", draw.choice(numbers[one]))))
+    if relation in ("above", "below"):
+        found = Limit(one, "above" if relation == "above" else "below", draw.choice(numbers[one]))
+        return Not(found) if draw.random() < 0.2 else found
+    if relation in ("over", "under"):
+        return Order(one, "above" if relation == "over" else "below", other)
+    return Same(one, other, relation == "equals")
 
 
 @pytest.mark.parametrize("decimal", [".", ","])

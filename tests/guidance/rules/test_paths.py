@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.sql import write_sql
-from stageb.guidance.learning.terms import Term, find_terms
-from stageb.guidance.rules.evidence_forms import Condition, Forms, reading
-from stageb.guidance.rules.expression import All, AtLeast, Atom, Expression, Not, Points, Some, compile_expression
+from stageb.guidance.learning.terms import find_terms
+from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Not, OneOf, Points, Some, compile_expression
+from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.fields import Columns, read_said
 from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
@@ -100,8 +100,8 @@ def expressions() -> st.SearchStrategy[Expression]:
     names = st.sampled_from(sorted(CALLED))
     number = st.integers(0, 3).map(str)
     atoms = st.one_of(
-        st.builds(lambda name, value: Atom("is", name, (value,)), names, st.sampled_from(["0", "1", "2"])),
-        st.builds(lambda side, name, value: Atom(side, name, (value,)), st.sampled_from(["above", "below"]), names, number),
+        st.builds(lambda name, value: OneOf(name, (value,)), names, st.sampled_from(["0", "1", "2"])),
+        st.builds(Limit, names, st.sampled_from(["above", "below"]), number),
     )
     some = st.lists(atoms, min_size=2, max_size=3, unique=True).map(tuple)
     alike = st.one_of(atoms, atoms.map(Not))
@@ -137,6 +137,6 @@ def test_that_something_is_there_is_said_before_how_often() -> None:
     readings = [reading(count({"光纤": {"保护措施": {"无保护": number}}, "挡风板": 2})) for number in (0, 1, 2, 0, 1, 1)]
     there = [reading(count({"光纤": {"保护措施": {"无保护": number}}, "挡风板": 2})) for number in (0, 1, 1, 0, 1, 1)]
     name = "统计_光纤_保护措施_无保护"
-    told = {mask: term.condition for term, mask in find_terms(there, Forms(wide=True)).items()}
-    assert told[0b110110] == Condition("above", name, "0")
-    assert Term(Condition("is", name, "1")) in find_terms(readings, Forms(wide=True))
+    told = {mask: term for term, mask in find_terms(there, Forms(wide=True)).items()}
+    assert told[0b110110] == Limit(name, "above", "0")
+    assert OneOf(name, ("1",)) in find_terms(readings, Forms(wide=True))

@@ -14,8 +14,8 @@ from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.rules import value_types
+from stageb.guidance.rules.conditions import All, Expression, Limit, Mentions, Not, OneOf, Some, compile_expression
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, compile_expression
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import PointsReached, mentions
@@ -80,7 +80,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_names_with_and_and_or_in_them_are_found_by_the_tickets() -> None:
     read = parse_rule("Fail if cap and seal is torn or worn and Type is H or L.", Vocabulary.of(tickets_of("en")), EN)
-    assert read == RuleCode("fail", All((Atom("is", "cap and seal", ("torn or worn",)), Atom("is", "Type", ("H", "L")))))
+    assert read == RuleCode("fail", All((OneOf("cap and seal", ("torn or worn",)), OneOf("Type", ("H", "L")))))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_phrase_is_found_whole_and_in_order_with_endings_or_without() -> None:
         assert [str(place) for place, each in enumerate(tickets) if holds(reading(each))] == [found]
     for phrase in ("leak, oil", "leaks oil", "oil the floor", "oil on the floor"):
         read = parse_rule(f"Fail if a summary mentions {phrase}.", vocabulary, EN)
-        assert isinstance(read, OutOfReach) or read.condition == Atom("mentions", "", ("leak", "oil")), phrase
+        assert isinstance(read, OutOfReach) or read.condition == Mentions(("leak", "oil")), phrase
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_count_holds_where_so_many_do_and_is_unknown_where_it_hangs_on_what_is
 
 def test_what_a_ticket_does_not_tell_is_unknown_and_spreads_only_where_it_matters() -> None:
     bare = reading(ticket({"Type": "H"}))
-    torque, type_h = Atom("above", "Torque Nm", ("40",)), Atom("is", "Type", ("H",))
-    type_l = Atom("is", "Type", ("L",))
+    torque, type_h = Limit("Torque Nm", "above", "40"), OneOf("Type", ("H",))
+    type_l = OneOf("Type", ("L",))
     assert compile_expression(torque)(bare) is None
     assert compile_expression(Not(torque))(bare) is None
     assert compile_expression(All((type_h, torque)))(bare) is None
@@ -236,16 +236,16 @@ def test_verdicts_are_those_of_a_model_that_follows_rules_by_their_letter(texts:
     assert judge_by_sql(exported, [fields]) == [(answer[0], ruling.rule)]
 
 
-Q, RUST = Atom("is", "Type", ("Q",)), Atom("mentions", "", ("rust",))
+Q, RUST = OneOf("Type", ("Q",)), Mentions(("rust",))
 
 
 @pytest.mark.parametrize(
     ("text", "condition"),
     [
         ("Fail if Type is Q and a summary mentions rust.", All((Q, RUST))),
-        ("Fail if Type is Q and Torque Nm is above 3.", All((Q, Atom("above", "Torque Nm", ("3",))))),
+        ("Fail if Type is Q and Torque Nm is above 3.", All((Q, Limit("Torque Nm", "above", "3")))),
         ("Fail if Type is not Q.", Not(Q)),
-        ("Fail if a summary mentions rust or lid.", Atom("mentions", "", ("rust", "lid"))),
+        ("Fail if a summary mentions rust or lid.", Mentions(("rust", "lid"))),
         ("Fail if Type is Q or a summary mentions rust.", Some((Q, RUST))),
         ("Fail if Type is Q or Z.", None),  # one value or two?
         ("Fail if Type is Q or H.", None),
@@ -254,8 +254,8 @@ Q, RUST = Atom("is", "Type", ("Q",)), Atom("mentions", "", ("rust",))
         ("Fail if Type is Q and lid is no.", None),
         ("Fail if Typ is H.", None),
         ("Fail if Type is above 3.", None),
-        ("Fail if a summary mentions rusty nails.", Atom("mentions", "", ("rusty nails",))),
-        ("Fail if a summary mentions nail*.", Atom("mentions", "", ("nail*",))),
+        ("Fail if a summary mentions rusty nails.", Mentions(("rusty nails",))),
+        ("Fail if a summary mentions nail*.", Mentions(("nail*",))),
         ("Fail if a summary mentions na*.", None),
         ("Fail if a summary mentions four very rusty nails.", None),
     ],
@@ -326,7 +326,7 @@ def test_an_order_is_guessed_where_all_values_stand_on_a_well_known_scale(
 def test_a_rule_that_ranks_is_the_same_as_one_that_lists(said: str, values: tuple[str, ...]) -> None:
     code = parse_rule(f"Fail if cost {said}.", VOCABULARY, EN)
     assert isinstance(code, RuleCode)
-    assert code.condition == Atom("is", "cost", values)
+    assert code.condition == OneOf("cost", values)
 
 
 @pytest.mark.parametrize("said", ["cost is above vhigh", "cost is below low", "cost is at least huge", "colour is above a"])

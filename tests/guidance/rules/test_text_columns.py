@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stageb.guidance.rules.evidence_forms import Condition, Forms, find_conditions, reading
-from stageb.guidance.rules.expression import compile_expression
+from stageb.guidance.rules.conditions import Mentions, compile_expression
+from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
 from stageb.guidance.rules.fields import Columns, read_said
 from stageb.guidance.rules.judge import keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
@@ -82,13 +82,13 @@ def test_a_column_that_is_not_there_is_told() -> None:
 def test_what_is_learnt_names_the_column_if_one_alone_has_texts() -> None:
     readings = [reading(ticket) for ticket in TICKETS]
     found = find_conditions(readings, Forms(wide=True))
-    assert found[Condition("mentions", "Description", "leak")] == 0b1
-    assert found[Condition("mentions", "Description", "hose")] == 0b11
-    assert Condition("mentions", "", "leak") not in found
-    assert Condition("mentions", "", "leak") in find_conditions(readings)  # as the shipped model was taught to say it
+    assert found[Mentions(("leak",), "Description")] == 0b1
+    assert found[Mentions(("hose",), "Description")] == 0b11
+    assert Mentions(("leak",)) not in found
+    assert Mentions(("leak",)) in find_conditions(readings)  # as the shipped model was taught to say it
     both = [{**row, "Note": "seen by two people on Monday morning"} for row in ROWS]
     several = find_conditions([reading(ticket) for ticket in read(both)], Forms(wide=True))
-    assert several[Condition("mentions", "", "leak")] == 0b111
+    assert several[Mentions(("leak",))] == 0b111
 
 
 def test_a_guidance_keeps_the_column_that_its_rules_read() -> None:

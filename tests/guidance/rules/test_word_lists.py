@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import Expression
 from stageb.guidance.rules.judge import find_touched, keep_named, make_explainer, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS, choose_grammar, rule_lines

@@ -25,7 +25,6 @@ from stageb.guidance.commands.use.source import (
     make_check,
 )
 from stageb.guidance.judging.automation import describe_promises, find_promises
-from stageb.guidance.rules.expression import atoms
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
@@ -100,8 +99,9 @@ class Served:
         """By mission, the fields that its rules name."""
         codes = {mission: [rule.code for rule in rules.each] for mission, rules in self.code.rules.items()}
         read = {mission: [each for each in of if not isinstance(each, OutOfReach)] for mission, of in codes.items()}
-        named = {mission: [atom for each in of for atom in atoms(each.expression)] for mission, of in read.items()}
-        return {mission: [*dict.fromkeys(name for atom in of for name in atom.fields)] for mission, of in named.items()}
+        return {
+            mission: [*dict.fromkeys(name for each in of for name in each.expression.fields)] for mission, of in read.items()
+        }
 
     def _judge(self, said: Any) -> dict[str, Any]:
         """The row of one ticket. Raises ``FaultError``."""

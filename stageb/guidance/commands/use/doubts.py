@@ -12,7 +12,6 @@ from typing import Any
 from stageb.errors import InputError, write_option
 from stageb.guidance.commands.use.record import RuleRecord, name_doubtful
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.expression import atoms
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import Words
@@ -95,7 +94,7 @@ def _list_few(names: Sequence[str]) -> str:
 def _list_fields(code: RuleCode | OutOfReach, text: str, vocabulary: Vocabulary) -> Iterable[str]:
     """The fields that a rule names; of one that cannot be read as code, those whose names stand in its text."""
     if isinstance(code, RuleCode):
-        return [name for atom in atoms(code.expression) for name in atom.fields]
+        return [*code.expression.fields]
     unknown = [code.field] if code.field and vocabulary.is_tabular else []
     long_ones = (name for name in vocabulary.values if len(name) >= SHORTEST)
     names = (name for name in long_ones if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE))

@@ -1,0 +1,301 @@
+"""Expressions: what a rule says of a ticket, as a small tree whose leaves are conditions.
+
+Each kind of condition is a class, which says how it holds, which fields it needs, how it is written and read, how tickets
+suggest it, and what it is in forms that see columns. Nothing outside this package asks of which kind a condition is: it asks
+the condition. What is learnt are the same expressions, so what is counted, judged, written and exported is one thing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from stageb.guidance.rules.predicates import Predicate
+from stageb.guidance.rules.value_types import Computed
+
+if TYPE_CHECKING:
+    from stageb.guidance.rules.conditions.logic import Points
+    from stageb.guidance.rules.conditions.numbers import Limit
+    from stageb.guidance.rules.parse import RuleReader
+    from stageb.guidance.rules.wordings import Grammar
+
+Family = Literal["plain", "joined", "limit", "compared", "computed"]
+"""What a condition is about, by which evidence weighs how rare such rules are."""
+
+Side = Literal["above", "below"]
+Call: TypeAlias = tuple[Callable[..., Predicate], tuple[Any, ...]]
+Marks: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""By language, the words of a condition and what they mean; of several that mean the same, the first is written."""
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfReach:
+    """Why a rule cannot be read as code."""
+
+    why: str
+    unknown: Literal["field", "value", "word", ""] = ""  # what it names that no ticket has
+    field: str = ""  # that it names where ``unknown`` is a field or a value
+    value: str = ""  # the value or the word that is unknown, where no other way to read it is left
+    nearest: Callable[[], str] = str  # looks for what may have been meant; nothing by default
+
+    def with_hint(self) -> OutOfReach:
+        """The same for a reader. Parsing meets many faults that nobody is told of, and looking for what is near is slow."""
+        near = self.nearest()
+        return replace(self, why=f"{self.why}; the nearest is {near!r}" if near else self.why, nearest=str)
+
+
+TWO_WAYS = OutOfReach("it can be read in two ways")
+
+
+class Expression(ABC):
+    """Something that is true of a ticket or not, or of which the ticket does not tell."""
+
+    __slots__ = ()
+    is_denied: ClassVar[bool] = False
+    may_have_points: ClassVar[bool] = True
+
+    if TYPE_CHECKING:  # some have it as a field, which a property here would give a default
+
+        @property
+        def parts(self) -> tuple[Expression, ...]:
+            """What it is made of; nothing of a condition."""
+
+    @property
+    @abstractmethod
+    def call(self) -> Call:
+        """The function of ``predicates.py`` that makes a predicate of it, and the arguments; expressions among these stand
+        for their predicates."""
+
+    @abstractmethod
+    def write(self, grammar: Grammar, is_denied: bool = False) -> str:
+        """The words in which rules say it, or that it does not hold."""
+
+    @abstractmethod
+    def tell(self, of: Teller[T], truth: bool = True) -> T:
+        """What ``of`` makes of it, or of its denial, from its conditions up."""
+
+    @abstractmethod
+    def to_plain(self) -> Mapping[str, Any]:
+        """The same as JSON."""
+
+    @abstractmethod
+    def hold(self, find: Callable[[Expression], int]) -> int:
+        """The tickets for which it holds, as bits, by those for which its parts do. Raises ``KeyError`` of a condition."""
+
+    def conditions(self) -> Iterator[Condition]:
+        """All conditions in it, from left to right."""
+        for part in self.parts:
+            yield from part.conditions()
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that it names."""
+        return tuple(dict.fromkeys(field for each in self.conditions() for field in each.fields))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Of these, those without which a ticket does not tell whether it holds."""
+        return tuple(dict.fromkeys(field for each in self.conditions() for field in each.needed))
+
+    @property
+    def family(self) -> Family:
+        """What it is about."""
+        return next(each.family for each in self.conditions())
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it compares two fields, or computes with them."""
+        return any(each.family in ("compared", "computed") for each in self.conditions())
+
+    @property
+    def may_be_denied(self) -> bool:
+        """Whether learners try its denial."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """How many conditions it counts for."""
+        return sum(each.size for each in self.parts)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What settles ties between conditions: the kind, the field, its first value, and the second one."""
+        return "", "", "", ""
+
+    @property
+    def affirmed(self) -> Expression:
+        """What it denies; itself, where it is no denial."""
+        return self
+
+    @property
+    def conjuncts(self) -> tuple[Expression, ...]:
+        """What all has to hold for it to hold."""
+        return (self,)
+
+    @property
+    def is_between(self) -> bool:
+        """Whether a number lies between two limits."""
+        return False
+
+    @property
+    def as_limit(self) -> Limit | None:
+        """Itself, where it is one limit of a number."""
+        return None
+
+    @property
+    def as_points(self) -> Points | None:
+        """Itself, where it gives points."""
+        return None
+
+    @property
+    def word(self) -> str:
+        """The one word that it asks for; empty where it asks for anything else."""
+        return ""
+
+    def name_subject(self, grammar: Grammar) -> str:
+        """What mentions its word: a field, or any summary."""
+        return ""
+
+    @property
+    def word_list(self) -> str:
+        """The name of the word list to which its words belong; empty where they belong to none."""
+        return ""
+
+    def join(self, other: Expression) -> Expression | None:
+        """What holds where either does, as one condition; None where two are needed."""
+        return None
+
+    def simplify(self) -> Expression:
+        """The same without what it implies itself."""
+        return self
+
+    def unlist(self) -> Expression:
+        """The same by its words, where it names a word list."""
+        return self
+
+    def split(self) -> Sequence[Expression]:
+        """A condition for each of its words; itself, where it asks for none."""
+        return [self]
+
+
+Read: TypeAlias = Expression | OutOfReach
+Found: TypeAlias = dict[Expression, int]
+"""Conditions that tickets suggest, each with those for which it holds, as bits."""
+
+
+class Condition(Expression):
+    """One test of one or two fields, or of words."""
+
+    __slots__ = ()
+    marks: ClassVar[Marks] = {}  # what stands between a field and what it is compared with
+
+    @classmethod
+    def read(cls, name: str, meaning: Any, value: str, reader: RuleReader) -> Read:
+        """What stands on both sides of one of its ``marks``, which means this."""
+        raise NotImplementedError
+
+    @classmethod
+    def read_whole(cls, text: str, reader: RuleReader) -> Iterable[Read]:
+        """A text with words of its own before or behind."""
+        return ()
+
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        return ()
+
+    def conditions(self) -> Iterator[Condition]:
+        yield self
+
+    @property
+    @abstractmethod
+    def fields(self) -> tuple[str, ...]:
+        """The fields that it names."""
+
+    @property
+    def family(self) -> Family:
+        return "plain"
+
+    @property
+    def named(self) -> tuple[tuple[str, str], ...]:
+        """The values that it names, each behind its field; words behind an empty one."""
+        return ()
+
+    @property
+    def numbers(self) -> tuple[str | Computed, ...]:
+        """The numbers that it compares, of fields or of two."""
+        return ()
+
+    @property
+    def divisors(self) -> tuple[str, ...]:
+        """The fields that it divides by: where one is 0, a ticket does not tell whether it holds."""
+        return tuple(each.second for each in self.numbers if isinstance(each, Computed) and each.operator == "/")
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return self.fields
+
+    @abstractmethod
+    def put(self, columns: Columns[T]) -> T:
+        """What it is in a form that sees ``columns``."""
+
+    def tell(self, of: Teller[T], truth: bool = True) -> T:
+        return of.compare(self, truth)
+
+    def hold(self, find: Callable[[Expression], int]) -> int:
+        raise KeyError(self)
+
+
+class Columns(Protocol[T_co]):
+    """A form that sees columns: what it makes of what conditions can be."""
+
+    def one_of(self, field: str, values: tuple[str, ...]) -> T_co:
+        """A field has one of these values."""
+
+    def missing(self, field: str) -> T_co:
+        """A field is empty."""
+
+    def limit(self, of: str | Computed, side: Side, limit: str) -> T_co:
+        """A number is on this side of a limit."""
+
+    def order(self, of: str | Computed, side: Side, other: str | Computed) -> T_co:
+        """A number is above another one, or below it."""
+
+    def same(self, one: str, other: str, is_same: bool) -> T_co:
+        """Two fields have the same value, or do not."""
+
+    def beyond(self, what: str) -> T_co:
+        """No columns tell: it reads ``what``."""
+
+
+class Teller(ABC, Generic[T]):
+    """What makes something of expressions, conditions first."""
+
+    @abstractmethod
+    def compare(self, condition: Condition, truth: bool) -> T:
+        """Of a condition, or of its denial."""
+
+    @abstractmethod
+    def count(self, parts: list[T], least: int) -> T:
+        """Of so many parts or more: of all of them, of any, or of a number in between."""
+
+    @abstractmethod
+    def score(self, card: Points, truth: bool) -> T:
+        """Of points, or that they are not reached."""
+
+    def deny(self, part: Expression, truth: bool) -> T:
+        """Of a denial: by default that of its part, told of the opposite."""
+        return part.tell(self, not truth)
+
+
+def find_mark(marks: Marks, grammar: Grammar, meaning: Any) -> str:
+    """The words that mean this in a language."""
+    return next(mark for mark, found in marks[grammar.language].items() if found == meaning)

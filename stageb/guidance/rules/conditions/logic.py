@@ -1,0 +1,284 @@
+"""What joins conditions: denials, conjunctions, counts and points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
+from operator import and_, or_
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stageb.guidance.rules import predicates
+from stageb.guidance.rules.conditions.base import Call, Expression, T, Teller
+from stageb.guidance.rules.predicates import Predicate
+
+if TYPE_CHECKING:
+    from stageb.guidance.rules.conditions.numbers import Limit
+    from stageb.guidance.rules.wordings import Grammar
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Expression):
+    """The part does not hold."""
+
+    part: Expression
+    is_denied: ClassVar[bool] = True
+
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        return (self.part,)
+
+    @property
+    def affirmed(self) -> Expression:
+        return self.part
+
+    @property
+    def call(self) -> Call:
+        return predicates.deny, (self.part,)
+
+    def write(self, grammar: Grammar, is_denied: bool = False) -> str:
+        return self.part.write(grammar, not is_denied)
+
+    def tell(self, of: Teller[T], truth: bool = True) -> T:
+        return of.deny(self.part, truth)
+
+    def to_plain(self) -> Mapping[str, Any]:
+        return {"not": self.part.to_plain()}
+
+    def hold(self, find: Callable[[Expression], int]) -> int:
+        return ~find(self.part)
+
+
+class _Joined(Expression):
+    """So many of the parts hold, or more."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # fields and properties of those below
+
+        @property
+        def least(self) -> int: ...
+
+    def tell(self, of: Teller[T], truth: bool = True) -> T:
+        least = self.least if truth else len(self.parts) - self.least + 1
+        return of.count([part.tell(of, truth) for part in self.parts], least)
+
+    def _write_parts(self, grammar: Grammar, mark: str) -> str:
+        return mark.join(part.write(grammar) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class All(_Joined):
+    """All of the parts hold."""
+
+    parts: tuple[Expression, ...]
+
+    @property
+    def conjuncts(self) -> tuple[Expression, ...]:
+        return self.parts
+
+    @property
+    def least(self) -> int:
+        return len(self.parts)
+
+    @property
+    def call(self) -> Call:
+        return predicates.every, self.parts
+
+    @property
+    def size(self) -> int:
+        return 1 if self.is_between else sum(part.size for part in self.parts)
+
+    @property
+    def is_between(self) -> bool:
+        return self._limits() is not None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        limits = self._limits()
+        return ("within", str(limits[0].of), limits[0].limit, limits[1].limit) if limits else ("", "", "", "")
+
+    def write(self, grammar: Grammar, is_denied: bool = False) -> str:
+        if exact := self.find_exact_count():
+            return grammar.exactly.format(count=exact.count, parts=exact._write_parts(grammar, grammar.part))
+        if limits := self._limits():
+            return limits[0].write_between(limits[1], grammar)
+        return self._write_parts(grammar, grammar.and_)
+
+    def to_plain(self) -> Mapping[str, Any]:
+        return {"all": [part.to_plain() for part in self.parts]}
+
+    def hold(self, find: Callable[[Expression], int]) -> int:
+        return reduce(and_, map(find, self.parts))
+
+    def find_exact_count(self) -> AtLeast | None:
+        """The count of which so many hold, and no more; None where something else is said."""
+        if len(self.parts) != 2 or not isinstance(least := self.parts[0], AtLeast):
+            return None
+        return least if self.parts[1] == Not(replace(least, count=least.count + 1)) else None
+
+    def _limits(self) -> tuple[Limit, Limit] | None:
+        """The limit that a field is above, and the one that it is below; None where something else is said."""
+        low, high = (part.as_limit for part in self.parts) if len(self.parts) == 2 else (None, None)
+        return (low, high) if low and high and low.is_below(high) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Some(_Joined):
+    """At least one of the parts holds."""
+
+    parts: tuple[Expression, ...]
+    may_have_points: ClassVar[bool] = False
+
+    @property
+    def least(self) -> int:
+        return 1
+
+    @property
+    def call(self) -> Call:
+        return predicates.some, self.parts
+
+    def write(self, grammar: Grammar, is_denied: bool = False) -> str:
+        return self._write_parts(grammar, grammar.or_)
+
+    def to_plain(self) -> Mapping[str, Any]:
+        return {"any": [part.to_plain() for part in self.parts]}
+
+    def hold(self, find: Callable[[Expression], int]) -> int:
+        return reduce(or_, map(find, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast(_Joined):
+    """So many of the parts hold, or more."""
+
+    count: int  # from 1 to the number of parts
+    parts: tuple[Expression, ...]
+
+    @property
+    def least(self) -> int:
+        return self.count
+
+    @property
+    def call(self) -> Call:
+        return predicates.at_least, (self.count, *self.parts)
+
+    def write(self, grammar: Grammar, is_denied: bool = False) -> str:
+        form = next(form for form, denied in grammar.counts.items() if denied == is_denied)
+        return form.format(count=self.count - is_denied, parts=self._write_parts(grammar, grammar.part))
+
+    def to_plain(self) -> Mapping[str, Any]:
+        return {"at_least": self.count, "of": [part.to_plain() for part in self.parts]}
+
+    def hold(self, find: Callable[[Expression], int]) -> int:
+        return count_held([*map(find, self.parts)])[self.count - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Points(Expression):
+    """The parts that a ticket is known to meet have so many points together, or more: the whole of a rule's condition."""
+
+    least: int
+    scored: tuple[tuple[int, Expression], ...]
+    may_have_points: ClassVar[bool] = False
+
+    @property
+    def as_points(self) -> Points | None:
+        return self
+
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        return tuple(part for _, part in self.scored)
+
+    @property
+    def call(self) -> Call:
+        return predicates.PointsReached, (self.least, *self.scored)
+
+    def write(self, grammar: Grammar, is_denied: bool = False) -> str:
+        """The points of each part; it is never denied: a rule says "unless"."""
+        opening = grammar.points.format(least=self.least, s="s" * (self.least != 1))
+        return opening + grammar.part.join(self.write_scored(grammar))
+
+    def write_scored(self, grammar: Grammar) -> Iterator[str]:
+        """What has points; neighbouring words that have the same are listed, or named by their word list."""
+
+        def find_kind(scored: tuple[int, Expression]) -> tuple[int, str, str]:
+            points, part = scored
+            return (points, part.name_subject(grammar), part.word_list) if part.word else (points, "", "")
+
+        for (points, name, word_list), run in groupby(self.scored, key=find_kind):
+            parts = [part for _, part in run]
+            words = [part.word for part in parts if part.word]
+            if word_list:
+                yield f"{points}{grammar.each_of_list.format(words=word_list, name=name)}"
+            elif len(words) > 1:
+                yield f"{points}{grammar.each_word.format(words=grammar.comma.join(words), name=name)}"
+            else:
+                yield from (f"{points}{grammar.scored}{part.write(grammar)}" for part in parts)
+
+    def tell(self, of: Teller[T], truth: bool = True) -> T:
+        return of.score(self, truth)
+
+    def to_plain(self) -> Mapping[str, Any]:
+        return {
+            "points_at_least": self.least,
+            "of": [{"points": points, "if": part.to_plain()} for points, part in self.scored],
+        }
+
+    def hold(self, find: Callable[[Expression], int]) -> int:
+        raise KeyError(self)
+
+
+def negate(expression: Expression) -> Expression:
+    """What holds where ``expression`` does not."""
+    return expression.part if isinstance(expression, Not) else Not(expression)
+
+
+def conjoin(parts: Sequence[Expression]) -> Expression:
+    """All of the parts; the only one itself."""
+    return parts[0] if len(parts) == 1 else All(tuple(parts))
+
+
+def compile_expression(expression: Expression) -> Predicate:
+    """Whether it is true of a ticket, as a function; None where the ticket does not tell."""
+
+    def compile_argument(argument: Any) -> Any:
+        if isinstance(argument, Expression):
+            return compile_expression(argument)
+        return tuple(map(compile_argument, argument)) if type(argument) is tuple else argument
+
+    make, given = expression.call
+    return make(*map(compile_argument, given))
+
+
+def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expression], ...]:
+    """Words that have the same points side by side, where the first of them stands; those of each word list as they are."""
+    firsts: dict[int, int] = {}
+    places = [
+        firsts.setdefault(points, place) if part.word and not part.word_list else place
+        for place, (points, part) in enumerate(parts)
+    ]
+    return tuple(part for _, part in sorted(zip(places, parts, strict=True), key=lambda each: each[0]))
+
+
+def join_values(parts: Sequence[Expression]) -> tuple[Expression, ...]:
+    """``A is x or A is y`` as ``A is x or y``, and words likewise."""
+    joined: list[Expression] = []
+    for part in parts:
+        for place, before in enumerate(joined):
+            if both := before.join(part):
+                joined[place] = both
+                break
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def count_held(masks: Sequence[int]) -> list[int]:
+    """The tickets that are in at least one of the masks, in at least two, and so on."""
+    levels: list[int] = []
+    for mask in masks:
+        levels = [*levels, 0]
+        levels = [level | (mask if place == 0 else levels[place - 1] & mask) for place, level in enumerate(levels)]
+    return levels

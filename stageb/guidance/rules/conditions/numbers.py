@@ -1,0 +1,198 @@
+"""Numbers of fields, and those that two fields give: their limits."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from stageb.guidance.rules import predicates
+from stageb.guidance.rules.conditions.base import (
+    Call,
+    Columns,
+    Condition,
+    Family,
+    Found,
+    Marks,
+    OutOfReach,
+    Read,
+    Side,
+    T,
+    find_mark,
+)
+from stageb.guidance.rules.conditions.logic import All
+from stageb.guidance.rules.conditions.values import MOST_VALUES
+from stageb.guidance.rules.limits import find_beyond, spread_limits, write_computed, write_limit
+from stageb.guidance.rules.value_types import NUMBER, Computed, parse_number, parse_quantity
+
+if TYPE_CHECKING:
+    from stageb.guidance.rules.evidence_forms import Table
+    from stageb.guidance.rules.parse import RuleReader
+    from stageb.guidance.rules.wordings import Grammar
+
+WITHIN = 12  # limits on each side between which a number may lie, where they are fine
+TICKETS_PER_LIMIT = 250  # of these, at least: from few tickets, pairs of limits are learnt that chance brings
+
+SIDES: Marks = {  # the side, and whether that is denied
+    "en": {
+        " is above ": ("above", False),
+        " is not above ": ("above", True),
+        " is below ": ("below", False),
+        " is not below ": ("below", True),
+        " is at least ": ("below", True),
+        " is at most ": ("above", True),
+        **dict.fromkeys((" is over ", " is more than ", " is greater than ", " > "), ("above", False)),
+        **dict.fromkeys((" is under ", " is less than ", " < "), ("below", False)),
+        **dict.fromkeys((" is no more than ", " <= "), ("above", True)),
+        **dict.fromkeys((" is no less than ", " >= "), ("below", True)),
+    },
+    "zh": {
+        "大于": ("above", False),
+        "不大于": ("above", True),
+        "小于": ("below", False),
+        "不小于": ("below", True),
+        "至少": ("below", True),
+        "至多": ("above", True),
+    },
+}
+BETWEEN: Mapping[str, tuple[str, str]] = {  # behind a name, and between its lower limit and the upper one
+    "en": (" is above ", " and below "),
+    "zh": ("大于", "且小于"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(Condition):
+    """A number is above a limit, or below it."""
+
+    of: str | Computed  # the field, or what two give
+    side: Side
+    limit: str
+
+    @property
+    def call(self) -> Call:
+        return (predicates.is_above if self.side == "above" else predicates.is_below), (self.of, self.limit)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return list_fields(self.of)
+
+    @property
+    def numbers(self) -> tuple[str | Computed, ...]:
+        return (self.of,)
+
+    @property
+    def family(self) -> Family:
+        return "limit" if isinstance(self.of, str) else "computed"
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.side, str(self.of), self.limit, ""
+
+    @property
+    def as_limit(self) -> Limit | None:
+        return self
+
+    def is_below(self, other: Limit) -> bool:
+        """Whether both are limits of one field, from which its number lies inwards."""
+        return (self.of, self.side, other.side) == (other.of, "above", "below") and isinstance(self.of, str)
+
+    def write(self, grammar: Grammar, is_denied: bool = False) -> str:
+        name, mark = name_number(self.of, grammar), find_mark(SIDES, grammar, (self.side, is_denied))
+        return grammar.write_count(self.side, str(self.of), self.limit, is_denied) or f"{name}{mark}{self.limit}"
+
+    def write_between(self, other: Limit, grammar: Grammar) -> str:
+        """A field that is above this limit and below the other one."""
+        above, below = BETWEEN[grammar.language]
+        return f"{name_number(self.of, grammar)}{above}{self.limit}{below}{other.limit}"
+
+    @classmethod
+    def read_side(cls, of: str | Computed, side: Side, value: str, reader: RuleReader) -> Read:
+        """A number beyond what stands there; or why that is no limit of it."""
+        known, limit = reader.vocabulary, parse_quantity(value)
+        if isinstance(of, Computed):
+            fault = f"{value!r} is no number that {str(of)!r} is compared with"
+            return cls(of, side, value) if re.fullmatch(NUMBER, value) else OutOfReach(fault)
+        if limit is None:
+            why = f"{value!r} is neither a number nor a field"
+            return OutOfReach(why, "field", nearest=partial(known.nearest_name, value))
+        if limit.unit and limit.unit not in known.units[of]:
+            return OutOfReach(f"no ticket has {of!r} in {limit.unit!r}")
+        return cls(of, side, value)
+
+    def to_plain(self) -> Mapping[str, Any]:
+        return {**write_plain(self.of), self.side: parse_number(self.limit)}
+
+    def put(self, columns: Columns[T]) -> T:
+        return columns.limit(self.of, self.side, self.limit)
+
+
+def list_fields(of: str | Computed) -> tuple[str, ...]:
+    """The fields that a number is of."""
+    return (of,) if isinstance(of, str) else (of.first, of.second)
+
+
+def name_number(of: str | Computed, grammar: Grammar) -> str:
+    """Name a number as rules call it."""
+    return grammar.call(of) if isinstance(of, str) else str(of)
+
+
+def write_plain(of: str | Computed) -> Mapping[str, Any]:
+    """A number as JSON."""
+    return {"field": of} if isinstance(of, str) else {"compute": of.operator, "fields": [of.first, of.second]}
+
+
+# What tickets suggest -----------------------------------------------------------------------------------------------------
+
+
+def find_limits(table: Table, found: Found) -> Found:
+    """Above and below numbers of each column, and between two where most are."""
+    masks: Found = {}
+    for name, numbers in table.numeric.items():
+        limits = _find_limits(table, name)
+        masks |= dict(limits.items())
+        if table.forms.wide and len(set(numbers.values())) > MOST_VALUES:
+            masks |= _find_between(limits, len(numbers))
+    return masks
+
+
+def _find_limits(table: Table, name: str) -> dict[Limit, int]:
+    """Written as a ticket has them, or where they are fine, as short as they may be."""
+    column, numbers, fine = table.columns[name], table.numeric[name], table.forms.wide
+    written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
+    ordered = sorted(written)
+    limits = spread_limits(ordered, numbers, table.wrong, fine, len(numbers))
+    found: dict[Limit, int] = {}
+    for (side, limit), mask in zip(limits, find_beyond(limits, numbers), strict=True):
+        text = written[limit]
+        low = bisect_left(ordered, limit) - (side == "below")
+        if fine and 0 <= low < len(ordered) - 1:
+            text = write_limit(side, ordered[low], ordered[low + 1], text) or text
+        found.setdefault(Limit(name, side, text), mask)
+    return found
+
+
+def _find_between(limits: Mapping[Limit, int], tickets: int) -> Found:
+    """Above one limit and below another, as most of so many tickets are: what is outside both may be rare and alike."""
+    count, sides = min(WITHIN, tickets // TICKETS_PER_LIMIT), list[list[Limit]]()
+    for side in ("above", "below"):
+        ordered = sorted((each for each in limits if each.side == side), key=lambda each: limits[each].bit_count())
+        sides.append([ordered[len(ordered) * place // count] for place in range(count)])
+    pairs = {(low, high): limits[low] & limits[high] for low, high in product(*sides)}
+    return {
+        All(pair): mask
+        for pair, mask in pairs.items()
+        if 2 * mask.bit_count() > tickets and mask not in (limits[pair[0]], limits[pair[1]])
+    }
+
+
+def find_computed_limits(of: Computed, numbers: Mapping[int, float], table: Table) -> Found:
+    """Above and below round numbers."""
+    spread = spread_limits(sorted(numbers.values()), numbers, table.wrong, table.forms.wide)
+    limits = [(side, write_computed(limit)) for side, limit in spread]
+    masks = find_beyond([(side, float(text)) for side, text in limits], numbers)
+    return {Limit(of, side, text): mask for (side, text), mask in zip(limits, masks, strict=True)}

@@ -1,0 +1,230 @@
+"""Words, stems and phrases that tickets mention, alone or by a word list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stageb.guidance.rules import predicates
+from stageb.guidance.rules.conditions.base import (
+    Call,
+    Columns,
+    Condition,
+    Expression,
+    Found,
+    Marks,
+    OutOfReach,
+    Read,
+    T,
+    find_mark,
+)
+from stageb.guidance.rules.conditions.logic import negate
+from stageb.guidance.rules.value_types import (
+    ANY,
+    LEAST_STEM,
+    MOST_PHRASE,
+    Reading,
+    begins_cjk,
+    find_mentioned,
+    find_phrases,
+    find_stems,
+    find_words,
+    fold_text,
+    read_summaries,
+    read_value,
+    split_words,
+)
+
+if TYPE_CHECKING:
+    from stageb.guidance.rules.evidence_forms import Table
+    from stageb.guidance.rules.parse import RuleReader
+    from stageb.guidance.rules.wordings import Grammar
+
+LEAST_PHRASE = 3  # tickets
+JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
+STOP_WORDS = frozenset(  # which no rule names: they hold a sentence together, and say nothing of a case
+    (
+        "a about all also am an and any are aren as at be been being between both but by can could did do does doing don "
+        "each for from get got had has have having he her here hers him his how i if in into is isn it its itself just ll "
+        "me my myself of on or our ours re s she should so some such t than that the their theirs them then there these "
+        "they this those to too until us ve was wasn we were what when where which while who whom why will with would you "
+        "your yours "
+    ).split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions(Condition):
+    """A field mentions one of these words, stems and phrases, which are folded, or any text of the ticket does."""
+
+    words: tuple[str, ...]
+    field: str = ""  # empty where any text counts
+    word_list: str = ""  # the name of the list that has these words; empty where they are named themselves
+
+    marks: ClassVar[Marks] = {  # whether that is denied
+        "en": {" mentions ": False, " does not mention ": True},
+        "zh": {"提到": False, "未提到": True, "没有提到": True},
+    }
+
+    @property
+    def call(self) -> Call:
+        return predicates.mentions, (self.field, *self.words)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return (self.field,) if self.field else ()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def named(self) -> tuple[tuple[str, str], ...]:
+        return () if self.word_list else tuple(("", word.removesuffix(ANY)) for word in self.words)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return "mentions", self.field, self.words[0], ""
+
+    @property
+    def word(self) -> str:
+        return self.words[0] if len(self.words) == 1 else ""
+
+    @property
+    def may_be_denied(self) -> bool:
+        return " " not in self.words[0]
+
+    def write(self, grammar: Grammar, is_denied: bool = False) -> str:
+        listed = self.word_list.join(grammar.of_list) if self.word_list else grammar.list(self.words)
+        return f"{self.name_subject(grammar)}{find_mark(self.marks, grammar, is_denied)}{listed}"
+
+    def name_subject(self, grammar: Grammar) -> str:
+        """The field, or any summary."""
+        return grammar.call(self.field) if self.field else next(iter(grammar.summaries))
+
+    @classmethod
+    def read(cls, name: str, meaning: Any, value: str, reader: RuleReader) -> Read:
+        found = read_words(name, value, reader)
+        is_denied = meaning != reader.grammar.summaries.get(name.casefold(), False)  # no summary mentions it
+        return negate(found) if is_denied and not isinstance(found, OutOfReach) else found
+
+    def to_plain(self) -> Mapping[str, Any]:
+        return {**({"field": self.field} if self.field else {}), "mentions": list(self.words)}
+
+    def put(self, columns: Columns[T]) -> T:
+        return columns.beyond("words of free text")
+
+    def join(self, other: Expression) -> Expression | None:
+        if not isinstance(other, Mentions) or (other.field, other.word_list) != (self.field, self.word_list):
+            return None
+        return replace(self, words=tuple(dict.fromkeys((*self.words, *other.words))))
+
+    def simplify(self) -> Expression:
+        """In alphabetical order, without words that others imply."""
+        stems = {word.removesuffix(ANY) for word in self.words if word.endswith(ANY)}
+        single = {word for word in self.words if " " not in word}
+
+        def is_implied(word: str) -> bool:
+            if word.endswith(ANY):
+                return word[:-1].startswith(tuple(stems - {word[:-1]}))
+            return any(each.startswith(tuple(stems)) or (each in single and each != word) for each in word.split())
+
+        return replace(self, words=tuple(sorted(word for word in self.words if not is_implied(word))))
+
+    def unlist(self) -> Expression:
+        return replace(self, word_list="")
+
+    def split(self) -> Sequence[Expression]:
+        return [replace(self, words=(word,)) for word in self.words]
+
+
+def read_words(name: str, listed: str, reader: RuleReader) -> Mentions | OutOfReach:
+    """That a field mentions one of the words ``listed``, or one of a word list; or any summary does, or none."""
+    known, named = reader.vocabulary, reader.of_list.fullmatch(listed)
+    field = known.field(name) or ("" if name.casefold() in reader.grammar.summaries else None)
+    if field is None:
+        return OutOfReach(f"no ticket has {name!r}", "field", name, nearest=partial(known.nearest_name, name))
+    if named:
+        of_list = known.lists.get(named[1])
+        missing = OutOfReach(f"no word list is called {named[1]!r}", "word")
+        return Mentions(of_list, field, named[1]) if of_list else missing
+    words = [fold_text(word) for word in reader.separator.split(listed)]
+    for word in words:
+        if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
+            lacks = f"no ticket mentions {word!r}"
+            why = f"{word!r} is no single word, and no phrase of two or three" if known.holds(word) else lacks
+            value, nearest = word if is_mentionable(word) else "", partial(known.nearest_word, word)
+            return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
+    return Mentions(reader.once(words), field)
+
+
+def is_mentionable(text: str) -> bool:
+    """Whether tickets may mention it: a word, a stem, or a phrase."""
+    stem = text.removesuffix(ANY)
+    if " " in text:
+        return 2 <= len(split_words(text)) == len(text.split(" ")) <= MOST_PHRASE
+    return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
+
+
+# What tickets suggest -----------------------------------------------------------------------------------------------------
+
+
+def find_mentions(table: Table, found: Found) -> Found:
+    """Words of prose and of columns of texts, wherever a ticket mentions them, or in the only text alone; and stems."""
+    readings, column = table.readings, table.only_text
+    words = {word for each in readings for word in each.words}
+    words |= {word for each in readings for name in table.texts & each.pairs.keys() for word in find_words(each.pairs[name])}
+    words -= STOP_WORDS
+    if column:
+        readings = [read_value(each.pairs.get(column, "")) for each in readings]
+    masks: dict[str, int] = {}
+    for position, each in enumerate(readings if words else ()):
+        others = (find_mentioned(text) for pair in each.pairs.items() for text in pair)
+        for word in words & each.words.union(*others):
+            masks[word] = masks.get(word, 0) | 1 << position
+    listed = {word: masks[word] for word in sorted(masks, key=_rank_length)}
+    if table.forms.wide:
+        listed |= _find_stems(listed)
+    return {Mentions((word,), column): mask for word, mask in listed.items()}
+
+
+def _find_stems(words: Mapping[str, int]) -> dict[str, int]:
+    """Stems of several words, the longest first."""
+    masks: dict[str, list[int]] = {}
+    for word, mask in words.items():
+        for stem in find_stems(word):
+            masks.setdefault(stem, []).append(mask)
+    several = sorted((stem for stem, found in masks.items() if len(found) > 1), key=_rank_length)
+    return {stem: reduce(or_, masks[stem]) for stem in several}
+
+
+def find_phrased(table: Table, found: Found) -> Found:
+    """Phrases of free text that ``LEAST_PHRASE`` tickets have or more, where each of their words stands elsewhere, too."""
+    masks: dict[str, int] = {}
+    for position, each in enumerate(table.readings if table.forms.wide else ()):
+        pieces = [*each.texts, *(fold_text(each.pairs[name]) for name in table.texts & each.pairs.keys())]
+        for phrase in sorted({phrase for text in pieces for phrase in find_phrases(text)}, key=_rank_length):
+            masks[phrase] = masks.get(phrase, 0) | 1 << position
+    phrases: Found = {}
+    for phrase, mask in masks.items():
+        words = phrase.split(" ")
+        alone = (found.get(Mentions((word,), table.only_text)) for word in words)
+        if mask.bit_count() >= LEAST_PHRASE and mask not in alone and not JOINING.intersection(words):
+            phrases[Mentions((phrase,), table.only_text)] = mask
+    return phrases
+
+
+def find_whole_words(readings: Sequence[Reading]) -> frozenset[str]:
+    """The words that free text and fields mention, as they stand there, and runs of a script without spaces."""
+    texts = {text for each in readings for text in (*each.texts, *(text for pair in each.pairs.items() for text in pair))}
+    words = {forms[0] for text in texts for forms in split_words(text) if forms}
+    return frozenset(words | {word for each in readings for word in each.words if begins_cjk(word)}) - STOP_WORDS
+
+
+def _rank_length(text: str) -> tuple[int, str]:
+    """The longer first: of texts that the same tickets have, that is the whole word, ``after``, and not what is left of it
+    without an ending, ``aft``."""
+    return -len(text), text
