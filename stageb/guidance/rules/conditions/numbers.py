@@ -110,6 +110,14 @@ class Limit(Condition):
         above, below = BETWEEN[grammar.language]
         return f"{name_number(self.of, grammar)}{above}{self.limit}{below}{other.limit}"
 
+    @staticmethod
+    def split_between(text: str, grammar: Grammar) -> tuple[str, str, str]:
+        """What stands for a field, its lower and its upper limit; empty where it does not."""
+        above, below = BETWEEN[grammar.language]
+        name, _, limits = text.partition(above)
+        low, _, high = limits.partition(below)
+        return name, low, high
+
     @classmethod
     def read_side(cls, of: str | Computed, side: Side, value: str, reader: RuleReader) -> Read:
         """A number beyond what stands there; or why that is no limit of it."""

@@ -24,7 +24,6 @@ from stageb.guidance.rules.conditions.base import (
 )
 from stageb.guidance.rules.conditions.logic import negate
 from stageb.guidance.rules.conditions.numbers import (
-    BETWEEN,
     SIDES,
     Limit,
     find_computed_limits,
@@ -95,12 +94,10 @@ class Order(Condition):
 
     @classmethod
     def read_whole(cls, text: str, reader: RuleReader) -> Iterator[Read]:
-        above, below = BETWEEN[reader.grammar.language]
-        name, _, limits = text.partition(above)
-        low, _, high = limits.partition(below)
-        if name and low and high:
-            sides = [cls.read(name, (side, False), limit, reader) for side, limit in (("above", low), ("below", high))]
-            yield reader.conjoin(sides)
+        name, *limits = Limit.split_between(text, reader.grammar)
+        if name and all(limits):
+            sides: tuple[Side, Side] = ("above", "below")
+            yield reader.conjoin([cls.read(name, (s, False), each, reader) for s, each in zip(sides, limits, strict=True)])
 
     def to_plain(self) -> Mapping[str, Any]:
         other = {"field": self.other} if isinstance(self.other, str) else write_plain(self.other)
