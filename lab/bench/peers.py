@@ -120,7 +120,7 @@ def find_means(rows: Iterable[Row], tool: str, size: int) -> dict[tuple[str, int
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Accuracy over conditions, in the mean of the sets and seeds that all tools have in all sizes."""
+    """Accuracy over conditions, in the mean of the sets and seeds that all tools have, in the sizes that all have."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -128,17 +128,20 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
     tools = [tool for tool in TOOLS if tool != "ebm"]
     curves = {tool: {size: find_means(rows, tool, size) for size in SIZES} for tool in tools}
+    sizes = [size for size in SIZES if all(curve[size] for curve in curves.values())]
     free = find_means(rows, "ebm", FREE)
-    shared = set.intersection(*(set(some) for curve in curves.values() for some in curve.values()), set(free))
+    shared = set.intersection(*(set(curve[size]) for curve in curves.values() for size in sizes or SIZES))
+    shared &= set(free or shared)
     if not shared:
         raise InputError("there is no set that all tools have in all sizes")
     figure, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
     for tool, curve in curves.items():
-        heights = [100 * mean(curve[size][key] for key in shared) for size in SIZES]
-        axes.plot(SIZES, heights, marker="o", label=tool, linewidth=2.5 if tool == "stageb" else 1.2)
-    axes.axhline(100 * mean(free[key] for key in shared), linestyle="--", color="grey", label="ebm, of any size")
+        heights = [100 * mean(curve[size][key] for key in shared) for size in sizes]
+        axes.plot(sizes, heights, marker="o", label=tool, linewidth=2.5 if tool == "stageb" else 1.2)
+    if free:
+        axes.axhline(100 * mean(free[key] for key in shared), linestyle="--", color="grey", label="ebm, of any size")
     axes.set_xscale("log", base=2)
-    axes.set_xticks(SIZES, [str(size) for size in SIZES])
+    axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_xlabel("conditions, at most")
     axes.set_ylabel(f"accuracy on test, %, of {len({name for name, _ in shared})} sets")
     axes.legend(frameon=False)

@@ -11,6 +11,7 @@ import pytest
 from lab.bench import guidance, peers, rivals
 from lab.bench.__main__ import main
 from lab.bench.peers import Fit
+from stageb.errors import InputError
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -97,3 +98,16 @@ def test_only_sets_that_both_have_are_compared() -> None:
     (line,) = [line for line in peers.tabulate(rows) if "figs" in line and line.split()[0] == "10"]
     assert line.split()[:5] == ["10", "figs", "70.0", "85.0", "+15.0"]
     assert line.split()[-3:] == ["+2.5", "2", "0"]  # beside 95 % with 5 conditions on the first set
+
+
+def test_a_picture_needs_a_set_that_all_tools_have(tmp_path: Path) -> None:
+    rows = [
+        {"name": "a", "seed": 1, "tool": tool, "size": size, "accuracy": 0.5 + size / 100}
+        for tool in peers.TOOLS
+        for size in rivals.SIZES_OF.get(tool, rivals.SIZES)
+    ]
+    peers.draw(rows, tmp_path / "all.png")
+    peers.draw([row for row in rows if row["tool"] != "ebm" and row["size"] != 5], tmp_path / "some.png")
+    assert (tmp_path / "all.png").read_bytes()[1:4] == (tmp_path / "some.png").read_bytes()[1:4] == b"PNG"
+    with pytest.raises(InputError, match="no set"):
+        peers.draw([row for row in rows if row["tool"] != "figs"], tmp_path / "none.png")
