@@ -102,16 +102,16 @@ def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Com
     for member in members:
         host, extra = hosts.count_parameters(block.setting.plan, views.list_blueprints(block.slots[member]))
         found[member] = Comparison(
-            name,
-            block.places.numbers[member],
-            tested[member][1],
-            judged[member][1],
-            extra / host,
-            block.epochs,
-            block.flops[member],
-            views.list_kept(block.slots[member]),
-            block.lessons.right[member] if block.lessons.right else None,
-            block.course(member, judged[member][1]),
+            controller=name,
+            environment=block.places.numbers[member],
+            test_accuracy=tested[member][1],
+            accuracy=judged[member][1],
+            extra=extra / host,
+            epochs=block.epochs,
+            flops=block.flops[member],
+            kept=views.list_kept(block.slots[member]),
+            truth=block.lessons.right[member] if block.lessons.right else None,
+            course=block.course(member, judged[member][1]),
         )
     return found
 

@@ -96,7 +96,16 @@ def make_hosts(plan: Plan, start: Tensor, device: torch.device | str, dtype: tor
         return torch.zeros((members, *shape), dtype=torch.int64, device=device)
 
     rates = torch.tensor(plan.learning_rates, dtype=dtype, device=device)
-    return Hosts(plan, rates, weights, first, second, zeros(4), zeros(4), zeros())
+    return Hosts(
+        plan=plan,
+        learning_rates=rates,
+        weights=weights,
+        first=first,
+        second=second,
+        counts=zeros(4),
+        skipped=zeros(4),
+        broken=zeros(),
+    )
 
 
 def germinate(hosts: Hosts, member: int, slot: int, blueprint: int, key: int) -> None:

@@ -103,7 +103,17 @@ class Figures:
     def of(cls, means: Sequence[float], explained_variance: float, skipped: int, epochs: int) -> Self:
         """From what ``average_steps`` returns."""
         policy, value, entropy, approx_kl, clip_frac, norm = means
-        return cls(policy, value, entropy, approx_kl, clip_frac, explained_variance, norm, skipped, epochs)
+        return cls(
+            policy_loss=policy,
+            value_loss=value,
+            entropy=entropy,
+            approx_kl=approx_kl,
+            clip_frac=clip_frac,
+            explained_variance=explained_variance,
+            grad_norm=norm,
+            skipped=skipped,
+            epochs=epochs,
+        )
 
 
 PANELS = (  # of learning curves

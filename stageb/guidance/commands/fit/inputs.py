@@ -102,7 +102,19 @@ def read_inputs(config: LoopConfig) -> Inputs:
     first = {name: seeds.get(name) or make_neutral(name, words, labels[name], defaults[name]) for name in missions}
     budget = {name: _compute_budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     selection_rule, choose = load_selection_rule(config.selection), _load_own_gate(config)
-    return Inputs(config, tickets, digest, set_aside, splits, first, budget, left_out, unknown, selection_rule, choose)
+    return Inputs(
+        config=config,
+        tickets=tickets,
+        digest=digest,
+        set_aside=set_aside,
+        splits=splits,
+        guidance=first,
+        budget=budget,
+        left_out=left_out,
+        unknown=unknown,
+        selection_rule=selection_rule,
+        choose=choose,
+    )
 
 
 def settle_scope(config: LoopConfig, labels: Collection[Verdict]) -> LoopConfig:

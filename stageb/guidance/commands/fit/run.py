@@ -194,9 +194,19 @@ class FitRun(RecordedRun):
             vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
-            known = self.ranks.config, tickets, splits, pool, vocabulary, count_tokens, look
-            labels, pause = self.inputs.guidance[name].labels, partial(self._pause, name)
-            self._tools[name] = Tools(*known, self.inputs.choose, weighs, labels, pause)
+            self._tools[name] = Tools(
+                config=self.ranks.config,
+                tickets=tickets,
+                splits=splits,
+                pool=pool,
+                vocabulary=vocabulary,
+                count_tokens=count_tokens,
+                look=look,
+                choose=self.inputs.choose,
+                weighs=weighs,
+                labels=self.inputs.guidance[name].labels,
+                pause=partial(self._pause, name),
+            )
         return self._tools[name]
 
     def _pause(self, name: str, doing: str) -> None:
