@@ -60,7 +60,7 @@ FORMS = {"hypobench_admission_base": ["--columns.repeats", "apart"]}  # five gra
 
 
 class Measured(NamedTuple):
-    """What one split teaches."""
+    """The result of learning from one split."""
 
     accuracy: float  # on test
     conditions: int
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(name: str, path: Path, seed: int, conditions: int | None) -> Measured:
-    """What one split of a set teaches, with so many conditions at most."""
+    """Learn from one split of a set, with so many conditions at most, and measure on its test."""
     config = _configure(name, path, seed, ["--reflection.size", str(conditions)] if conditions else [])
     tickets, (_, test) = read_set(name, path, seed)
     guidance, _ = learn(tickets, config)

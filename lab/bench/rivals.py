@@ -1,4 +1,4 @@
-"""What other tools learn from tickets, with so many conditions at most: a split, a literal, a feature with points is one.
+"""Other tools' learning from tickets, with so many conditions at most: a split, a literal, a feature with points is one.
 
 A tool gets the train tickets in its own form: values one-hot or as numbers, the words that three tickets have as a bag,
 binarised as its documentation says. But for the size its settings are its own. RIPPER learns several labels as its paper
@@ -36,7 +36,7 @@ class Columns(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """What a tool makes of a set."""
+    """A tool's result on a set."""
 
     verdicts: Sequence[str]  # on test
     conditions: int

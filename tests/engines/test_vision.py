@@ -179,7 +179,8 @@ def test_what_cannot_see_says_so_before_any_work(
             enable_images(load(folder), "transformers")
     enable_images(load(folder), "transformers")
     enable_images(ScriptedEngine(lambda prompt, decode, key: "x"), "scripted")
-    monkeypatch.setattr(vision.ImageInputs, "list_positions", vision.TextInputs.list_positions)  # a model whose positions we do not know
+    # A model whose positions we do not know.
+    monkeypatch.setattr(vision.ImageInputs, "list_positions", vision.TextInputs.list_positions)
     with pytest.raises(ConfigError, match="its images are not read as qwen3_vl reads them: logits differ by"):
         enable_images(load(folder), "transformers")
     (Path(folder) / "preprocessor_config.json").rename(tmp_path / "gone.json")
