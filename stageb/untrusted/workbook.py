@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime
 import io
 import json
-import math
 import os
 import re
 import resource
@@ -99,7 +98,9 @@ def read_parquet(path: str) -> Iterator[list[str]]:
 
 def write_value(value: Any) -> str:
     """How a table says what a cell holds."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if type(value) is str:
+        return value.removeprefix(MARK)
+    if value is None or value != value:  # NaN
         return ""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)

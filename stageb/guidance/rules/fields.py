@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from stageb.guidance.rules.value_types import POWER, Reading, clean_value, fold_text, read_content
@@ -105,13 +106,25 @@ def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary],
         known = dict(columns.renamed)
         cells = {known.get(name, name): cell for name, cell in cells.items()}
     names = columns.texts or tuple(name for name in cells if name and name not in columns.others)
-    said = {clean_value(name): read_decimal(cells.get(name, "").strip(), columns.decimal) for name in names}
-    said = {name: text for name, text in said.items() if text}
-    images = sort_summaries((name, text) for name, text in said.items() if is_image_column(name))
+    places, number = _place_columns(names)
+    images, fields = list[tuple[str, str]](), dict[str, str]()
+    for name, column, is_image in places:
+        text = read_decimal(cells.get(column, "").strip(), columns.decimal)
+        if text and is_image:
+            images.append((name, text))
+        elif text:
+            fields[name] = clean_value(text)
+    return read_images(sort_summaries(images), fields, number)
+
+
+@lru_cache(maxsize=64)  # rows of a table have the same columns
+def _place_columns(names: tuple[str, ...]) -> tuple[Sequence[tuple[str, str, bool]], int]:
+    """Name columns as rules know them, beside how they are called and whether each is an image; and number the image that
+    the others are."""
     taken = {parse_image(name) for name in names if is_image_column(name)}
     number = next(number for number in range(1, len(taken) + 2) if number not in taken)
-    fields = {name: clean_value(text) for name, text in said.items() if not is_image_column(name)}
-    return read_images(images, fields, number)
+    known = {clean_value(name): name for name in names}
+    return [(name, column, is_image_column(name)) for name, column in known.items()], number
 
 
 def is_image_column(name: str) -> bool:
@@ -136,6 +149,9 @@ def read_images(images: Sequence[Summary], cells: Mapping[str, str], number: int
     """The summaries of a ticket as a model reads them, with one more of this ``number`` for the ``cells`` of a table where
     it has some, and what the ticket says."""
     fields = tuple((name, text) for name, text in cells.items() if text)
+    if not images:  # as in most tables
+        said = "; ".join([f"{name}: {text}" for name, text in fields])
+        return ([Summary(f"image_{number}", said)] if fields else []), Content(fields, ())
     documents: list[tuple[str, Document]] = []
     shown: list[Summary] = []
     prose: list[str] = []

@@ -14,13 +14,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
 from stageb.errors import write_option
 from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
 from stageb.guidance.rules.value_types import POWER, clean_value, fold_text, parse_number
+from stageb.guidance.tickets.groups import RepeatCounter
 from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
 from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
 from stageb.guidance.words.types import Content
@@ -165,7 +166,7 @@ class Table:
         """``labelled``: whether the column of labels has to be there, and a text in every row."""
         self.columns, self._labelled = columns, labelled
         self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
-        self._repeats: Counter[tuple[str, ...]] = Counter()
+        self._repeats = RepeatCounter()
         texts = self._decode(lines)
         first = next(texts, "")
         self.delimiter = "\t" if path.lower().endswith(TABBED) else _find_separator(first)
@@ -184,6 +185,8 @@ class Table:
             self._fault = fault
         _check_title([header, *self._ahead])
         self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
+        used = {*self._whole.values(), *self._seen.values()}
+        self._rest = [(place, name) for place, name in enumerate(self.header) if place not in used]
         self._together = self.header.index(columns.together) if columns.together in self.header else None
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
         self._decimals = Decimals(columns.decimal, self._seen)
@@ -194,9 +197,8 @@ class Table:
             if len(row.cells) == len(self.header):
                 self._decimals.watch(row.line, {name: row.cells[place] for name, place in self._seen.items()})
                 if self.columns.group_id is None:  # counted here, since not every row has to be read
-                    said = tuple(row.cells[place] for place in (*self._whole.values(), *self._seen.values()))
-                    self._repeats[said] += 1
-                    row = replace(row, repeat=self._repeats[said])
+                    said = [row.cells[place] for place in (*self._whole.values(), *self._seen.values())]
+                    row = TableRow(row.line, row.raw, row.cells, self._repeats.add("\0".join(said)))
             yield row
         self._decimals.check()
 
@@ -239,9 +241,7 @@ class Table:
             said["label"] = find_verdict(said["label"], columns) or said["label"] or None
         said["together"] = cells[self._together].strip() if self._together is not None else ""
         said["per_image"], said["content"] = self._read_texts(cells)
-        used = {*self._whole.values(), *self._seen.values()}
-        rest = {name: cells[place] for place, name in enumerate(self.header) if (name or cells[place]) and place not in used}
-        return {**rest, **said}
+        return {name: cells[place] for place, name in self._rest if name or cells[place]} | said
 
     def _check_readable(self, cells: Sequence[str]) -> None:
         """Raise ``FaultError`` where a cell that is asked for cannot be read; others may hold anything."""
@@ -393,6 +393,8 @@ def table_lines(path: str, kind: str, sheet: str | None = None) -> Iterator[tupl
 
 def _write_rows(rows: Iterable[Sequence[str]]) -> Iterator[tuple[int, bytes]]:
     for number, row in enumerate(rows, 1):
-        line = io.StringIO()
-        csv.writer(line, "excel-tab", lineterminator="\n").writerow(row)
-        yield number, line.getvalue().encode("utf-8", "surrogatepass")
+        line = "\t".join(row)
+        if len(row) < 2 or line.count("\t") >= len(row) or any(mark in line for mark in '"\r\n'):  # it takes quotes
+            csv.writer(written := io.StringIO(), "excel-tab", lineterminator="\n").writerow(row)
+            line = written.getvalue().removesuffix("\n")
+        yield number, f"{line}\n".encode("utf-8", "surrogatepass")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +21,7 @@ from programs import small
 from stageb.__main__ import main
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.learning.gate.budget import TOLD, Pool
-from stageb.guidance.tickets.groups import find_repeats, join_equal, normalize_text, whole_groups
+from stageb.guidance.tickets.groups import RepeatCounter, find_repeats, join_equal, normalize_text, whole_groups
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -182,3 +185,18 @@ def test_people_are_told_with_places(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_numbers_below_0_are_told_apart_as_those_above(number: float, further: float) -> None:
     one, other = (f"{each:.6f}" for each in (number, number + further))
     assert (normalize_text(f"-{one}") == normalize_text(f"-{other}")) == (normalize_text(one) == normalize_text(other))
+
+
+def test_repeats_are_counted_in_little_memory() -> None:
+    dice, counter, wanted = random.Random(4), RepeatCounter(), Counter[str]()
+    for _ in range(60_000):
+        wanted[text := str(dice.randrange(40_000))] += 1
+        assert counter.add(text) == wanted[text]
+    few = RepeatCounter()
+    tracemalloc.start()
+    try:
+        for number in range(50_000):
+            assert few.add(f"row {number}") == 1
+        assert tracemalloc.get_traced_memory()[0] < 25 * 50_000
+    finally:
+        tracemalloc.stop()

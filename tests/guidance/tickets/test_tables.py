@@ -401,3 +401,12 @@ def test_what_its_reader_stumbles_over_is_refused(tmp_path: Path) -> None:
     for path in (book, text):
         with pytest.raises(BadInputError, match="cannot be read as"):
             read_tickets([path], "error", COLUMNS)
+
+
+def test_cells_of_parquet_may_hold_what_parts_cells(tmp_path: Path) -> None:
+    texts = ["plain", "a\tb", 'he said "no"', '"', "two\nlines", 'a\t"b"\n', " blank ", "end\n", "\\", "'"]
+    rows = [{"Station": "a", "ID": f"g-{n}", "Seal": text, "Note": texts[-1 - n]} for n, text in enumerate(texts)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    tickets = [entry.ticket(False) for entry in read_entries(str(tmp_path / "t.parquet"), OWN, labelled=False)]
+    told = [dict(ticket.content.fields) for ticket in tickets if ticket.content]
+    assert told == [{"Seal": clean_value(row["Seal"]), "Note": clean_value(row["Note"])} for row in rows]
