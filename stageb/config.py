@@ -131,7 +131,7 @@ class PpoConfig(Section, at="ppo"):
     """Share of the longer returns in advantages (generalised advantage estimation)."""
     clip: float = setting(0.2, ABOVE_0)
     """How far the ratio of probabilities may part from 1 to any use."""
-    epochs: int = setting(2, at_least(1))
+    epochs: int = setting(8, at_least(1))
     """Passes over a rollout."""
     value_weight: float = setting(0.5, at_least(0))
     """Of the value loss."""

@@ -156,6 +156,7 @@ THIRD_PARTY = {
     "lab/bench/peers": {"matplotlib"},
     "lab/bench/rivals": {"fasterrisk", "imodels", "interpret", "numpy", "pandas", "pystreed", "wittgenstein"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
+    "lab/bench/games": {"gymnasium", "numpy", "stable_baselines3", "torch"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/models/*": {"torch", "transformers"},
     "lab/bench/*": {"numpy", "tokenizers", "torch", "transformers"},

@@ -31,6 +31,9 @@ BENCHMARKS = {
     "serve": Benchmark("Tickets per second of stageb serve, over HTTP.", "lab.bench.serve:main"),
     "lake": Benchmark("Rows per second judged by rules as SQL, in DuckDB over Parquet.", "lab.bench.lake:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
+    "games": Benchmark(
+        "Six environments learnt by ppo and by Stable-Baselines3, with their defaults.", "lab.bench.games:main"
+    ),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),
     "guidance": Benchmark("Guidance that code learns: accuracy, size, hidden rules.", "lab.bench.guidance:main"),

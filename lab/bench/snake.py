@@ -217,12 +217,12 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
     keys = pairs(given)
     asked = parse(["--config", given.config, *(f"--{key}={value}" for key, value in keys.items())])
     config: PpoLoopConfig = asked.config
-    played = config.runner.envs if asked.loop == "ppo" else None
-    if not isinstance(played, int):
-        raise InputError("bin/bench snake ranks: say how many games a rank plays: --set runner.envs=16384")
+    played, asked_batch = (config.runner.envs, config.runner.global_batch) if asked.loop == "ppo" else (None, None)
+    if not isinstance(played, int) or asked_batch is None:
+        raise InputError("bin/bench snake ranks: say what a rank plays: --set runner.envs=16384 runner.global_batch=16384")
 
     def trained(count: int) -> Row:
-        batch = config.runner.global_batch * count
+        batch = asked_batch * count
         last = {
             "runner.envs": played * count,
             "runner.global_batch": batch,

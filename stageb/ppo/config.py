@@ -118,13 +118,14 @@ class PpoRunnerConfig(Section, at="runner"):
     total_steps: int = setting(3_000_000_000, at_least(1))
     """Most steps of all environments together; a run makes whole updates."""
     envs: int | str = setting("auto", GAMES, trust=DATA)
-    """Environments that run at a time, divided evenly among ranks; auto: as many as a device holds with ease."""
+    """Environments that run at a time, divided evenly among ranks; auto: as many as a device holds with ease, and 16 if
+    they are Gymnasium's, each step of which takes its time."""
     envs_per_rank: int | None = setting(None, at_least(1).or_null())
     """In place of envs, the environments of each rank: more devices play more. Results then depend on how many there are."""
     rollout_steps: int = setting(64, at_least(1, MOST_STEPS))
     """Steps of every environment per update."""
-    global_batch: int = setting(16_384, at_least(1))
-    """Steps in a minibatch of the optimiser, over all ranks."""
+    global_batch: int | None = setting(None, at_least(1).or_null())
+    """Steps in a minibatch of the optimiser, over all ranks; null: an eighth of a rollout's, at most 16,384."""
     commit_every: int = setting(50, at_least(1))
     """Updates from one commit to the next."""
     log_every: int = setting(1, at_least(1))

@@ -200,6 +200,7 @@ class Environment(ABC):
     device: torch.device
     measures: Mapping[str, str]  # what is recorded of episodes that end: their means, by name, with a title for a
     # curve (empty: none). The first is what tells how good an agent is; a share's name ends in ``_rate``
+    single: bool = False  # whether games are stepped by themselves, so that a step of few takes less time than of many
     recordable: bool = False  # whether no step waits for the device, so that a GPU may replay one as a CUDA graph
 
     @abstractmethod

@@ -131,7 +131,7 @@ def count_games(config: PpoLoopConfig, sample: Environment, world: World) -> int
         memory = torch.cuda.mem_get_info(torch.device(world.device))[0] // 2
     else:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-    fits = fit_games(memory, config.runner, kind, sample.observe()[0].numel())
+    fits = fit_games(memory, config.runner, kind, sample.observe()[0].numel(), sample.single)
     least: int = min(decode(each) for each in world.gather(encode(fits)))
     return least
 

@@ -10,6 +10,8 @@ from stageb.training import schedules
 from stageb.training.schedules import is_due
 
 MOST_GAMES = {"cpu": 256, "cuda": 16_384}  # of ``auto``: more are hardly faster, and learn less from as many steps
+SINGLE_GAMES = 16  # of ``auto``, where each is stepped by itself: their steps are dear, and to be made much of
+MINIBATCHES, MOST_BATCH = 8, 16_384  # of a rollout, and steps of one, where ``runner.global_batch`` is null
 BYTES_PER_NUMBER = 64  # of memory, for one that a step shows, in a rollout and while it is learnt from, roughly
 
 
@@ -30,12 +32,15 @@ class Schedule:
         runner = config.runner
         require(world_size <= all_games, "fabric.devices", world_size, f"at most {all_games}, a rank for every game")
         steps = all_games * runner.rollout_steps
-        minibatches = steps // runner.global_batch
-        even = minibatches >= 1 and steps % runner.global_batch == 0 and runner.rollout_steps % minibatches == 0
-        fits = _find_nearest(steps, runner.rollout_steps, runner.global_batch)
-        made = f"a rollout is {all_games} games x {runner.rollout_steps} steps = {steps}"
-        remedy = f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
-        require(even, "runner.global_batch", runner.global_batch, remedy)
+        divisors = [number for number in range(1, runner.rollout_steps + 1) if runner.rollout_steps % number == 0]
+        if (batch := runner.global_batch) is None:
+            minibatches = next((each for each in divisors if each >= max(MINIBATCHES, steps / MOST_BATCH)), divisors[-1])
+        else:
+            minibatches = steps // batch
+            fits = min((steps // each for each in divisors), key=lambda size: abs(size - batch))
+            made = f"a rollout is {all_games} games x {runner.rollout_steps} steps = {steps}"
+            remedy = f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
+            require(minibatches in divisors and steps % batch == 0, "runner.global_batch", batch, remedy)
         updates = runner.total_steps // steps
         least = f"at least {steps}, the steps of one update"
         require(updates >= 1, "runner.total_steps", runner.total_steps, least)
@@ -88,20 +93,14 @@ class Schedule:
         return is_due(update, self.config.runner.divergence_every, self.updates)
 
 
-def fit_games(memory: int, runner: PpoRunnerConfig, kind: str, numbers: int) -> int:
+def fit_games(memory: int, runner: PpoRunnerConfig, kind: str, numbers: int, single: bool = False) -> int:
     """How many games all ranks play at a time, of which a step shows so many ``numbers``: a power of two, the same whatever
     the world size.
 
-    As many as one rank alone could, with ``memory`` bytes on a device of a ``kind``, or as one minibatch needs; at most
-    ``runner.global_batch``, which takes a step of every game at least.
+    As many as one rank alone could, with ``memory`` bytes on a device of a ``kind``, or as one minibatch needs; few where
+    each is stepped by itself, ``single``; at most ``runner.global_batch``, which takes a step of every game at least.
     """
-    batch, steps = runner.global_batch, runner.rollout_steps
+    steps, batch, most = runner.rollout_steps, runner.global_batch, SINGLE_GAMES if single else MOST_GAMES[kind]
     each = steps * numbers * BYTES_PER_NUMBER
-    most = min(max(MOST_GAMES[kind], batch // steps), memory // each, batch)
-    return 1 << (max(1, most).bit_length() - 1)
-
-
-def _find_nearest(steps: int, rollout_steps: int, wanted: int) -> int:
-    """The batch nearest to the one wanted that cuts a rollout into equal minibatches."""
-    fits = [steps // number for number in range(1, rollout_steps + 1) if rollout_steps % number == 0]
-    return min(fits, key=lambda size: abs(size - wanted))
+    wanted = most if batch is None else min(max(most, batch // steps), batch)
+    return 1 << (max(1, min(wanted, memory // each)).bit_length() - 1)

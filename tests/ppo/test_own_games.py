@@ -70,8 +70,10 @@ def start(arguments: list[str], folder: Path) -> Job:
     return Job.start([sys.executable, "-m", "stageb", *arguments], folder, path)
 
 
-def test_a_vector_that_hands_out_its_own_buffer_is_learnt(tmp_path: Path) -> None:
-    assert main(line(tmp_path, "Guess")) == 0
+def test_a_vector_that_hands_out_its_own_buffer_is_learnt_without_keys(tmp_path: Path) -> None:
+    few = {"--runner.total_steps=8192", "--evaluation.episodes=64", "--fabric.accelerator=cpu", "--fabric.devices=1"}
+    own = {"--env.make=programs.games:Guess", f"--output.root={tmp_path}", "--curves=false", "--loggers=[]"}
+    assert main(["fit", "--loop=ppo", *sorted(few | own)]) == 0
     assert last_row(tmp_path)["eval/return"] == 20  # chance: 10
 
 

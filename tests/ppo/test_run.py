@@ -116,13 +116,25 @@ def test_configs_that_ship_learn_alike_on_any_number_of_ranks(name: str, world_s
     for kind, most in MOST_GAMES.items():
         games = fit_games(1 << 40, config.runner, kind, config.game.cells)
         batch = config.runner.global_batch
-        assert games == {"cpu": max(most, batch // config.runner.rollout_steps), "cuda": batch}[kind]
+        assert batch and games == {"cpu": max(most, batch // config.runner.rollout_steps), "cuda": batch}[kind]
         schedule, alone = (Schedule.of(config, size, games) for size in (world_size, 1))
         assert replace(schedule, world_size=1) == alone
         shares = [schedule.share(rank) for rank in range(world_size)]
         assert [number for share in shares for number in share] == list(range(games))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
         assert sum(map(schedule.weight, range(world_size))) == pytest.approx(world_size)
+
+
+def test_without_keys_a_rollout_is_learnt_from_in_many_small_steps() -> None:
+    """Of games that are stepped one by one, too: their steps are dear."""
+    config = PpoLoopConfig()
+    assert [fit_games(1 << 40, config.runner, "cpu", 4, single) for single in (True, False)] == [16, 256]
+    for games, minibatches in ((16, 8), (256, 8), (16_384, 64)):
+        schedule = Schedule.of(config, 1, games)
+        assert (schedule.minibatches, schedule.batch(0)) == (minibatches, games * 64 // minibatches)
+        assert schedule.batch(0) <= 16_384
+    short = replace(config, runner=replace(config.runner, rollout_steps=6))
+    assert Schedule.of(short, 1, 16).minibatches == 6  # as many as there are, each of a step of every game
 
 
 @pytest.mark.parametrize(

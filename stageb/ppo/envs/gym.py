@@ -33,6 +33,7 @@ class GymEnvironment(Environment):
     """Games of Gymnasium's."""
 
     measures: Mapping[str, str] = {"return": "rewards of an episode", "cut_rate": "", "length": "steps an episode"}
+    single = True
 
     def __init__(
         self, config: tuple[str, str], make: Callable[[int], Games], seed: int, numbers: Sequence[int], device: str
