@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stageb.guidance.exports.missions import CodedMission
@@ -17,6 +17,7 @@ from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules import fields, predicates, value_types
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.predicates import Predicate
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import HEADLINE_KEY, Content, Verdict
 from stageb.untrusted import clean_text
@@ -35,6 +36,7 @@ class PythonExporter:
 def write_python(missions: Sequence[CodedMission]) -> str:
     """A module of the standard library alone, with ``judge(ticket)``."""
     sources = [inspect.getsource(module) for module in (clean_text, value_types, predicates, fields)]
+    sources += [inspect.getsource(make) for make in _list_own_makers(missions)]
     parts = [_split_imports(source) for source in (inspect.getsource(one_line), inspect.getsource(Content), *sources)]
     imports = _join_imports([node for nodes, _ in parts for node in nodes])
     header = ["from __future__ import annotations", "", *imports, "", ""]
@@ -79,6 +81,13 @@ def _find_mission(ticket: Mapping[str, object], mission: str | None) -> str:
 
 _JUDGES = {name: make_judge(rules, HEADLINE, LABELS[name]) for name, rules in RULES.items()}
 '''
+
+
+def _list_own_makers(missions: Sequence[CodedMission]) -> Iterable[Callable[..., Predicate]]:
+    """List what makes predicates beside classes of conditions, by names of ``predicates.py`` and ``value_types.py``."""
+    codes = (rule.code for mission in missions for rule in mission.coded.each if isinstance(rule.code, RuleCode))
+    makers = (condition.call[0] for code in codes for condition in code.expression.conditions())
+    return dict.fromkeys(make for make in makers if make.__module__ != predicates.__name__)
 
 
 def _split_imports(source: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:

@@ -20,6 +20,6 @@ FINDERS = (
 """What finds conditions that tickets suggest: of those that say the same of all tickets, the first is learnt."""
 
 __all__ = [
-    "All", "AtLeast", "Columns", "Condition", "Expression", "Limit", "Mentions", "Missing", "Not", "OneOf", "Order",
-    "OutOfReach", "Points", "Same", "Side", "Some", "Teller", "compile_expression", "conjoin", "negate",
+    "FINDERS", "KINDS", "All", "AtLeast", "Columns", "Condition", "Expression", "Limit", "Mentions", "Missing", "Not",
+    "OneOf", "Order", "OutOfReach", "Points", "Same", "Side", "Some", "Teller", "compile_expression", "conjoin", "negate",
 ]  # fmt: skip
