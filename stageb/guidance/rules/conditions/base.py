@@ -83,9 +83,10 @@ class Expression(ABC):
     def to_plain(self) -> Mapping[str, Any]:
         """The same as JSON."""
 
-    @abstractmethod
     def hold(self, find: Callable[[Expression], int]) -> int:
-        """The tickets for which it holds, as bits, by those for which its parts do. Raises ``KeyError`` of a condition."""
+        """The tickets for which it holds, as bits, by those for which its parts do. Raises ``KeyError`` where only tickets
+        tell that."""
+        raise KeyError(self)
 
     def conditions(self) -> Iterator[Condition]:
         """All conditions in it, from left to right."""
@@ -249,9 +250,6 @@ class Condition(Expression):
 
     def tell(self, of: Teller[T], truth: bool = True) -> T:
         return of.compare(self, truth)
-
-    def hold(self, find: Callable[[Expression], int]) -> int:
-        raise KeyError(self)
 
 
 class Columns(Protocol[T_co]):

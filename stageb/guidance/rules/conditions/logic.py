@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import groupby
-from operator import and_, or_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stageb.guidance.rules import predicates
@@ -109,9 +107,6 @@ class All(_Joined):
     def to_plain(self) -> Mapping[str, Any]:
         return {"all": [part.to_plain() for part in self.parts]}
 
-    def hold(self, find: Callable[[Expression], int]) -> int:
-        return reduce(and_, map(find, self.parts))
-
     def find_exact_count(self) -> AtLeast | None:
         """The count of which so many hold, and no more; None where something else is said."""
         if len(self.parts) != 2 or not isinstance(least := self.parts[0], AtLeast):
@@ -144,9 +139,6 @@ class Some(_Joined):
 
     def to_plain(self) -> Mapping[str, Any]:
         return {"any": [part.to_plain() for part in self.parts]}
-
-    def hold(self, find: Callable[[Expression], int]) -> int:
-        return reduce(or_, map(find, self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +217,6 @@ class Points(Expression):
             "points_at_least": self.least,
             "of": [{"points": points, "if": part.to_plain()} for points, part in self.scored],
         }
-
-    def hold(self, find: Callable[[Expression], int]) -> int:
-        raise KeyError(self)
 
 
 def negate(expression: Expression) -> Expression:
