@@ -227,7 +227,7 @@ def test_a_film_is_written_where_ffmpeg_is(replay: Replay, tmp_path: Path, monke
         (["play", "nowhere"], "nowhere: no run lies there"),
         (["play", "--", "-nowhere"], "-nowhere: no run lies there"),
         (["evaluate", "--", "young", "--episodes", "0"], "--episodes: 0: 1 to 1000000"),
-        (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: ppo, growth"),
+        (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: growth, ppo"),
         (["play", "young"], "young: its run has committed no agent yet"),
         (["evaluate", "young", "--episodes", "0"], "--episodes: 0: 1 to 1000000"),
         (["evaluate", "young", "--episodes", "999999999999"], "--episodes: 999999999999: 1 to 1000000"),
