@@ -304,8 +304,8 @@ def test_verdicts_weigh_what_the_tokens_do_that_begin_them_alone(server: Server)
 
 @pytest.mark.parametrize("can", ["weigh", "go on", "neither"])
 def test_a_run_through_a_server_does_what_the_server_can(server: Server, tmp_path: Path, can: str) -> None:
-    """With no key set: answers are begun, verdicts drawn and calibrated, and ``predict`` tells how sure they are. Where it can
-    do neither, and no answer can be read, what code has learnt judges."""
+    """With no key set: answers are begun, verdicts drawn and calibrated, and ``predict`` tells how sure they are. Where it
+    can do neither, and no answer can be read, what code has learnt judges."""
     server.usually = {"weigh": model(), "go on": model(most=0), "neither": model(continues=False, most=0)}[can]
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=60)
     reached = {"model.engine": "openai", "model.model_name_or_path": "served", "model.base_url": server.url}
