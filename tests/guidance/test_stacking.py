@@ -313,7 +313,9 @@ def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: P
     assert before < 0.6 and after > 0.8
 
 
-def test_without_rules_all_train_tickets_teach_how_to_read_the_model(tmp_path: Path) -> None:
+def test_without_rules_all_train_tickets_teach_how_to_read_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Code can tell nothing of colours; the model half sees what is torn, as every ticket says in its own words."""
     chance, path = random.Random(0), tmp_path / "tickets.jsonl"
     with path.open("w") as file:
@@ -324,7 +326,9 @@ def test_without_rules_all_train_tickets_teach_how_to_read_the_model(tmp_path: P
             file.write(json.dumps({**row, "per_image": {"image_1": text}}) + "\n")
     assert main(small.arguments(path, tmp_path, keys={**KEYS, "gate.race_size": 8})) == 0
     ((guidance, *_),) = (json.loads((tmp_path / "run" / "valves" / "guidance.json").read_text()).values(),)
-    assert list(guidance["experiences"]) == ["G0"] and guidance["calibration"]
+    assert list(guidance["experiences"]) == ["G0"] and guidance["calibration"] and guidance["judge"] == "model"
+    said = capsys.readouterr().out
+    assert "train tickets with their verdicts, and told no rule." in said and "No rule was learnt: " in said
     assert len(guidance["demonstrations"]) > 8  # as many as there are race tickets
     before, *_, after = [row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"]
     assert before < 0.6 and after > before + 0.05

@@ -85,7 +85,8 @@ class Stacker:
         as ``choose_judge`` takes it."""
         cases = [Case(self.tools.tickets[i], self._is_right(i), None) for i in taught]
         guidance = replace(guidance, demonstrations=(), calibration=UNCALIBRATED, judge="")
-        guidance, judge = choose_demonstrations(guidance, cases, self.tools), self.choose_judge(by_folds)
+        guidance = choose_demonstrations(guidance, cases, self.tools)
+        judge: JudgeName = self.choose_judge(by_folds) if self._has_rules(guidance) else "model"
         if not self.tools.weighs:
             return (yield from self._prepare_unweighed(guidance, judge, len(taught), block))
         shown = {each.source for each in guidance.shown}
@@ -141,8 +142,7 @@ class Stacker:
         known = {i: each.by for i, each in self.weighed.items() if each.by}
         if len(known) < FEWEST:
             return {}
-        has_rules = any(self.weighed[i].ruling for i in known)
-        names: tuple[JudgeName, ...] = ("rules", "weighed", "model") if has_rules else ("weighed", "model")
+        names: tuple[JudgeName, ...] = ("rules", "weighed", "model")
         there = [name for name in names if all(name in by for by in known.values())]
         return {name: round(self._weigh({i: by[name].is_right for i, by in known.items()}), 6) for name in there}
 
@@ -171,9 +171,10 @@ class Stacker:
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
         """What the rules as code say of tickets. A headline alone says nothing of any: it is no judge beside the model."""
         rulings = rule_on(guidance, [self.tools.tickets[i] for i in positions], self.tools)
-        if speaking_rules(guidance.rules, self.tools.words):
-            return rulings
-        return [ruling._replace(verdict=None) for ruling in rulings]
+        return rulings if self._has_rules(guidance) else [ruling._replace(verdict=None) for ruling in rulings]
+
+    def _has_rules(self, guidance: Guidance) -> bool:
+        return bool(speaking_rules(guidance.rules, self.tools.words))
 
     def _is_right(self, position: int) -> bool:
         """Whether the model alone judged it right; a ticket that it has not judged counts as right."""

@@ -159,7 +159,11 @@ def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: 
         return
     why = STOP if state.ended == STOP else state.over.get(mission, "")
     lines = list(advise(journal.rows(f"{safe_name(mission)}/metrics.jsonl"), attempts, config, why))
-    yield f"  Nothing was learnt: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
+    shown = len(state.missions[mission].guidance.shown)
+    if shown:
+        yield f"  The model is shown {count_of(shown, 'train ticket')} with their verdicts, and told no rule."
+    what = "No rule was learnt" if shown else "Nothing was learnt"
+    yield f"  {what}: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
     yield from (f"  - {line}" for line in lines)
 
 
