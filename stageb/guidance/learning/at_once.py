@@ -64,7 +64,8 @@ def learn_at_once(mission: MissionState, tools: Tools) -> Dialogue[tuple[Bundle,
     groups = [*raced, *tools.pool.groups]
     stackers = None
     if needs_preparing(tools.config):
-        stackers = _Stackers(*[Stacker(tools, judge, [i for group in groups for i in group][:REFERENCE])] * 2)
+        stacker = Stacker(tools, judge, [i for group in groups for i in group][:REFERENCE])
+        stackers = _Stackers(stacker, stacker)
     # Failures first: where they are few, masks of them are short.
     positions = sorted((i for group in groups for i in group), key=lambda i: tools.tickets[i].label)
     verdicts = known_verdicts(mission, tools)
@@ -224,8 +225,7 @@ class _Teacher:
         stackers, before = _Stackers(edited, present), present.rights(judged)
         if guidance is None or not before:  # too little is known yet to calibrate either
             return None, stackers
-        known, rights = edited.p_correct(judged), edited.rights(judged)
-        return Taught(guidance, found.whole.won, found.whole.lost, known, rights, before), stackers
+        return Taught(guidance, found.whole.won, found.whole.lost, edited.rights(judged), before), stackers
 
     def list_sizes(self, learnt: Mapping[int, Whole]) -> tuple[SizeEntry, ...]:
         """What all groups teach in each size, with what is hoped of it, and the same one once."""

@@ -183,9 +183,7 @@ class MissionState:
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
-    p_correct: Mapping[str, float] = field(
-        default_factory=dict
-    )  # ticket_key -> how the present guidance judges it, if known
+    p_correct: Mapping[str, float] = field(default_factory=dict)  # by ticket_key, under the present guidance, if known
     failed: tuple[tuple[str, int], ...] = ()  # what failed a test under the present guidance: the edited one's digest, and
     #   the fold that taught it, which does not teach it again
     changed: bool = False  # whether the epoch has accepted an edit

@@ -52,10 +52,9 @@ class Splits:
     test_order: tuple[int, ...]  # the same, in the order in which every test looks at them
     by_key: Mapping[str, int]  # ticket_key -> position, of train
     val_sample: tuple[int, ...]  # of val, by ticket_key, those that are judged: all, unless tickets are drawn by price
-    inclusion_prob: Mapping[int, float] = field(
-        default_factory=dict
-    )  # position -> chance of being drawn where tickets were drawn by
-    #   price, next to that of a ticket of the dearer label; 1 where nothing stands here
+    # Position -> chance of being drawn where tickets were drawn by price, next to that of a ticket of the dearer label; 1
+    # where nothing stands here.
+    inclusion_prob: Mapping[int, float] = field(default_factory=dict)
     scale: Mapping[Split, Mapping[str, float]] = field(default_factory=dict)  # label -> tickets of a split for each that is
     #   judged; 1 where nothing stands here
 

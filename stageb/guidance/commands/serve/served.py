@@ -180,12 +180,13 @@ class GuidanceInUse:
         except (StagebError, OSError) as error:
             self.refused = str(error)
             self.counts["refused"] += 1
-            steps = ", ".join(f"{mission!r} step {each.step}" for mission, each in self.served.guidance.items())
-            return f"{self._config.guidance} has changed and cannot be used; in use is still {steps}: {error}"
+            return f"{self._config.guidance} has changed and cannot be used; in use is still {self._list_steps()}: {error}"
         self.refused = ""
         self.counts["taken"] += 1
-        steps = ", ".join(f"{mission!r} step {each.step}" for mission, each in self.served.guidance.items())
-        return f"{self._config.guidance} has changed, and is in use: {steps}"
+        return f"{self._config.guidance} has changed, and is in use: {self._list_steps()}"
+
+    def _list_steps(self) -> str:
+        return ", ".join(f"{mission!r} step {each.step}" for mission, each in self.served.guidance.items())
 
 
 def _stamp_files(source: str) -> list[tuple[str, int, int, int]]:

@@ -30,9 +30,7 @@ class Judge:
     tickets: Sequence[Ticket]  # positions point here
     config: GateConfig
     present: Guidance
-    inclusion_prob: Mapping[int, float] = field(
-        default_factory=dict
-    )  # position -> its chance to be looked at (``Splits.inclusion_prob``)
+    inclusion_prob: Mapping[int, float] = field(default_factory=dict)  # by position, as ``Splits`` has it
     constant: Verdict = ""  # for every ticket, that what is learnt must beat, too; empty: none
     prices: Prices = field(default_factory=lambda: EQUAL)
 

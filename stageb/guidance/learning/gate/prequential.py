@@ -36,12 +36,10 @@ class Taught:
     guidance: Guidance
     won: float  # share of tickets that it is hoped to judge better than the present guidance
     lost: float  # that it is feared to judge worse
-    p_correct: Mapping[int, float] = field(default_factory=dict)  # position -> how it judges what learning has asked already
-    rights: Mapping[int, bool] = field(default_factory=dict)  # whether its verdict is right there; else by ``p_correct``
-    before: Mapping[int, bool] = field(
-        default_factory=dict
-    )  # whether the present guidance's is, prepared by the same groups;
-    #   without, it judges as it stands, and ``p_correct`` is compared
+    # Where learning has had the block judged already, by position: whether its verdict is right, and whether that of the
+    # present guidance is, prepared by the same groups.
+    rights: Mapping[int, bool] = field(default_factory=dict)
+    before: Mapping[int, bool] = field(default_factory=dict)
 
 
 Memory = TypeVar("Memory")
@@ -79,11 +77,13 @@ def prove_learning(
             break
         if taught is None or is_proven:
             continue
-        p_correct = taught.p_correct or dict(
-            zip(positions, *(yield from judge.p_correct([(taught.guidance, positions)])), strict=True)
-        )
-        rights = {i: taught.rights.get(i, p > 0.5) for i, p in p_correct.items()}
-        over_present = judge.compare(rights, taught.before) if taught.before else (yield from judge.gains_of(p_correct))
+        rights = taught.rights
+        if taught.before:
+            over_present = judge.compare(rights, taught.before)
+        else:
+            (p_correct,) = yield from judge.p_correct([(taught.guidance, positions)])
+            rights = {i: p > 0.5 for i, p in zip(positions, p_correct, strict=True)}
+            over_present = yield from judge.gains_of(dict(zip(positions, p_correct, strict=True)))
         gains = {"present": over_present, "constant": judge.gains_over_constant(rights)}
         stake = kelly_stake(taught.won, taught.lost)
         tests = {
