@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import make_counter, read_rules
+from stageb.guidance.rules.judge import make_counters, read_rules
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_deciding
@@ -75,7 +75,7 @@ def _find_decided(
     all. Of a rule with points each tells what it has some for: the whole rule again would leave no room for others."""
     texts = {rule.key: rule.text for rule in guidance.rules}
     rules = read_rules(guidance, vocabulary, words)
-    judge, cards = rules.compile(), {rule.key: count for rule in rules.each if (count := make_counter(rule))}
+    judge, cards = rules.compile(), make_counters(rules)
     for case in cases:
         ticket, read = case.ticket, reading(case.ticket)
         ruling = judge(read)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from stageb.guidance.rules.conditions import Points, compile_expression
@@ -14,10 +14,9 @@ from stageb.guidance.rules.prompts import Words, choose_grammar, name_labels, sp
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
-from stageb.guidance.rules.wordings import CHINESE, ENGLISH
+from stageb.guidance.rules.wordings import EN, Grammar
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Guidance, Operation, Proposal, Refusal, Rule, Verdict
 
-NO_RULE = "no rule speaks of it"
 MOST_TOLD = 5  # of what a ticket has points for
 
 
@@ -53,6 +52,7 @@ class CodedRules:
 
     each: Sequence[CodedRule]
     labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them, but fail first where its headline fails
+    words: Words = field(default=EN, repr=False)  # by which they were read
 
     def compile(self) -> Callable[[Reading], Ruling]:
         """What gives the verdict on a ticket, as ``predicates.make_judge`` says."""
@@ -82,7 +82,7 @@ def collect_rules(
     """The rules of a guidance that speak, each as ``parse`` reads it, beside the verdict of tickets that none speaks of."""
     coded = [CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional) for rule in speaking_rules(rules, words)]
     is_failing = rules[:1] and rules[0].text == words.failing_headline
-    return CodedRules(coded, labels[::-1] if is_failing else labels)
+    return CodedRules(coded, labels[::-1] if is_failing else labels, words)
 
 
 def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:
@@ -106,30 +106,34 @@ def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
 
 
 def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
-    """What says why a ticket is judged so: the text of the rule that decides, or what the ticket has points for, the most
-    first; where no rule speaks of it, how many points it has. Without a verdict, those rules that it hangs on, and what it
-    does not tell."""
-    texts = {rule.key: rule.text for rule in rules.each}
-    cards = {rule.key: count for rule in rules.each if (count := make_counter(rule))}
+    """What says why a ticket is judged so, in the language of the rules: the text of the one that decides, or what the
+    ticket has points for, the most first; where no rule speaks of it, how many points it has. Without a verdict, those rules
+    that it hangs on, and what it does not tell."""
+    texts, cards, grammar = {rule.key: rule.text for rule in rules.each}, make_counters(rules), choose_grammar(rules.words)
 
     def explain(ruling: Ruling, ticket: Reading) -> str:
         if ruling.verdict is None:
             hangs_on = (rule for rule in rules.each if rule.key in ruling.unknown)
-            return "; ".join(f"{rule.key}: {_why_unknown(rule.code, ticket)}" for rule in hangs_on)
+            return grammar.part.join(f"{rule.key}: {_why_unknown(rule.code, ticket, grammar)}" for rule in hangs_on)
         if ruling.rule in cards:
-            return ": ".join(filter(None, cards[ruling.rule](ticket)))
-        sums = "" if ruling.rule in texts else "; ".join(count(ticket)[0] for count in cards.values())
-        return texts.get(ruling.rule) or (f"{NO_RULE} ({sums})" if sums else NO_RULE)
+            return grammar.colon.join(filter(None, cards[ruling.rule](ticket)))
+        sums = "" if ruling.rule in texts else grammar.part.join(count(ticket)[0] for count in cards.values())
+        return texts.get(ruling.rule) or grammar.silent + (sums.join(grammar.aside) if sums else "")
 
     return explain
 
 
-def make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | None:
-    """What says how many points a ticket has, and what for; None of a rule without points."""
-    if isinstance(rule.code, OutOfReach) or not (card := rule.code.expression.as_points):
-        return None
-    verdict, grammar = rule.code.verdict, CHINESE if CHINESE.scored in rule.text else ENGLISH
-    parts = [(part, compile_expression(part[1])) for part in card.scored]
+def make_counters(rules: CodedRules) -> dict[str, Callable[[Reading], tuple[str, str]]]:
+    """What says how many points a ticket has under each of the rules that have some, by key, and what for."""
+    return {
+        rule.key: _make_counter(code.verdict, card, rules.words)
+        for rule in rules.each
+        if isinstance(code := rule.code, RuleCode) and (card := code.expression.as_points)
+    }
+
+
+def _make_counter(verdict: Verdict, card: Points, words: Words) -> Callable[[Reading], tuple[str, str]]:
+    grammar, parts = choose_grammar(words), [(part, compile_expression(part[1])) for part in card.scored]
 
     def count(ticket: Reading) -> tuple[str, str]:
         met = sorted((part for part, holds in parts if holds(ticket)), key=lambda part: -abs(part[0]))
@@ -137,8 +141,9 @@ def make_counter(rule: CodedRule) -> Callable[[Reading], tuple[str, str]] | None
         said = [*Points(0, join_words(told)).write_scored(grammar)]
         if others := [points for points, _ in met[MOST_TOLD:]]:
             said.append(grammar.others.format(total=sum(others), count=len(others)))
-        total = sum(points for points, _ in met)
-        return f"{total} point{'s' * (total != 1)}, {verdict} from {card.least} on", grammar.part.join(said)
+        total, spelled = sum(points for points, _ in met), words.verdicts[verdict]
+        tally = grammar.tally.format(total=total, s="s" * (total != 1), verdict=spelled, least=card.least)
+        return tally, grammar.part.join(said)
 
     return count
 
@@ -157,17 +162,12 @@ def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode |
     return first if any(not added.isdisjoint(each.named) for each in lists) else read
 
 
-def _why_unknown(code: RuleCode | OutOfReach, reading: Reading) -> str:
+def _why_unknown(code: RuleCode | OutOfReach, reading: Reading, grammar: Grammar) -> str:
     if isinstance(code, OutOfReach):
         return f"cannot be read as code: {code.why}"
     named = code.expression.fields
     missing = [name for name in named if name not in reading.pairs]
-    numbers = [name for name in named if name not in missing]
-    return (
-        f"the ticket does not tell {', '.join(missing)}"
-        if missing
-        else f"no number that it can compare in {', '.join(numbers)}"
-    )
+    return (grammar.untold if missing else grammar.incomparable).format(names=grammar.comma.join(missing or named))
 
 
 def _compile_rule(rule: CodedRule, labels: tuple[Verdict, ...]) -> CompiledRule:

@@ -280,6 +280,14 @@ def split_words(text: str) -> tuple[tuple[str, ...], ...]:
     return tuple(map(_find_forms, _WORD.findall(fold_text(text))))
 
 
+def list_runs(text: str) -> Iterator[tuple[str, str, str]]:
+    """The short runs of characters that a text has in scripts without spaces, folded, wherever they stand, each with the
+    character before it and the one behind it; nothing where a longer run of such scripts begins or ends."""
+    for word in _WORD.findall(fold_text(text)):
+        if begins_cjk(word):
+            yield from _find_runs(word)
+
+
 @lru_cache(maxsize=1 << 16)  # of many tickets most pieces are the same
 def _read_piece(piece: str) -> tuple[tuple[str, str] | None, frozenset[str]]:
     """A pair, or None, and the words of what is none."""
@@ -295,10 +303,17 @@ def _words(text: str) -> Iterator[str]:
     for word in _WORD.findall(fold_text(text)):
         forms = _find_forms(word)
         if not forms:
-            for size in _RUNS:
-                yield from (word[start : start + size] for start in range(len(word) - size + 1))
+            yield from (run for run, _, _ in _find_runs(word))
         elif 1 < len(word) <= MOST_CHARS:
             yield from forms
+
+
+def _find_runs(word: str) -> Iterator[tuple[str, str, str]]:
+    """As ``list_runs`` says, of one word."""
+    for size in _RUNS:
+        for start in range(len(word) - size + 1):
+            end = start + size
+            yield word[start:end], word[start - 1 : start], word[end : end + 1]
 
 
 @lru_cache(maxsize=1 << 16)  # a language has fewer words than texts have

@@ -220,6 +220,12 @@ class Grammar:
     scored: str  # between points and their condition
     each_word: str  # behind points, of words of which each has them, with {words} and {name}
     others: str  # behind what a ticket has most points for, with {total} and {count}
+    tally: str  # how many points a ticket has, with {total}, {s}, {verdict} and {least}
+    colon: str  # between that and what it has them for
+    aside: tuple[str, str]  # around it, where it is not the reason
+    silent: str  # the reason where no rule speaks of a ticket
+    untold: str  # why a rule cannot tell: the ticket lacks fields, with {names}
+    incomparable: str  # or no number of theirs is one that the rule can compare
     word_list: tuple[str, str]  # before the name of a word list, and between that and its words
     of_list: tuple[str, str]  # around it where one of its words is mentioned
     each_of_list: str  # the same of a list whose words each have them
@@ -275,6 +281,12 @@ ENGLISH = Grammar(
     scored=" if ",
     each_word=" for each of {words} that {name} mentions",
     others="{total} for {count} more",
+    tally="{total} point{s}, {verdict} from {least} on",
+    colon=": ",
+    aside=(" (", ")"),
+    silent="no rule speaks of it",
+    untold="the ticket does not tell {names}",
+    incomparable="no number that it can compare in {names}",
     word_list=('"', '" words: '),
     of_list=('a "', '" word'),
     each_of_list=' for each "{words}" word that {name} mentions',
@@ -296,6 +308,12 @@ CHINESE = Grammar(
     scored="分若",
     each_word="分，{name}每提到以下一项：{words}",
     others="其余{count}项共{total}分",
+    tally="{total}分，{least}分起{verdict}",
+    colon="：",
+    aside=("（", "）"),
+    silent="没有规则涉及",
+    untold="工单未说明{names}",
+    incomparable="{names}没有可比较的数字",
     word_list=("“", "”类词："),
     of_list=("“", "”类词"),
     each_of_list="分，{name}每提到一个“{words}”类词",

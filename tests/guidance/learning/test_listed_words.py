@@ -12,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.__main__ import main
+from stageb.guidance.learning.terms import find_terms
 from stageb.guidance.learning.word_lists import find_lists
 from stageb.guidance.rules.conditions import Mentions
-from stageb.guidance.rules.conditions.words import STOP_WORDS
+from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
+from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.word_lists import read_word_list
+from stageb.guidance.words.types import Ticket
 
 TOPICS = {
     "pass": "clean quiet tight sealed even smooth bright steady level firm dry neat".split(),
@@ -37,6 +40,38 @@ def write(path: Path, labels: list[str], count: int = 360) -> Path:
         lines.append({"mission": "notes", "group_id": f"g{n}", "label": label, "per_image": {"image_1": " ".join(words)}})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+PARTS = "接头 螺丝 插头 挡风板 轴承 电机 阀门 密封圈 传感器 控制柜".split()
+STATES = "松动 漏油 生锈 断裂 过热 未拧紧 无法启动 不合格".split()
+ACTS = "清洁 润滑 巡检 校准 更换 保养".split()
+PLACES = "机房 泵站 仓库 屋顶 二号车间".split()
+
+
+def write_chinese(seed: int) -> list[Ticket]:
+    """Notes without spaces: a place, a part and a state fail, an act on a part passes."""
+    draw, tickets = Random(seed), []
+    for n in range(240):
+        place, part, state, act = (draw.choice(each) for each in (PLACES, PARTS, STATES, ACTS))
+        fails = [f"{place}的{part}{state}了", f"{part}{state}，在{place}", f"{state}：{place}{part}"]
+        passes = [f"{act}{place}的{part}", f"{part}{act}，在{place}", f"在{place}{act}了{part}"]
+        is_fail = n % 2 > 0
+        text = draw.choice(fails if is_fail else passes)
+        tickets.append(Ticket("m", f"g{n}", "fail" if is_fail else "pass", (("image_1", text),)))
+    return tickets
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_words_are_found_where_a_script_writes_no_spaces(seed: int) -> None:
+    """A piece of a word has nearly always the same neighbour: 未拧 stands before 紧."""
+    readings = [reading(each) for each in write_chinese(seed)]
+    words = find_whole_words(readings)
+    written = {*PARTS, *STATES, *ACTS, *PLACES}
+    pieces = {word[start:end] for word in written for start in range(len(word)) for end in range(start + 2, len(word) + 1)}
+    assert written <= words and not words & (pieces - written)
+    assert not any("的" in (word[0], word[-1]) or "了" in (word[0], word[-1]) for word in words)
+    said = {term.word for term in find_terms(readings, Forms(wide=True)) if term.word}
+    assert said <= words  # nor may a rule name such a piece
 
 
 @pytest.mark.parametrize("labels", [["pass", "fail"], ["clean", "worn", "late"]])

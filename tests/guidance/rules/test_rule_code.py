@@ -7,14 +7,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stageb.engines.config import ModelConfig
 from stageb.guidance.config import PromptConfig
+from stageb.guidance.rules.conditions import OneOf, Points
 from stageb.guidance.rules.demonstrations import BY_LABEL, BY_RULES, demonstrate
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import find_touched, make_explainer, read_rules, write_rule
+from stageb.guidance.rules.judge import begin_rule, find_touched, make_explainer, read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
-from stageb.guidance.rules.prompts import WORDS, Case, Words, demonstration_text, name_labels, rollout_prompt, words_of
+from stageb.guidance.rules.prompts import (
+    WORDS,
+    Case,
+    Words,
+    choose_grammar,
+    demonstration_text,
+    name_labels,
+    rollout_prompt,
+    words_of,
+)
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 
@@ -121,6 +133,51 @@ def test_a_card_names_the_largest_points_alone() -> None:
     coded = read_rules(guidance(f"Fail if it has 9 points or more: {points}."), Vocabulary.of([ticket]), EN)
     why = make_explainer(coded)(coded.compile()(reading(ticket)), reading(ticket))
     assert why.startswith("28 points, fail from 9 on: 7 if g is x; 6 if f is x; ") and why.endswith("; 3 for 2 more")
+
+
+@given(st.lists(st.integers(-5, 5).filter(bool), min_size=2, max_size=5), st.integers(-3, 6), st.data())
+def test_a_card_says_what_a_ticket_has_points_for_in_the_language_of_its_rules(
+    points: list[int], least: int, data: st.DataObject
+) -> None:
+    parts = [OneOf(f"f{n}", ("x",)) for n in range(len(points))]
+    code, held = (
+        RuleCode("fail", Points(least, tuple(zip(points, parts, strict=True)))),
+        [data.draw(st.booleans()) for _ in points],
+    )
+    ticket = Ticket(
+        "m", "g", "fail", (("image_1", "; ".join(f"f{n}: {'x' if each else 'y'}" for n, each in enumerate(held))),)
+    )
+    every = Ticket("m", "h", "fail", (("image_1", "; ".join(f"f{n}: x" for n in range(len(points)))),))
+    known, total = Vocabulary.of([ticket, every]), sum(each for each, is_held in zip(points, held, strict=True) if is_held)
+    for language, words in WORDS.items():
+        rules = (Rule("G0", words.neutral_headline), Rule("G1", write_rule(code, words)))
+        coded = read_rules(Guidance("m", 1, rules, 2), known, words)
+        why = make_explainer(coded)(coded.compile()(reading(ticket)), reading(ticket))
+        tally = {"en": f"{total} point{'s' * (total != 1)}, fail from {least} on", "zh": f"{total}分，{least}分起不通过"}[
+            language
+        ]
+        if total < least:
+            assert why == {"en": f"no rule speaks of it ({tally})", "zh": f"没有规则涉及（{tally}）"}[language]
+        elif any(held):  # as the rule says it, of these parts alone
+            said = why.removeprefix(tally + {"en": ": ", "zh": "："}[language])
+            opening, end = begin_rule("fail", words)
+            read = parse_rule(
+                f"{opening}{choose_grammar(words).points.format(least=total, s='s' * (total != 1))}{said}{end}", known, words
+            )
+            assert isinstance(read, RuleCode) and isinstance(read.expression, Points)
+            assert sorted(part.fields for _, part in read.expression.scored) == sorted(
+                part.fields for part, is_held in zip(parts, held, strict=True) if is_held
+            )
+            assert read.expression.least == sum(each for each, _ in read.expression.scored) == total
+
+
+@pytest.mark.parametrize(("language", "untold"), [("en", "the ticket does not tell state"), ("zh", "工单未说明state")])
+def test_what_a_ticket_lacks_is_told_in_the_language_of_the_rules(language: str, untold: str) -> None:
+    words, code = WORDS[language], parse_rule(TORN, TOUCHED_VOCABULARY, EN)
+    assert isinstance(code, RuleCode)
+    rules = (Rule("G0", words.neutral_headline), Rule("G1", write_rule(code, words)))
+    coded = read_rules(Guidance("m", 1, rules, 2), TOUCHED_VOCABULARY, words)
+    assert make_explainer(coded)(coded.compile()(reading(TICKETS[3])), reading(TICKETS[3])) == f"G1: {untold}"
 
 
 def test_another_headline_may_touch_every_ticket() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from math import log
 from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,6 +35,7 @@ from stageb.guidance.rules.value_types import (
     find_stems,
     find_words,
     fold_text,
+    list_runs,
     read_summaries,
     read_value,
     split_words,
@@ -54,6 +57,8 @@ STOP_WORDS = frozenset(  # which no rule names: they hold a sentence together, a
         "your yours "
     ).split()
 )
+JOINERS = frozenset("的了是也就这那吗呢吧我你他她它们")  # characters of Chinese that say nothing of a case either
+FREE = 3  # neighbours, equally frequent, that a word of a script without spaces has on either side
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +183,8 @@ def find_mentions(table: Table, found: Found) -> Found:
     words = {word for each in readings for word in each.words}
     words |= {word for each in readings for name in table.texts & each.pairs.keys() for word in find_words(each.pairs[name])}
     words -= STOP_WORDS
+    if fragments := set(filter(begins_cjk, words)):
+        words -= fragments - _find_free_runs(_count_texts(readings))
     if column:
         readings = [read_value(each.pairs.get(column, "")) for each in readings]
     masks: dict[str, int] = {}
@@ -218,10 +225,39 @@ def find_phrased(table: Table, found: Found) -> Found:
 
 
 def find_whole_words(readings: Sequence[Reading]) -> frozenset[str]:
-    """The words that free text and fields mention, as they stand there, and runs of a script without spaces."""
-    texts = {text for each in readings for text in (*each.texts, *(text for pair in each.pairs.items() for text in pair))}
+    """The words that free text and fields mention, as they stand there; of scripts without spaces, as ``_find_free_runs``
+    says."""
+    texts = _count_texts(readings)
     words = {forms[0] for text in texts for forms in split_words(text) if forms}
-    return frozenset(words | {word for each in readings for word in each.words if begins_cjk(word)}) - STOP_WORDS
+    return frozenset(words | _find_free_runs(texts)) - STOP_WORDS
+
+
+def _count_texts(readings: Iterable[Reading]) -> Counter[str]:
+    """How many times each text stands in tickets: pieces of free text, and fields' names and values."""
+    return Counter(
+        text for each in readings for text in (*each.texts, *(text for pair in each.pairs.items() for text in pair))
+    )
+
+
+def _find_free_runs(texts: Mapping[str, int]) -> set[str]:
+    """The words of scripts without spaces: runs of characters that stand free of those around them (Feng et al., "Accessor
+    variety criteria for Chinese word extraction", 2004). Their neighbours on either side are as varied as ``FREE`` equally
+    frequent ones, by entropy (Jin and Tanaka-Ishii, "Unsupervised segmentation of Chinese text by use of branching entropy",
+    2006), where each end of a text is a neighbour of its own. A run that begins or ends with one of ``JOINERS`` is none."""
+    before, after = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
+    for text, count in texts.items():
+        for run, left, right in list_runs(text):
+            before[run][left] += count
+            after[run][right] += count
+    free = (run for run, found in before.items() if _are_varied(found) and _are_varied(after[run]))
+    return {run for run in free if JOINERS.isdisjoint((run[0], run[-1]))}
+
+
+def _are_varied(neighbours: Counter[str]) -> bool:
+    """Whether the entropy of neighbours is that of ``FREE`` equally frequent ones, or more; an empty one is an end."""
+    total = neighbours.total()
+    surprise = sum(count * log(count) for neighbour, count in neighbours.items() if neighbour)
+    return total >= FREE and surprise <= total * log(total / FREE) + 1e-9  # of three, rounding would tell none
 
 
 def _rank_length(text: str) -> tuple[int, str]:
