@@ -31,13 +31,26 @@ class SameConv(nn.Conv2d):
 
     def __init__(self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(before, after, kernel, stride, groups=groups)
-        self._zeros = kernel - stride if kernel > 1 else 0  # sides are whole multiples of the stride
+        self._zeros = kernel - stride  # sides are whole multiples of the stride
 
     def forward(self, images: Tensor) -> Tensor:
         """(images, channels, rows, columns) to the same, with rows and columns divided by the stride."""
         before = self._zeros // 2
         sides = (before, self._zeros - before)
-        return super().forward(pad(images, sides + sides) if self._zeros else images)
+        return super().forward(pad(images, sides + sides))
+
+
+class Pointwise(nn.Conv2d):
+    """A 1 x 1 convolution as a product of matrices, which needs no plan of cuDNN's for each shape of images."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__(before, after, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(images, channels, rows, columns) to the same."""
+        assert self.bias is not None
+        filters = self.weight.flatten(1).expand(len(images), -1, -1)
+        return torch.baddbmm(self.bias[:, None], filters, images.flatten(2)).unflatten(2, images.shape[2:])
 
 
 class Bottleneck(nn.Module):
@@ -46,9 +59,9 @@ class Bottleneck(nn.Module):
     def __init__(self, before: int, after: int, expansion: int, kernel: int, stride: int) -> None:
         super().__init__()
         wide = before * expansion
-        self.expand_conv = SameConv(before, wide, 1) if expansion > 1 else None
+        self.expand_conv = Pointwise(before, wide) if expansion > 1 else None
         self.depthwise_conv = SameConv(wide, wide, kernel, stride, groups=wide)
-        self.project_conv = SameConv(wide, after, 1)
+        self.project_conv = Pointwise(wide, after)
         self._adds = stride == 1 and before == after
 
     def forward(self, images: Tensor) -> Tensor:
@@ -75,7 +88,9 @@ class TaughtBlocks(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(images, 3, rows, columns), from -1 to 1, to (images, ``CHANNELS``, rows / 16, columns / 16)."""
-        seen = relu6(self.conv_stem(images))
+        # Of images in rows, torch's own kernels convolve each channel by itself. cuDNN would plan its own for each new shape of
+        # a batch, forward and back: many seconds for all blocks, where a step takes a sixth of one.
+        seen = relu6(self.conv_stem(images.contiguous()))
         for block in self.blocks:
             seen = block(seen)
         return seen
