@@ -68,12 +68,10 @@ class DetectorConfig(Section, at="model"):
     small: SmallConfig = field(default_factory=SmallConfig)
     image_pixels: int = setting(1_003_520, Check(lambda pixels: pixels >= 1024, "1024 or more"))
     """Larger images are scaled down to at most this many pixels."""
-    adapter: Literal["lora", "dora"] | None = None
-    """Train low-rank adapters of all linear layers, LoRA (Hu et al. 2021) or DoRA (Liu et al. 2024), and the embeddings of
-    the coordinate tokens in place of all weights, so that a large checkpoint takes less memory. Checkpoints of the run hold
-    adapters merged. Null: train all weights."""
-    adapter_rank: int = setting(16, WHOLE)
-    """Rank of an adapter."""
+    lora_rank: int | None = setting(None, Check(lambda rank: rank is None or rank >= 1, "a whole number above 0, or null"))
+    """Train adapters of this rank of all linear layers (LoRA, Hu et al. 2021) and the embeddings of the coordinate tokens in
+    place of all weights, so that a large checkpoint takes less memory: 16, say. Checkpoints of the run hold adapters merged.
+    Null: train all weights."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass to save memory."""
     compile: bool = False
@@ -82,9 +80,9 @@ class DetectorConfig(Section, at="model"):
 
     def check(self) -> None:
         remedy = "null if model.model_name_or_path is null: random weights have learnt nothing that an adapter could adapt"
-        self.require(self.adapter is None or self.model_name_or_path is not None, "adapter", remedy)
-        said = "false with model.adapter, whose layers would be compiled one by one"
-        self.require(self.adapter is None or not self.compile, "compile", said)
+        self.require(self.lora_rank is None or self.model_name_or_path is not None, "lora_rank", remedy)
+        said = "false with model.lora_rank, whose layers would be compiled one by one"
+        self.require(self.lora_rank is None or not self.compile, "compile", said)
 
 
 FACTORS = Check(

@@ -230,17 +230,16 @@ def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
     assert {model.find_dtype(*each) for each in others} == {torch.float32}
 
 
-def adapted(root: Path, kind: Literal["lora", "dora"], **sections: Any) -> DetectorLearner:
+def adapted(root: Path, **sections: Any) -> DetectorLearner:
     """A learner of adapters."""
-    config = DetectorConfig(model_name_or_path=str(root / "model"), adapter=kind, adapter_rank=4)
+    config = DetectorConfig(model_name_or_path=str(root / "model"), lora_rank=4)
     made.save(made.detector(root), root / "rough")
     return DetectorLearner(world(), made.load(root / "rough", config), made.config(model=config, **sections))
 
 
-@pytest.mark.parametrize("kind", ["lora", "dora"])
-def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: Literal["lora", "dora"]) -> None:
+def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
     plain = made.detector(root)
-    learner = adapted(root, kind)
+    learner = adapted(root)
     begun = dict(learner.detector.weights())
     before = plain.model.state_dict()
     assert all(torch.allclose(begun[name], each, atol=1e-6) for name, each in before.items())
@@ -264,9 +263,8 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: Li
     torch.testing.assert_close(logits[0], logits[1], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["lora", "dora"])
-def test_adapters_go_on_from_a_checkpoint_bit_by_bit(root: Path, kind: Literal["lora", "dora"]) -> None:
-    whole, begun, again = (adapted(root, kind) for _ in range(3))
+def test_adapters_go_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
+    whole, begun, again = (adapted(root) for _ in range(3))
     targets = made.taught(root, whole.detector)
     steps(begun, targets, 2)
     state = unpack(pack(begun.state()))
@@ -282,19 +280,17 @@ def test_adapters_go_on_from_a_checkpoint_bit_by_bit(root: Path, kind: Literal["
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_coordinate_tokens_learnt_beside_adapters_are_embeddings_to_the_optimisers(root: Path, optimizer: Any) -> None:
     """Decay would draw them, which hold whole embeddings, towards zero."""
-    found = adapted(root, "dora").detector.model
+    found = adapted(root).detector.model
     first, *muon = make_optimizers(found, ScheduleConfig(optimizer=optimizer))
     names = {id(each): name for name, each in found.named_parameters()}
     still = {names[id(each)] for group in first.param_groups if not group["weight_decay"] for each in group["params"]}
-    assert {name for name in still if "lora_magnitude_vector" not in name} == {
-        name for name in names.values() if "trainable_tokens_delta" in name
-    }
+    assert still == {name for name in names.values() if "trainable_tokens_delta" in name}
     given = [names[id(each)] for one in (first, *muon) for group in one.param_groups for each in group["params"]]
     assert sorted(given) == sorted(name for name, each in found.named_parameters() if each.requires_grad)
 
 
 def test_frozen_weights_are_halved_where_precision_is_and_adapters_are_not(root: Path) -> None:
-    config = DetectorConfig(model_name_or_path=str(root / "model"), adapter="lora")
+    config = DetectorConfig(model_name_or_path=str(root / "model"), lora_rank=16)
     mixed = made.config(model=config, fabric=FabricConfig(precision="bf16-mixed"))
     found = model.load(str(root / "model"), mixed, (), "cpu")
     kinds = {(each.requires_grad, each.dtype) for each in found.model.parameters()}

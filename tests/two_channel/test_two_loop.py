@@ -98,10 +98,9 @@ def test_what_answers_came_to_is_told(whole: Path) -> None:
     assert read_rows(whole)[-1]["eval/recall_50"] > 0
 
 
-@pytest.mark.parametrize("kind", ["lora", "dora"])
-def test_adapters_of_a_checkpoint_are_saved_merged_and_go_on_after_a_kill(tmp_path: Path, kind: str) -> None:
+def test_adapters_of_a_checkpoint_are_saved_merged_and_go_on_after_a_kill(tmp_path: Path) -> None:
     """What transformers loads answers as what has learnt did."""
-    base, keys = tmp_path / "base", {"model__adapter": kind, "schedule__commit_every": 2, "schedule__steps": 4}
+    base, keys = tmp_path / "base", {"model__lora_rank": 16, "schedule__commit_every": 2, "schedule__steps": 4}
     assert main(detectors.arguments(base, schedule__steps=2)) == 0
     for name, seconds in (("whole", {}), ("parts", {"budget__seconds": 0.01})):
         start = {"model__model_name_or_path": str(base / "run" / "model"), **keys}
@@ -115,13 +114,13 @@ def test_adapters_of_a_checkpoint_are_saved_merged_and_go_on_after_a_kill(tmp_pa
     told = tmp_path / "told.jsonl"
     evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0", f"--told={told}"]
     assert main(evaluate) == 0 and last["eval/f1_50"] >= 0
-    assert f", by {'LoRA' if kind == 'lora' else 'DoRA'}," in (run / "README.md").read_text()
+    assert ", by LoRA," in (run / "README.md").read_text()
 
 
 def test_adapters_need_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = detectors.arguments(tmp_path, model__adapter="lora")
+    arguments = detectors.arguments(tmp_path, model__lora_rank=16)
     assert main(["validate", *arguments[1:]]) == 2
-    assert "model.adapter: 'lora'" in (err := capsys.readouterr().err) and "model.model_name_or_path is null" in err
+    assert "model.lora_rank: 16" in (err := capsys.readouterr().err) and "model.model_name_or_path is null" in err
     base = ["--model.model_name_or_path=base", "--model.compile=true"]
     assert main(["validate", *arguments[1:], *base]) == 2 and "model.compile: True" in capsys.readouterr().err
 

@@ -141,8 +141,8 @@ def write_card(
     """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state about the checkpoint that
     was best on val (None without val), ``size`` the number of the model's parameters."""
     base = config.model.model_name_or_path
-    by = {"lora": ", by LoRA", "dora": ", by DoRA", None: ""}[config.model.adapter]
-    began = f"fine-tuned from `{base}`{by}" if base else "trained from random weights"
+    by_lora = ", by LoRA" if config.model.lora_rank else ""
+    began = f"fine-tuned from `{base}`{by_lora}" if base else "trained from random weights"
     steps = best["step"] if best else rows[-1]["step"]
     parts = {"train": inputs.train, "val": inputs.val, "test": inputs.test}
     lines = [

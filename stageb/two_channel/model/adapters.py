@@ -1,4 +1,4 @@
-"""Low-rank adapters, LoRA (Hu et al. 2021) and DoRA (Liu et al. 2024), with peft.
+"""Low-rank adapters (LoRA, Hu et al. 2021), with peft.
 
 The embeddings of the coordinate tokens are trained too: if the checkpoint did not have them, no adapter could teach them.
 ``merge_weights`` gives the weights of an equivalent model without adapters, which answers and is saved.
@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 
 from stageb import seeds
-from stageb.two_channel.config import DetectorConfig
 from stageb.two_channel.types import BINS
 
 SCALE = 2  # of an adapter's output, whatever its rank: alpha / rank
 
 
-def add_adapters(model: Any, config: DetectorConfig, first: int, seed: int) -> None:
-    """Add adapters to all linear layers of ``model``, in place, and freeze all else but the embeddings of the coordinate
-    tokens, whose ids begin at ``first``. ``seed`` determines the initial adapters, which are the same on every rank."""
+def add_adapters(model: Any, rank: int, first: int, seed: int) -> None:
+    """Add adapters of ``rank`` to all linear layers of ``model``, in place, and freeze all else but the embeddings of the
+    coordinate tokens, whose ids begin at ``first``. ``seed`` determines the initial adapters, the same on every rank."""
     from peft import LoraConfig, get_peft_model  # takes a second to import, and runs without adapters do without
 
     names = {id(layer): name for name, layer in model.named_modules()}
@@ -31,9 +30,8 @@ def add_adapters(model: Any, config: DetectorConfig, first: int, seed: int) -> N
     if model.get_output_embeddings().weight is not tables[0].weight:
         tables.append(model.get_output_embeddings())
     options: dict[str, Any] = {
-        "r": config.adapter_rank,
-        "lora_alpha": SCALE * config.adapter_rank,
-        "use_dora": config.adapter == "dora",
+        "r": rank,
+        "lora_alpha": SCALE * rank,
         "target_modules": "all-linear",
         "trainable_token_indices": {names[id(table)]: list(range(first, first + BINS)) for table in tables},
     }

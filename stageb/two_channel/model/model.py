@@ -113,7 +113,7 @@ class Detector:
 def find_dtype(config: TwoChannelConfig, device: str, answers: bool) -> torch.dtype:
     """The dtype of a detector's weights: bfloat16 if training is bf16-mixed and they do not learn, since it only ``answers``
     (on a GPU) or its adapters learn in their place; else float32."""
-    still = device.startswith("cuda") if answers else config.model.adapter is not None
+    still = device.startswith("cuda") if answers else config.model.lora_rank is not None
     return torch.bfloat16 if still and config.fabric.precision == "bf16-mixed" else torch.float32
 
 
@@ -145,8 +145,8 @@ def load(folder: str, config: TwoChannelConfig, categories: Sequence[str], devic
     asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.model.image_pixels)
     eyes = Views(model, image_inputs_of(model, folder, asked).process, config.model.image_pixels)
     words, spelling = fill_prompt(config.data.prompt, categories), find_spelling(tokenizer, config.answer.box_first)
-    if config.model.adapter and not answers:
-        adapters.add_adapters(model, config.model, spelling.coordinates[0], config.seed)
+    if config.model.lora_rank and not answers:
+        adapters.add_adapters(model, config.model.lora_rank, spelling.coordinates[0], config.seed)
     return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words, spelling)
 
 

@@ -88,8 +88,8 @@ class TaughtBlocks(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(images, 3, rows, columns), from -1 to 1, to (images, ``CHANNELS``, rows / 16, columns / 16)."""
-        # Of images in rows, torch's own kernels convolve each channel by itself. cuDNN would plan its own for each new shape of
-        # a batch, forward and back: many seconds for all blocks, where a step takes a sixth of one.
+        # Where channels come one after the other, torch's own kernels convolve each by itself. cuDNN would plan its own for
+        # each new shape of a batch, forward and back: many seconds for all blocks, where a step takes a sixth of one.
         seen = relu6(self.conv_stem(images.contiguous()))
         for block in self.blocks:
             seen = block(seen)
