@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from math import inf, lgamma, log, sqrt
 from typing import NamedTuple
 
@@ -36,8 +36,25 @@ ROUNDS = 8  # in which limits are moved one after the other, at most
 LEAST_GAIN = 1e-9  # nats: less is rounding, by which a condition that the line has would count as a gain
 
 Numbers = NDArray[np.float64]
-_Part = tuple[tuple[int, ...], Bits, Bits]
-"""Places of the terms of a line, and the wanted and the spared tickets for which they hold."""
+
+
+class _Part(NamedTuple):
+    """A line that may become longer."""
+
+    line: tuple[int, ...]  # places of its terms
+    places: NDArray[np.int64]  # of those that may be joined
+    of_wanted: Bits  # the wanted tickets for which each of these holds
+    of_spared: Bits
+    right: Bits  # for which the line holds, wanted
+    wrong: Bits  # spared
+
+    def keep(self, is_kept: NDArray[np.bool_]) -> _Part:
+        """With fewer terms that may be joined."""
+        if is_kept.all():
+            return self
+        return self._replace(
+            places=self.places[is_kept], of_wanted=self.of_wanted[is_kept], of_spared=self.of_spared[is_kept]
+        )
 
 
 class Demands(NamedTuple):
@@ -55,32 +72,22 @@ def cover(
 ) -> list[Conjunction]:
     """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
     first. Of the tickets that they hold, a share above ``least`` is wanted."""
-    live = [
-        (term, mask)
-        for term, mask in masks.unguarded.items()
-        if (mask & wanted).bit_count() >= FEWEST and not term.is_between  # a line joins two limits itself
-    ]
-    if not live:
-        return []
-    price = PRICE * log(max(2, len(live)))
-    prices = np.array([price * _weigh(term, demands.computed) for term, _ in live])
-    sides, alarm = (wanted, spared), least / (1 - least)
-    rows = [pack([*(mask & side for _, mask in live), side])[:-1] for side in sides]
-    limits = _number_limits([term for term, _ in live])
+    seek, alarm = cache(partial(_Search, masks, wanted, spared, demands.computed)), least / (1 - least)
 
-    def grow(wanted: int, spared: int) -> Conjunction:
-        if not wanted:
+    def grow(now: int, others: int) -> Conjunction:
+        if not now:
             return ()
-        share = max(least, min(0.999, wanted.bit_count() / (wanted | spared).bit_count()))
-        left = [pack([side & now, side])[0] for side, now in zip(sides, (wanted, spared), strict=True)]
-        line = tuple(live[place][0] for place in _grow((rows[0], rows[1]), (left[0], left[1]), share, prices, limits))
+        share = max(least, min(0.999, now.bit_count() / (now | others).bit_count()))
 
         def tell(right: Numbers, wrong: Numbers) -> Numbers:
             return np.where(right >= FEWEST, _exponent(right, wrong, share), -np.inf)
 
-        line = _move_limits(line, masks, wanted, spared, tell)
-        shorter = _shorten(line, masks, wanted, spared, alarm, demands.sure)
-        return line if shorter == line else _move_limits(shorter, masks, wanted, spared, tell)
+        key = wanted, spared, demands.computed, now, others, share
+        if key not in masks.grown:
+            masks.grown[key] = _move_limits(seek().find_line(now, others, share), masks, now, others, tell)
+        line = masks.grown[key]
+        shorter = _shorten(line, masks, now, others, alarm, demands.sure)
+        return line if shorter == line else _move_limits(shorter, masks, now, others, tell)
 
     lines: list[Conjunction] = []
     held = 0
@@ -147,6 +154,37 @@ def _move_limits(line: Conjunction, masks: Masks, wanted: int, spared: int, scor
     return line
 
 
+class _Search:
+    """Seeks lines among the terms of masks that some ``wanted`` tickets meet."""
+
+    def __init__(self, masks: Masks, wanted: int, spared: int, computed: float) -> None:
+        live = [
+            (term, mask)
+            for term, mask in masks.unguarded.items()
+            if (mask & wanted).bit_count() >= FEWEST and not term.is_between  # a line joins two limits itself
+        ]
+        self._terms = [term for term, _ in live]
+        price = PRICE * log(max(2, len(live)))
+        self._prices = np.array([price * _weigh(term, computed) for term in self._terms])
+        self._limits = _number_limits(self._terms)
+        self._sides = (wanted, spared)
+        self._lowest = [max(0, (side & -side).bit_length() - 1) for side in self._sides]  # before which rows have no bits
+        self._rows = [self._pack(which, [mask for _, mask in live]) for which in (0, 1)]
+
+    def find_line(self, wanted: int, spared: int, share: float) -> Conjunction:
+        """The line that tells most of ``wanted`` tickets among these and others, ``spared``; no term where none tells
+        anything."""
+        if not self._terms:
+            return ()
+        left = self._pack(0, [wanted])[0], self._pack(1, [spared])[0]
+        places = _grow((self._rows[0], self._rows[1]), left, share, self._prices, self._limits)
+        return tuple(self._terms[place] for place in places)
+
+    def _pack(self, which: int, masks: Sequence[int]) -> Bits:
+        side, lowest = self._sides[which], self._lowest[which]
+        return pack([*((mask & side) >> lowest for mask in masks), side >> lowest])[:-1]
+
+
 def _number_limits(terms: Sequence[Expression]) -> NDArray[np.int64]:
     """For each term the number of its field and side, if it is a limit; others have numbers of their own."""
     first: dict[object, int] = {}
@@ -159,31 +197,34 @@ def _grow(
 ) -> tuple[int, ...]:
     """The places of the terms of the line that tells most; none where none tells anything. It has one limit at most on each
     side of a field, which is moved afterwards: a second would only make up for the first one's place."""
-    (of_wanted, of_spared), (wanted, spared) = rows, left
     best: tuple[float, tuple[int, ...]] = (0.0, ())
-    front: list[_Part] = [((), wanted, spared)]
-    everyone = _count(wanted), _count(spared)
+    front = [_Part((), np.arange(len(prices)), *rows, *left)]
+    everyone, cheapest = (_count(left[0]), _count(left[1])), prices.min()
     for length in range(1, LONGEST + 1):
-        found: list[tuple[float, _Part]] = []  # the best of each part, more than enough of them
-        for line, right, wrong in front:
-            before = _count(right), _count(wrong)
+        found: list[tuple[float, tuple[int, ...], int, _Part]] = []  # the best of each part, more than enough of them
+        for part in front:
+            before = _count(part.right), _count(part.wrong)
             if not before[1]:
                 continue
-            kept, broken = _count_each(of_wanted & right), _count_each(of_spared & wrong)
-            is_better = (kept >= FEWEST) & (_gain(kept, broken, before) > LEAST_GAIN)
-            is_better &= ~np.isin(limits, limits[list(line)])
-            paid = prices + sum(prices[place] for place in line)
-            tells = _exponent(kept, broken, share) - paid + lgamma(length + 1)
-            tells[~is_better] = -np.inf
-            place = int(np.argmax(tells))
-            if tells[place] > best[0] + LEAST_GAIN:
-                best = float(tells[place]), (*line, place)
-            gains = np.where(is_better, _gain(kept, broken, everyone) - (paid - length * prices.min()), -np.inf)
-            for place in map(int, np.argsort(-gains, kind="stable")[: 8 * BEAM]):
-                if is_better[place]:
-                    longer = (*line, place), of_wanted[place] & right, of_spared[place] & wrong
-                    found.append((-float(gains[place]), longer))
-        front = _distinct(found)[:BEAM]
+            kept = _count_each(part.of_wanted & part.right)
+            part, kept = part.keep(kept >= FEWEST), kept[kept >= FEWEST]
+            broken = _count_each(part.of_spared & part.wrong)
+            is_better, gains = _find_gains(kept, broken, before, everyone)
+            for place in part.line:
+                is_better &= limits[part.places] != limits[place]
+            gains = gains[is_better]
+            paid = prices[part.places[is_better]] + sum(prices[place] for place in part.line)
+            tells = _exponent(kept[is_better], broken[is_better], share) - paid + lgamma(length + 1)
+            if not len(tells):
+                continue
+            spots, first = np.flatnonzero(is_better), int(np.argmax(tells))
+            if tells[first] > best[0] + LEAST_GAIN:
+                best = float(tells[first]), (*part.line, int(part.places[spots[first]]))
+            gains -= paid - length * cheapest
+            for rank in np.argsort(-gains, kind="stable")[: 8 * BEAM].tolist():
+                spot = int(spots[rank])
+                found.append((-float(gains[rank]), (*part.line, int(part.places[spot])), spot, part))
+        front = _lengthen(found)
     return best[1]
 
 
@@ -208,11 +249,16 @@ def _shorten(line: Conjunction, masks: Masks, wanted: int, spared: int, alarm: f
     return line
 
 
-def _distinct(found: Sequence[tuple[float, _Part]]) -> list[_Part]:
-    """Lines by what they gain, of those that hold for the same tickets the first."""
+def _lengthen(found: Sequence[tuple[float, tuple[int, ...], int, _Part]]) -> list[_Part]:
+    """The first ``BEAM`` lines by what they gain, each a part and one of its terms more; of those that hold for the same
+    tickets the first."""
     first: dict[tuple[bytes, bytes], _Part] = {}
-    for _, part in sorted(found, key=lambda each: (each[0], each[1][0])):
-        first.setdefault((part[1].tobytes(), part[2].tobytes()), part)
+    for _, line, spot, part in sorted(found, key=lambda each: each[:2]):
+        right, wrong = part.of_wanted[spot] & part.right, part.of_spared[spot] & part.wrong
+        longer = part._replace(line=line, right=right, wrong=wrong)
+        first.setdefault((right.tobytes(), wrong.tobytes()), longer)
+        if len(first) == BEAM:
+            break
     return list(first.values())
 
 
@@ -221,15 +267,18 @@ def _count(bits: Bits) -> int:
 
 
 def _count_each(rows: Bits) -> Numbers:
-    counts: Numbers = np.bitwise_count(rows).sum(axis=1, dtype=np.int64).astype(np.float64)
-    return counts
+    each = np.bitwise_count(rows).astype(np.float32)  # a product sums them faster, and as exactly below 2 ** 24
+    return (each @ np.ones(each.shape[1], np.float32)).astype(np.float64)
 
 
-def _gain(right: Numbers, wrong: Numbers, before: tuple[int, int]) -> Numbers:
-    """FOIL's measure: so many right tickets, times what is learnt of each."""
-    share = right / np.maximum(1, right + wrong)
-    gain: Numbers = right * (np.log(np.maximum(share, 1e-300)) - log(before[0] / sum(before)))
-    return gain
+def _find_gains(
+    right: Numbers, wrong: Numbers, before: tuple[int, int], everyone: tuple[int, int]
+) -> tuple[NDArray[np.bool_], Numbers]:
+    """Whether a term adds anything to a line that held for so many right and wrong tickets ``before``; and FOIL's measure of
+    the line with it: so many right tickets, times what is learnt of each beside ``everyone``."""
+    logs = np.log(np.maximum(right / np.maximum(1, right + wrong), 1e-300))
+    adds, gains = (right * (logs - log(some[0] / sum(some))) for some in (before, everyone))
+    return adds > LEAST_GAIN, gains
 
 
 def _exponent(right: Numbers, wrong: Numbers, share: float) -> Numbers:

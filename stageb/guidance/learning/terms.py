@@ -87,6 +87,9 @@ class Masks(dict[Expression, int]):
     def __init__(self, known: Mapping[Expression, int], scales: Scales | None = None) -> None:
         super().__init__(known)
         self.scales = scales or Scales({})
+        self.grown: dict[
+            tuple[float, ...], Conjunction
+        ] = {}  # lines of these terms, by what they were sought for (lists.py)
 
     def plus(self, others: Mapping[Expression, int]) -> Masks:
         """With other terms."""
@@ -99,7 +102,8 @@ class Masks(dict[Expression, int]):
     @cached_property
     def plain(self) -> Masks:
         """Those of single fields, and of words."""
-        return self.keep(term for term in self if not term.is_compared)
+        terms = [term for term in self if not term.is_compared]
+        return self if len(terms) == len(self) else self.keep(terms)
 
     @cached_property
     def unguarded(self) -> Masks:
