@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
-from stageb.guidance.learning.terms import Conjunction, Masks, hold_together, repack, unpack
+from stageb.guidance.learning.terms import Conjunction, Masks, Tally, hold_together, repack, unpack
 from stageb.guidance.rules.conditions import Expression, negate
 from stageb.guidance.words.types import Verdict
 
@@ -94,8 +94,8 @@ def _drop_implied(line: Sequence[Expression]) -> Conjunction | None:
     return tuple(term for term in line if not (term.is_denied and term.affirmed.may_be_denied and term.needed in named))
 
 
-Listing = Callable[[Sequence[Expression], NDArray[np.float32], Numbers], "list[list[int]]"]
-"""What finds the places of words that speak for some tickets, in lists."""
+Listing = Callable[[Tally], "list[list[int]]"]
+"""What finds the places of words that speak for the wanted tickets, in lists."""
 
 Cards = Mapping[Verdict, Scorecard]
 """A card for each label, which are compared: of those that a ticket is furthest above the first counts."""
@@ -112,25 +112,26 @@ def grow_cards(
     """Cards of one condition, of two, and so on to the ``longest``, for ``fails`` and ``passes``; ``prices`` of one of
     either judged wrong. With a ``listing`` each has the lists of words that speak for either, the first one nothing else."""
     among = fails | passes
-    terms = _distinct(masks, among)
+    terms, held = _distinct(masks, among)
     if not terms or not fails or not passes:
         return []
     labels = unpack([fails], among)[0].astype(np.float64)
     # Half of the price weighs tickets, half moves the limit: all by weight, few failures would teach as if they were many.
-    weights = np.sqrt(np.where(labels > 0, *prices))
-    weights *= len(labels) / weights.sum()
+    of_each = np.sqrt(np.array(prices))
+    of_each *= len(labels) / np.where(labels > 0, *of_each).sum()
+    weights = np.where(labels > 0, *of_each)
     even = (log(prices[1]) - log(prices[0])) / 2
-    rows = unpack([masks[term] for term in terms], among).astype(np.float32)
-    first = np.ones((len(labels), 1))
+    first, tally = np.ones((len(labels), 1)), Tally.of(terms, held, fails, among)
     fitted = _fit(first, labels, weights, np.zeros(1))
-    gains = _promise(rows, labels, weights, first @ fitted)
-    lists = [words for side in (labels, 1 - labels) for words in (listing(terms, rows, side) if listing else ())]
+    gains = _promise_first(tally, fitted[0], *of_each)
+    lists = [words for side in (tally, tally.turned) for words in (listing(side) if listing else ())]
     if listing and not lists:
         return []
     gains[[place for words in lists for place in words]] = -np.inf
     tried = np.sort(np.argsort(-gains, kind="stable")[: min(TRIED, int((gains > -np.inf).sum()))])
-    first = np.column_stack([first, *(rows[words].sum(axis=0) for words in lists)])
-    rows, cards, chosen = rows[tried], list[Scorecard](), list[int]()
+    first = np.column_stack([first, *(_count_words(words, held, among) for words in lists)])
+    rows = unpack([held[place] for place in tried] if longest else [], among).astype(np.float32)
+    cards, chosen = list[Scorecard](), list[int]()
     design, fitted = first, _fit(first, labels, weights, np.append(fitted, np.zeros(len(lists)))) if lists else fitted
     named = [[(terms[place],) for place in words] for words in lists]
 
@@ -164,16 +165,17 @@ def grow_compared(
     its label, the first one nothing else."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
-    terms = _distinct(masks, among)
+    terms, held = _distinct(masks, among)
     if not terms or len(labels) < 2:
         return []
-    rows = unpack([masks[term] for term in terms], among).astype(np.float32)
     wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
     scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
     growing = []
-    for mine, score in zip(wanted, scores, strict=True):
-        lists = listing(terms, rows, mine) if listing else []
-        growing.append(_Growing(mine, *_find_lines(terms, rows, mine, score, paired), terms, rows, lists))
+    for label, mine, score in zip(labels, wanted, scores, strict=True):
+        tally = Tally.of(terms, held, labelled[label], among)
+        lists = {tuple(words): _count_words(words, held, among) for words in (listing(tally) if listing else ())}
+        lines = _find_lines(tally, held, labelled[label], among, score[0], paired) if longest else {}
+        growing.append(_Growing(mine, terms, lists, lines, among))
     if listing and not any(each.lists for each in growing):
         return []
     found: list[Cards] = []
@@ -191,8 +193,8 @@ def judge_compared(cards: Cards, masks: Masks, among: int) -> dict[Verdict, int]
     """The tickets ``among`` these that have each label by its card; of those that reach none nothing is said."""
     above = []
     for card in cards.values():
-        rows = unpack([hold_together(masks, line) for line in card.points], among).astype(np.int64)
-        above.append(np.array([*card.points.values()], np.int64) @ rows - card.least)
+        rows = unpack([hold_together(masks, line) for line in card.points], among).astype(np.float32)
+        above.append(np.array([*card.points.values()], np.float32) @ rows - card.least)
     first, is_reached = np.argmax(above, axis=0), np.max(above, axis=0) >= 0
     return {label: repack((first == place) & is_reached, among) for place, label in enumerate(cards)}
 
@@ -200,16 +202,22 @@ def judge_compared(cards: Cards, masks: Masks, among: int) -> dict[Verdict, int]
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _distinct(masks: Masks, among: int) -> list[Expression]:
-    """What may have points: of terms that say the same of all tickets the first, and nothing denied or of two fields, since
-    points may be taken, too."""
+def _distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]]:
+    """What may have points, and the tickets ``among`` these for which it holds: of terms that say the same of all of them
+    the first, and nothing denied or of two fields, since points may be taken, too."""
     found: dict[int, Expression] = {}
-    for term, mask in masks.items():
+    most = among.bit_count() - FEWEST
+    for term, mask in masks.plain.items():
         held = mask & among
-        few = min(held.bit_count(), (among & ~mask).bit_count())
-        if few >= FEWEST and not term.is_denied and not term.is_compared:
+        if FEWEST <= held.bit_count() <= most and not term.is_denied:
             found.setdefault(held, term)
-    return [*found.values()]
+    return [*found.values()], [*found]
+
+
+def _count_words(words: Sequence[int], held: Sequence[int], among: int) -> Numbers:
+    """How many of some words each of the tickets ``among`` these mentions, where ``held`` has those of every term."""
+    counts: Numbers = unpack([held[place] for place in words], among).sum(axis=0, dtype=np.float64)
+    return counts
 
 
 class _Growing:
@@ -218,19 +226,18 @@ class _Growing:
     def __init__(
         self,
         wanted: Numbers,
-        lines: Sequence[Conjunction],
-        held: NDArray[np.float32],
         terms: Sequence[Expression],
-        rows: NDArray[np.float32],
-        lists: Sequence[Sequence[int]],
+        lists: Mapping[tuple[int, ...], Numbers],  # places of words -> how many of them each ticket mentions
+        lines: Mapping[Conjunction, int],  # that may have points -> the tickets ``among`` these for which each holds
+        among: int,
     ) -> None:
         self.wanted = wanted
         self.lists: list[list[Conjunction]] = [[(terms[place],) for place in words] for words in lists]
         listed = {line for words in self.lists for line in words}
-        free = [place for place, line in enumerate(lines) if line not in listed] if listed else [*range(len(lines))]
-        self.lines, self._rows = [lines[place] for place in free], held[free]  # the tickets for which each line holds
+        self.lines = [line for line in lines if line not in listed] if listed else [*lines]
+        self._rows = unpack([lines[line] for line in self.lines], among).astype(np.float32)
         self.chosen: list[int] = []
-        self.design = np.column_stack([np.ones(len(wanted)), *(rows[words].sum(axis=0) for words in lists)])
+        self.design = np.column_stack([np.ones(len(wanted)), *lists.values()])
         self.fitted = np.zeros(1 + len(lists))
 
     def lengthen(self, log_odds: Numbers, others: Numbers, count: int) -> Numbers:
@@ -256,12 +263,11 @@ class _Growing:
 
 
 def _find_lines(
-    terms: Sequence[Expression], rows: NDArray[np.float32], wanted: Numbers, log_odds: Numbers, paired: int
-) -> tuple[list[Conjunction], NDArray[np.float32]]:
-    """What may have points on a label's card: the conditions that tell most by themselves, and of pairs of the first ones
-    those that tell most more than either."""
-    even = np.ones(len(wanted))
-    alone = _promise(rows, wanted, even, log_odds)
+    tally: Tally, held: Sequence[int], wanted: int, among: int, log_odds: float, paired: int
+) -> dict[Conjunction, int]:
+    """What may have points on a label's card, with the tickets ``among`` these for which it holds: the conditions that tell
+    most by themselves, and of pairs of the first ones those that tell most more than either."""
+    terms, alone = tally.terms, _promise_first(tally, log_odds)
     order = np.argsort(-alone, kind="stable")
     turns, seen = [], Counter[tuple[str, ...]]()
     for place in order.tolist():
@@ -270,15 +276,15 @@ def _find_lines(
         seen[fields] += 1
     tried, joined = np.sort(order[:TRIED]), np.sort(order[np.argsort(turns, kind="stable")[:paired]])
     pairs = np.array([*combinations(joined, 2)], int).reshape(-1, 2)
-    both = rows[pairs[:, 0]] * rows[pairs[:, 1]]
-    held = both.sum(axis=1)
-    more = _promise(both, wanted, even, log_odds) - alone[pairs].max(axis=1)
-    more[(held < FEWEST_TOGETHER) | (held == rows.sum(axis=1)[pairs].min(axis=1))] = -np.inf
+    both = [held[one] & held[other] for one, other in pairs.tolist()]
+    together = Tally.of((), both, wanted, among)
+    more = _promise_first(together, log_odds) - alone[pairs].max(axis=1)
+    more[(together.held < FEWEST_TOGETHER) | (together.held == tally.held[pairs].min(axis=1))] = -np.inf
     first = np.argsort(-more, kind="stable")[:TRIED]
     first = np.sort(first[more[first] > -np.inf])
-    lines: list[Conjunction] = [(terms[place],) for place in tried]
-    lines += [(terms[one], terms[other]) for one, other in pairs[first]]
-    return lines, np.concatenate([rows[tried], both[first]])
+    lines: dict[Conjunction, int] = {(terms[place],): held[place] for place in tried.tolist()}
+    pairs_of = ((pairs[place].tolist(), both[place]) for place in first.tolist())
+    return lines | {(terms[one], terms[other]): mask for (one, other), mask in pairs_of}
 
 
 def _round_together(growing: Mapping[Verdict, _Growing], default: Verdict) -> Cards:
@@ -317,13 +323,26 @@ def _write_card(lines: Sequence[Sequence[Conjunction]], points: Sequence[int], l
     return Scorecard(each, least, tuple(listed.values()))
 
 
+def _promise_first(tally: Tally, log_odds: float, price: float = 1.0, other: float = 1.0) -> Numbers:
+    """As ``_promise``, where all tickets have the same log-odds, and weigh so much by whether they are wanted."""
+    (chance,), right, wrong = find_chances(np.array([log_odds])), price * tally.right, other * (tally.held - tally.right)
+    bend = chance * (1 - chance)
+    whole = bend * (price * tally.wanted + other * (tally.tickets - tally.wanted))
+    return _weigh_slopes(right * (1 - chance) - wrong * chance, bend * (right + wrong), whole)
+
+
 def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers) -> Numbers:
     """How much each condition would lower the loss, to the second order, if its weight and the constant were fitted."""
     chances = find_chances(log_odds)
     bend = weights * chances * (1 - chances)
     slopes, bends = (rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend))
-    gains: Numbers = slopes**2 / (bends - bends**2 / max(bend.sum(), 1e-9) + PENALTY)
-    return gains.astype(np.float64).round(3)  # what differs less is the same, in whatever order it was summed up
+    return _weigh_slopes(slopes.astype(np.float64), bends.astype(np.float64), bend.sum())
+
+
+def _weigh_slopes(slopes: Numbers, bends: Numbers, whole: float) -> Numbers:
+    """How much a loss falls, to the second order, by its slopes and bends; the constant's bend is the ``whole`` one."""
+    gains: Numbers = slopes**2 / (bends - bends**2 / max(whole, 1e-9) + PENALTY)
+    return gains.round(3)  # what differs less is the same, in whatever order it was summed up
 
 
 def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, beside: Numbers | float = 0.0) -> Numbers:

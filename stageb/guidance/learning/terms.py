@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, reduce
 from math import lgamma, log
 from operator import and_, or_
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,6 +208,28 @@ def repack(flags: NDArray[np.bool_], among: int) -> int:
     every = np.unpackbits(pack([among]).view(np.uint8), bitorder="little")
     every[every == 1] = flags
     return int.from_bytes(np.packbits(every, bitorder="little").tobytes(), "little")
+
+
+class Tally(NamedTuple):
+    """For how many tickets terms hold: of all that are counted, and of the wanted ones."""
+
+    terms: Sequence[Expression]
+    held: NDArray[np.float64]  # by term
+    right: NDArray[np.float64]  # wanted, by term
+    tickets: int  # all
+    wanted: int
+
+    @classmethod
+    def of(cls, terms: Sequence[Expression], masks: Sequence[int], wanted: int, among: int) -> Tally:
+        """Of the tickets ``among`` these, to which ``masks`` are cut."""
+        held, right = ([(mask & side).bit_count() for mask in masks] for side in (among, wanted & among))
+        counts = among.bit_count(), (wanted & among).bit_count()
+        return cls(terms, np.array(held, np.float64), np.array(right, np.float64), *counts)
+
+    @property
+    def turned(self) -> Tally:
+        """With the other tickets as those that are wanted."""
+        return self._replace(right=self.held - self.right, wanted=self.tickets - self.wanted)
 
 
 def find_counts(masks: Masks, gaps: Mapping[str, int], fails: int, passes: int) -> dict[Expression, int]:

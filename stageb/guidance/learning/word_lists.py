@@ -10,36 +10,34 @@ generative classifiers", 2001; Wang and Manning, "Baselines and bigrams", 2012).
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stageb.guidance.learning.calibration import Numbers
-from stageb.guidance.rules.conditions import Expression
+from stageb.guidance.learning.terms import Tally
 
 CLEAR = 1.0
 FEWEST = 2  # words of a list
 SMOOTHED = 0.5  # tickets that are added to each count
 
 
-def find_lists(
-    terms: Sequence[Expression], rows: NDArray[np.float32], wanted: Numbers, whole_words: Set[str], most: int
-) -> list[list[int]]:
-    """The places of at most ``most`` of the ``whole_words`` that speak for the tickets ``wanted`` (1) against the others
-    (0), in two lists, or in one, the most telling word first; ``rows`` tell which tickets mention each of the ``terms``."""
-    places = [place for place, term in enumerate(terms) if term.word in whole_words]
-    count, all_wanted = len(wanted), float(wanted.sum())
+def find_lists(tally: Tally, whole_words: Set[str], most: int) -> list[list[int]]:
+    """The places of at most ``most`` of the ``whole_words`` that speak for the wanted tickets against the others, in two
+    lists, or in one, the most telling word first."""
+    places = [place for place, term in enumerate(tally.terms) if term.word in whole_words]
+    count, all_wanted = tally.tickets, tally.wanted
     if not places or not 0 < all_wanted < count:
         return []
-    held = rows[places].sum(axis=1, dtype=np.float64)
-    right = rows[places].astype(np.float64) @ wanted
+    held, right = tally.held[places], tally.right[places]
     share, wrong = held / count, held - right
     surplus = right - all_wanted * share
     errors = surplus / np.sqrt(np.maximum(1e-9, all_wanted * (1 - all_wanted / count) * share * (1 - share)))
     odds = np.log((right + SMOOTHED) / (all_wanted + 1)) - np.log((wrong + SMOOTHED) / (count - all_wanted + 1))
     order = np.argsort(-errors.round(6), kind="stable")[:most]
-    ranked = sorted((place for place in order.tolist() if errors[place] > CLEAR), key=lambda place: -round(odds[place], 6))
+    ranked = sorted(
+        (place for place in order.tolist() if errors[place] > CLEAR), key=lambda place: -round(float(odds[place]), 6)
+    )
     cut = _find_cut(odds[ranked])
     return [[places[place] for place in some] for some in (ranked[:cut], ranked[cut:]) if len(some) >= FEWEST]
 
