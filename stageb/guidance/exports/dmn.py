@@ -12,47 +12,30 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, product
 from math import prod
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from stageb.guidance.exports.decisions import (
-    ALWAYS,
-    Compare,
-    DecisionCase,
-    Decisions,
-    Either,
-    Every,
-    Formula,
-    Given,
-    OneOf,
-    PointSum,
-    Same,
-    export_only,
-    list_missing,
-)
+from stageb.guidance.exports.decisions import DecisionCase, DecisionExporter, Decisions, DecisionWriter, Number, Sign
 from stageb.guidance.exports.markup import add, free_name, write_document
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported
-from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.value_types import Computed
+from stageb.guidance.rules.conditions import Condition, Expression, Missing, negate
 
-_FORM = "DMN"
 _TYPES = {"number": "number", "flag": "boolean", "text": "string"}
 MOST_ROWS = 12  # of one rule: with more, whether it holds is a column of its own
 _WORDS = (  # of the language, and of the decision
     "and between context date days duration else every false for function if in instance list months not null of or return "
     "rule satisfies some string substring then time true verdict years"
 ).split()
-_Tests = dict[str, str]  # what an input expression must be
+_Way = tuple[Expression, ...]  # what must be so together
+_Tests = dict[str, str]  # by input expression, what it must be
 
 
-class DmnExporter:
+class DmnExporter(DecisionExporter):
     """A decision table of one mission."""
 
-    is_typed = True
+    form = "DMN"
 
-    def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
-        """The document. Raises ``InputError``, which names a rule that DMN cannot say."""
-        return export_only(missions, _FORM, lambda decisions: write_document(_write_document(decisions)))
+    def write_decisions(self, decisions: Decisions) -> str:
+        return write_document(_write_document(decisions))
 
 
 def _write_document(decisions: Decisions) -> Element:
@@ -91,167 +74,143 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-class _Feel:
-    """Formulas in DMN's expression language. What compares with null is null there, and so is never true."""
+class _Test(NamedTuple):
+    """A test in DMN's expression language."""
+
+    whole: str  # as an expression that is true or not
+    asked: str = ""  # the input expression of a cell; empty: the whole, which must be true
+    label: str = "condition"
+    cell: str = "true"  # what it must be
+
+
+class _Feel(DecisionWriter[_Test]):
+    """Tests of columns. What compares with null is null there, and so is never true."""
 
     def __init__(self, decisions: Decisions) -> None:
-        self._decisions = decisions
+        super().__init__(decisions)
         self.names: dict[str, str] = {}  # as the language can read them
         for name in decisions.kinds:
             plain = re.sub("[^A-Za-z0-9]+", "_", name).strip("_")
             plain = plain if plain[:1].isalpha() else f"column_{plain}".rstrip("_")
             self.names[name] = free_name(plain, [*self.names.values(), *_WORDS])
         self.labels: dict[str, str] = {}  # of input expressions
-        self._decided: list[frozenset[Formula]] = []  # what rows ask for
+        self._decided: list[frozenset[Expression]] = []  # what rows ask for
 
     # Rows
 
     def list_rows(self, case: DecisionCase) -> Iterator[_Tests]:
-        """What each row of a case asks for; of the cases in their order, since what earlier rows decide needs none."""
+        """The tests of each row of a case; of the cases in their order, since what earlier rows decide needs none."""
         ways = _list_ways(case.when)
         ways = ways and [way for way in ways if not self._is_idle(way)]
         if ways is None or len(ways) > MOST_ROWS:
-            yield {self._label(self.write(case.when), f"{case.rule or 'a person'} decides"): "true"}
+            yield {self._label(case.when.tell(self).whole, f"{case.rule or 'a person'} decides"): "true"}
             return
         self._decided += map(frozenset, ways)
         for way in ways:
             tests: _Tests = {}
-            for part in self._shorten(way):
-                self._put(tests, *self._test(part))
+            for part in way:
+                if part not in self._list_given(way):  # which others imply
+                    self._put(tests, part.tell(self))
             yield tests
 
-    def _list_needed(self, way: tuple[Formula, ...]) -> set[str]:
-        """The columns that hold something where a way's comparisons are true."""
-        compared = (part for part in way if isinstance(part, Compare | OneOf | Same))
-        return {name for part in compared for name in list_missing(part, self._decisions)[0]}
+    def _list_given(self, way: _Way) -> list[Expression]:
+        """That the columns hold something which a way's comparisons need."""
+        compared = (part for part in way if isinstance(part.affirmed, Condition))
+        return [negate(Missing(name)) for part in compared for name in self.decisions.list_needed(*part.needed)]
 
-    def _is_idle(self, way: tuple[Formula, ...]) -> bool:
+    def _is_idle(self, way: _Way) -> bool:
         """Whether it is never so: a column would be empty and hold something, or an earlier row decides."""
-        needed = self._list_needed(way)
-        if any(isinstance(part, Given) and not part.is_given and part.field in needed for part in way):
-            return True
-        met = {*way, *(Given(name, True) for name in needed)}
-        return any(earlier <= met for earlier in self._decided)
-
-    def _shorten(self, way: tuple[Formula, ...]) -> list[Formula]:
-        """The parts of a way without those that others imply."""
-        needed = self._list_needed(way)
-        return [part for part in way if not (isinstance(part, Given) and part.field in needed)]
+        given = self._list_given(way)
+        return any(negate(each) in way for each in given) or any(earlier <= {*way, *given} for earlier in self._decided)
 
     def _label(self, expression: str, label: str) -> str:
         self.labels.setdefault(expression, label)
         return expression
 
-    def _put(self, tests: _Tests, expression: str, test: str) -> None:
+    def _put(self, tests: _Tests, test: _Test) -> None:
         """Add a test; of two limits one interval is made, and other tests of one expression have columns of their own."""
+        expression, cell = self._label(test.asked or test.whole, test.label), test.cell
         label = self.labels[expression]
         while expression in tests:
-            if interval := _join_limits(tests[expression], test):
+            if interval := _join_limits(tests[expression], cell):
                 tests[expression] = interval
                 return
             expression = self._label(expression + " ", label)  # the same, which differs as a key
-        tests[expression] = test
+        tests[expression] = cell
 
-    def _test(self, formula: Formula) -> tuple[str, str]:
-        """An input expression, and what it must be."""
-        if isinstance(formula, Compare) and isinstance(formula.right, float):
-            number = _write_number(formula.right)
-            tests = {"=": number, "<>": f"< {number}, > {number}"}
-            return self._label(self._number(formula.left), str(formula.left)), tests.get(
-                formula.sign, f"{formula.sign} {number}"
-            )
-        if isinstance(formula, Given):
-            is_text = self._decisions.kinds[formula.field] == "text"
-            none = 'null, ""' if is_text else "null"
-            return self._label(self._cell(formula.field), formula.field), f"not({none})" if formula.is_given else none
-        if isinstance(formula, OneOf) and self._decisions.kinds[formula.field] == "flag":
-            wanted = [value for value in ("true", "false") if (value in formula.values) == formula.is_in]
-            if len(wanted) == 1:
-                return self._label(self.names[formula.field], formula.field), wanted[0]
-        elif isinstance(formula, OneOf):
-            listed = ", ".join(map(_quote, formula.values))
-            return self._label(self._fold(formula.field), formula.field), listed if formula.is_in else f"not({listed}, null)"
-        if isinstance(formula, PointSum):
-            sign = ">=" if formula.is_reached else "<"
-            return self._label(self._sum(formula), "points"), f"{sign} {formula.least}"
-        return self._label(self.write(formula), self._describe(formula)), "true"
+    # Tests
 
-    def _describe(self, formula: Formula) -> str:
-        if isinstance(formula, Compare):
-            return f"{formula.left} {formula.sign} {formula.right}"
-        return (
-            f"{formula.one} {'=' if formula.is_same else '<>'} {formula.other}" if isinstance(formula, Same) else "condition"
-        )
+    def write_order(self, left: Number, sign: Sign, right: Number | float) -> _Test:
+        one, other = self._number(left), self._number(right)
+        whole = f"{one} {sign} {other}"
+        if sign == "<>":
+            whole = f"({one} < {other} or {one} > {other})"
+        elif sign == "=":
+            whole = f"({one} != null and {whole})"  # null = null is true
+        if not isinstance(right, float):
+            return _Test(whole, label=f"{left} {sign} {right}")
+        cells = {"=": other, "<>": f"< {other}, > {other}"}
+        return _Test(whole, one, str(left), cells.get(sign, f"{sign} {other}"))
 
-    # Expressions
+    def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> _Test:
+        name, cell, is_flag = self.names[field], self._cell(field), self.decisions.kinds[field] == "flag"
+        said = [value if is_flag else _quote(value) for value in values]
+        parts = [f"{cell} = {value}" if is_in else f"{cell} != {value}" for value in said]
+        parts = parts if is_in else [f"{name} != null", *parts]
+        whole = f"({(' or ' if is_in else ' and ').join(parts)})" if parts else "false"
+        if not is_flag:
+            listed = ", ".join(said)
+            return _Test(whole, cell, field, listed if is_in else f"not({listed}, null)")
+        wanted = [value for value in ("true", "false") if (value in values) == is_in]
+        return _Test(whole, name, field, wanted[0]) if len(wanted) == 1 else _Test(whole)
 
-    def write(self, formula: Formula) -> str:
-        """The formula as an expression that is true where it is so."""
-        if isinstance(formula, Given):
-            return f"{self.names[formula.field]} {'!=' if formula.is_given else '='} null"
-        if isinstance(formula, Compare):
-            left = self._number(formula.left)
-            right = _write_number(formula.right) if isinstance(formula.right, float) else self._number(formula.right)
-            if formula.sign == "<>":
-                return f"({left} < {right} or {left} > {right})"
-            found = f"{left} {formula.sign} {right}"  # null = null is true
-            return f"({left} != null and {found})" if formula.sign == "=" else found
-        if isinstance(formula, OneOf):
-            return self._write_one_of(formula)
-        if isinstance(formula, Same):
-            one, other = (self._cell(name) for name in (formula.one, formula.other))
-            given = " and ".join(f"{self.names[name]} != null" for name in (formula.one, formula.other))
-            return f"({given} and {one} {'=' if formula.is_same else '!='} {other})"
-        if isinstance(formula, PointSum):
-            return f"{self._sum(formula)} {'>=' if formula.is_reached else '<'} {formula.least}"
-        if not formula.parts:
-            return "true" if formula == ALWAYS else "false"
-        return f"({(' and ' if isinstance(formula, Every) else ' or ').join(map(self.write, formula.parts))})"
+    def write_same(self, one: str, other: str, is_same: bool) -> _Test:
+        given = " and ".join(f"{self.names[name]} != null" for name in (one, other))
+        whole = f"({given} and {self._cell(one)} {'=' if is_same else '!='} {self._cell(other)})"
+        return _Test(whole, label=f"{one} {'=' if is_same else '<>'} {other}")
 
-    def _write_one_of(self, formula: OneOf) -> str:
-        is_flag = self._decisions.kinds[formula.field] == "flag"
-        values = [
-            value if is_flag else _quote(value) for value in formula.values if not is_flag or value in ("true", "false")
-        ]
-        cell, sign, join = self._cell(formula.field), *(("=", " or ") if formula.is_in else ("!=", " and "))
-        parts = [f"{cell} {sign} {value}" for value in values]
-        parts = parts if formula.is_in else [f"{self.names[formula.field]} != null", *parts]
-        return f"({join.join(parts)})" if parts else "false"
+    def write_given(self, field: str, is_given: bool) -> _Test:
+        none = 'null, ""' if self.decisions.kinds[field] == "text" else "null"
+        whole = f"{self.names[field]} {'!=' if is_given else '='} null"
+        return _Test(whole, self._cell(field), field, f"not({none})" if is_given else none)
 
-    def _sum(self, formula: PointSum) -> str:
-        return " + ".join(f"(if {self.write(part)} then {points} else 0)" for points, part in formula.parts)
+    def write_sum(self, scored: Sequence[tuple[int, _Test]], least: int, is_reached: bool) -> _Test:
+        total = " + ".join(f"(if {part.whole} then {points} else 0)" for points, part in scored)
+        cell = f"{'>=' if is_reached else '<'} {least}"
+        return _Test(f"{total} {cell}", total, "points", cell)
 
-    def _number(self, of: float | str | Computed) -> str:
+    def join(self, parts: Sequence[_Test], is_all: bool) -> _Test:
+        written = (" and " if is_all else " or ").join(part.whole for part in parts)
+        return _Test(f"({written})" if parts else str(is_all).lower())
+
+    def _number(self, of: Number | float) -> str:
+        if isinstance(of, float):  # the language has no exponents
+            return f"{of:.17f}".rstrip("0").rstrip(".") if "e" in repr(of) else repr(of).removesuffix(".0")
         if isinstance(of, str):
             name = self.names[of]
-            return f"(if {name} = null then 0 else {name})" if self._decisions.is_counted else name
-        assert isinstance(of, Computed)
+            return f"(if {name} = null then 0 else {name})" if self.decisions.is_counted else name
         return f"{self._number(of.first)} {of.operator.replace('×', '*')} {self._number(of.second)}"
 
     def _cell(self, name: str) -> str:
-        return self._fold(name) if self._decisions.kinds[name] == "text" else self.names[name]
+        return self._fold(name) if self.decisions.kinds[name] == "text" else self.names[name]
 
     def _fold(self, name: str) -> str:
         """A text as values are compared: in small letters, on one line, without a full stop behind it."""
         return rf'replace(replace(lower case({self.names[name]}), "\s+", " "), "^ |[ .]+$", "")'
 
 
-def _write_number(number: float) -> str:
-    """As the language writes numbers, which has no exponents."""
-    return f"{number:.17f}".rstrip("0").rstrip(".") if "e" in repr(number) else repr(number).removesuffix(".0")
-
-
-def _list_ways(formula: Formula) -> list[tuple[Formula, ...]] | None:
-    """The ways in which a formula is true, each with what must be so together (disjunctive normal form); None of many."""
-    if not isinstance(formula, Either | Every):
-        return [(formula,)]
-    each = [_list_ways(part) for part in formula.parts]
-    known = [ways for ways in each if ways is not None]
+def _list_ways(expression: Expression) -> list[_Way] | None:
+    """The ways in which it is true, each with what must be so together (disjunctive normal form); None of many."""
+    parts, is_any = expression.conjuncts, False
+    if parts == (expression,):
+        parts, is_any = expression.disjuncts, True
+    if parts == (expression,):
+        return [parts]
+    known = [ways for part in parts if (ways := _list_ways(part)) is not None]
     most = MOST_ROWS * MOST_ROWS  # of which some ask for more than others, and go
-    total = sum(map(len, known)) if isinstance(formula, Either) else prod(map(len, known))
-    if len(known) < len(each) or total > most:
+    if len(known) < len(parts) or (sum if is_any else prod)(map(len, known)) > most:
         return None
-    chosen = chain(*known) if isinstance(formula, Either) else (tuple(chain(*choice)) for choice in product(*known))
+    chosen = chain(*known) if is_any else (tuple(chain(*choice)) for choice in product(*known))
     found = dict.fromkeys(tuple(dict.fromkeys(way)) for way in chosen)
     return [way for way in found if not any({*other} < {*way} for other in found)]
 

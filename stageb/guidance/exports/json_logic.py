@@ -10,22 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from stageb.errors import InputError, shown
-from stageb.guidance.exports.decisions import (
-    Compare,
-    Decisions,
-    Every,
-    Formula,
-    Given,
-    OneOf,
-    PointSum,
-    Same,
-    decide,
-    list_missing,
-)
+from stageb.guidance.exports.decisions import Decisions, DecisionWriter, Number, Sign, decide, list_divisors
 from stageb.guidance.exports.missions import CodedMission
 from stageb.guidance.exports.protocol import Exported, list_undecided
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.value_types import Computed
 
 _FORM = "JSON Logic"
 _KINDS = {
@@ -52,7 +40,8 @@ def _write_mission(decisions: Decisions) -> dict[str, Any]:
     if paths := [name for name in decisions.kinds if "." in name or "\\" in name]:
         raise InputError(shown(f"{mission.name}: {_FORM} reads the name of the column {paths[0]!r} as a path; rename it"))
     *cases, last = decisions.cases
-    logic = [part for case in cases for part in (_write(case.when, decisions), [case.verdict, case.rule])]
+    writer = _Logic(decisions)
+    logic = [part for case in cases for part in (case.when.tell(writer), [case.verdict, case.rule])]
     return {
         "step": mission.step,
         **({"notes": list(mission.notes)} if mission.notes else {}),
@@ -63,39 +52,40 @@ def _write_mission(decisions: Decisions) -> dict[str, Any]:
     }
 
 
-def _write(formula: Formula, decisions: Decisions) -> Any:
-    if isinstance(formula, Given):
-        return {"!=" if formula.is_given else "==": [{"var": formula.field}, None]}
-    if isinstance(formula, Compare):
-        sign = {"=": "===", "<>": "!=="}.get(formula.sign, formula.sign)
-        return _guard(formula, {sign: [_number(formula.left, decisions), _number(formula.right, decisions)]}, decisions)
-    if isinstance(formula, OneOf):
-        is_flag = decisions.kinds[formula.field] == "flag"
-        values = [value == "true" for value in formula.values if value in ("true", "false")] if is_flag else formula.values
-        found = {"in": [{"var": formula.field}, list(values)]}
-        return found if formula.is_in else _guard(formula, {"!": [found]}, decisions)
-    if isinstance(formula, Same):
-        compared = [{"var": formula.one}, {"var": formula.other}]
-        return _guard(formula, {"===" if formula.is_same else "!==": compared}, decisions)
-    if isinstance(formula, PointSum):
-        scored = [{"if": [_write(part, decisions), points, 0]} for points, part in formula.parts]
-        return {">=" if formula.is_reached else "<": [{"+": scored}, formula.least]}
-    parts = [_write(part, decisions) for part in formula.parts]
-    is_all = isinstance(formula, Every)
-    return {"and" if is_all else "or": parts} if parts else is_all
+class _Logic(DecisionWriter[Any]):
+    """Expressions as JSON."""
 
+    def write_order(self, left: Number, sign: Sign, right: Number | float) -> Any:
+        compared = {{"=": "===", "<>": "!=="}.get(sign, sign): [self._number(left), self._number(right)]}
+        return self._guard(compared, left, right)
 
-def _guard(formula: Compare | OneOf | Same, said: Any, decisions: Decisions) -> Any:
-    """The same, untrue where a cell is missing, or a number is divided by 0."""
-    missing, divisors = list_missing(formula, decisions)
-    there: list[Any] = [{"!=": [{"var": name}, None]} for name in missing]
-    there += [{"!==": [_number(name, decisions), 0]} for name in divisors]
-    return {"and": [*there, said]} if there else said
+    def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> Any:
+        is_flag = self.decisions.kinds[field] == "flag"
+        found = {"in": [{"var": field}, [value == "true" if is_flag else value for value in values]]}
+        return found if is_in else self._guard({"!": [found]}, field)
 
+    def write_same(self, one: str, other: str, is_same: bool) -> Any:
+        return self._guard({"===" if is_same else "!==": [{"var": one}, {"var": other}]}, one, other)
 
-def _number(of: float | str | Computed, decisions: Decisions) -> Any:
-    if isinstance(of, float):
-        return of
-    if isinstance(of, str):
-        return {"var": [of, 0]} if decisions.is_counted else {"var": of}
-    return {of.operator.replace("×", "*"): [_number(of.first, decisions), _number(of.second, decisions)]}
+    def write_given(self, field: str, is_given: bool) -> Any:
+        return {"!=" if is_given else "==": [{"var": field}, None]}
+
+    def write_sum(self, scored: Sequence[tuple[int, Any]], least: int, is_reached: bool) -> Any:
+        total = {"+": [{"if": [part, points, 0]} for points, part in scored]}
+        return {">=" if is_reached else "<": [total, least]}
+
+    def join(self, parts: Sequence[Any], is_all: bool) -> Any:
+        return {"and" if is_all else "or": list(parts)} if parts else is_all
+
+    def _guard(self, said: Any, *compared: Number | float) -> Any:
+        """The same, untrue where a cell is missing, or a number is divided by 0."""
+        there = [self.write_given(name, True) for name in self.decisions.list_needed(*compared)]
+        there += [{"!==": [self._number(name), 0]} for name in list_divisors(*compared)]
+        return {"and": [*there, said]} if there else said
+
+    def _number(self, of: Number | float) -> Any:
+        if isinstance(of, float):
+            return of
+        if isinstance(of, str):
+            return {"var": [of, 0]} if self.decisions.is_counted else {"var": of}
+        return {of.operator.replace("×", "*"): [self._number(of.first), self._number(of.second)]}

@@ -9,37 +9,27 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from stageb.guidance.exports.decisions import (
-    Compare,
+    DecisionExporter,
     Decisions,
-    Every,
-    Formula,
-    Given,
-    OneOf,
-    PointSum,
-    Same,
-    export_only,
-    list_missing,
+    DecisionWriter,
+    Number,
+    Sign,
+    list_divisors,
     name_person,
 )
 from stageb.guidance.exports.markup import add, free_name, write_document
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported
-from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.value_types import Computed
 
-_FORM = "PMML"
 _TYPES = {"number": ("continuous", "double"), "flag": ("categorical", "string"), "text": ("categorical", "string")}
 _SIGNS = {">": "greaterThan", "<": "lessThan", ">=": "greaterOrEqual", "<=": "lessOrEqual", "=": "equal", "<>": "notEqual"}
 
 
-class PmmlExporter:
+class PmmlExporter(DecisionExporter):
     """A document of one mission."""
 
-    is_typed = True
+    form = "PMML"
 
-    def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
-        """The document. Raises ``InputError``, which names a rule that PMML cannot say."""
-        return export_only(missions, _FORM, lambda decisions: write_document(_write_document(decisions)))
+    def write_decisions(self, decisions: Decisions) -> str:
+        return write_document(_write_document(decisions))
 
 
 def _write_document(decisions: Decisions) -> Element:
@@ -72,22 +62,20 @@ def _write_document(decisions: Decisions) -> Element:
 
 
 def _write_rules(decisions: Decisions, model: Element) -> None:
-    """What decides, and which rule does."""
+    """The rules, and the outputs: what is predicted, and by which rule."""
     person, output = name_person(decisions.mission.coded.labels), add(model, "Output")
-    derived, rules = add(model, "LocalTransformations"), add(model, "RuleSet")
+    derived, rules, writer = add(model, "LocalTransformations"), add(model, "RuleSet"), _Functions(decisions)
     for name, kind in decisions.kinds.items():
         if kind == "text":
-            folded = add(
-                derived, "DerivedField", name=_name_folded(name, decisions), optype="categorical", dataType="string"
-            )
-            folded.append(_fold(name))
+            folded = writer.name_cell(name)
+            add(derived, "DerivedField", name=folded, optype="categorical", dataType="string").append(_fold(name))
     add(rules, "RuleSelectionMethod", criterion="firstHit")
     keys = [case.rule or f"{person} {number}" for number, case in enumerate(decisions.cases, 1)]
     names = [free_name(f"{key} holds", decisions.kinds) for key in keys]
     for key, name, case in zip(keys, names, decisions.cases, strict=True):
         holds = add(derived, "DerivedField", name=name, optype="categorical", dataType="boolean")
         add(holds, "Extension", name="rule", value=case.said)
-        holds.append(_write(case.when, decisions))
+        holds.append(case.when.tell(writer))
         rule = add(rules, "SimpleRule", id=key, score=case.verdict or person)
         add(rule, "SimplePredicate", field=name, operator="equal", value="true")
     first = _constant(keys[-1])
@@ -101,36 +89,40 @@ def _write_rules(decisions: Decisions, model: Element) -> None:
     field.append(_field(chosen))  # engines do not tell a rule's id
 
 
-def _write(formula: Formula, decisions: Decisions) -> Element:
-    """What is true or false."""
-    if isinstance(formula, Given):
-        return _call("isNotMissing" if formula.is_given else "isMissing", _field(formula.field))
-    if isinstance(formula, Compare):
-        compared = _call(_SIGNS[formula.sign], _number(formula.left), _number(formula.right), is_strict=True)
-        divisors = list_missing(formula, decisions)[1]
-        return _join(
-            "and", [*(_call("notEqual", _field(name), _constant(0.0), is_strict=True) for name in divisors), compared]
-        )
-    if isinstance(formula, OneOf):
-        is_flag = decisions.kinds[formula.field] == "flag"
-        values = [_constant(value) for value in formula.values]
-        cell = formula.field if is_flag else _name_folded(formula.field, decisions)
-        function, join = ("equal", "or") if formula.is_in else ("notEqual", "and")
-        given = [] if formula.is_in else [_call("isNotMissing", _field(formula.field))]  # what folds is never missing
-        return _join(join, [*given, *(_call(function, _field(cell), value, is_strict=True) for value in values)])
-    if isinstance(formula, Same):
-        names = (formula.one, formula.other)
-        cells = [name if decisions.kinds[name] == "flag" else _name_folded(name, decisions) for name in names]
-        given = [_call("isNotMissing", _field(name)) for name in names]
-        return _join("and", [*given, _call("equal" if formula.is_same else "notEqual", *map(_field, cells), is_strict=True)])
-    if isinstance(formula, PointSum):
-        scored = [_call("if", _write(part, decisions), _constant(points), _constant(0)) for points, part in formula.parts]
-        return _call("greaterOrEqual" if formula.is_reached else "lessThan", _call("sum", *scored), _constant(formula.least))
-    return _join("and" if isinstance(formula, Every) else "or", [_write(part, decisions) for part in formula.parts])
+class _Functions(DecisionWriter[Element]):
+    """Expressions as functions that are true or false."""
 
+    def write_order(self, left: Number, sign: Sign, right: Number | float) -> Element:
+        divided = [self.write_order(name, "<>", 0.0) for name in list_divisors(left, right)]
+        return self.join([*divided, _call(_SIGNS[sign], _number(left), _number(right), is_strict=True)], True)
 
-def _join(function: str, parts: Sequence[Element]) -> Element:
-    return _call(function, *parts) if len(parts) > 1 else parts[0] if parts else _constant(function == "and")
+    def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> Element:
+        cell, function = self.name_cell(field), "equal" if is_in else "notEqual"
+        given = [] if is_in else [self.write_given(field, True)]  # what folds is never missing
+        found = [_call(function, _field(cell), _constant(value), is_strict=True) for value in values]
+        return self.join([*given, *found], not is_in)
+
+    def write_same(self, one: str, other: str, is_same: bool) -> Element:
+        cells = (_field(self.name_cell(name)) for name in (one, other))
+        given = [self.write_given(name, True) for name in (one, other)]
+        return self.join([*given, _call("equal" if is_same else "notEqual", *cells, is_strict=True)], True)
+
+    def write_given(self, field: str, is_given: bool) -> Element:
+        return _call("isNotMissing" if is_given else "isMissing", _field(field))
+
+    def write_sum(self, scored: Sequence[tuple[int, Element]], least: int, is_reached: bool) -> Element:
+        total = _call("sum", *(_call("if", part, _constant(points), _constant(0)) for points, part in scored))
+        return _call("greaterOrEqual" if is_reached else "lessThan", total, _constant(least))
+
+    def join(self, parts: Sequence[Element], is_all: bool) -> Element:
+        if len(parts) > 1:
+            return _call("and" if is_all else "or", *parts)
+        return parts[0] if parts else _constant(is_all)
+
+    def name_cell(self, name: str) -> str:
+        """The field that holds a flag, or a text as it is compared."""
+        kinds = self.decisions.kinds
+        return free_name(f"{name} in small letters", kinds) if kinds[name] == "text" else name
 
 
 def _call(function: str, *given: Element, is_strict: bool = False) -> Element:
@@ -151,16 +143,12 @@ def _field(name: str) -> Element:
     return Element("FieldRef", {"field": name})
 
 
-def _number(of: float | str | Computed) -> Element:
+def _number(of: Number | float) -> Element:
     if isinstance(of, float):
         return _constant(of)
     if isinstance(of, str):
         return _field(of)
     return _call(of.operator.replace("×", "*"), _field(of.first), _field(of.second))
-
-
-def _name_folded(name: str, decisions: Decisions) -> str:
-    return free_name(f"{name} in small letters", decisions.kinds)
 
 
 def _fold(name: str) -> Element:

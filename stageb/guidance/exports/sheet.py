@@ -15,39 +15,29 @@ from xlsxwriter.utility import xl_col_to_name  # type: ignore[import-untyped]
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.decisions import (
-    Compare,
     DecisionCase,
+    DecisionExporter,
     Decisions,
-    Every,
-    Formula,
-    Given,
-    OneOf,
-    PointSum,
-    Same,
-    export_only,
-    list_missing,
+    DecisionWriter,
+    Number,
+    Sign,
+    list_divisors,
     name_person,
 )
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported
-from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.value_types import Computed
 
-_FORM = "a workbook"
 ROWS = 1000  # that can be typed
 LONGEST = 8000  # characters of a formula; Excel takes 8,192
 MOST_CHARS = 255  # of a cell with a text, of which the full stops behind it go
 _ROW = "\0"  # stands for the number of a row
 
 
-class SheetExporter:
+class SheetExporter(DecisionExporter):
     """A workbook of one mission."""
 
-    is_typed = True
+    form = "a workbook"
 
-    def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
-        """The workbook. Raises ``InputError``, which names a rule that formulas cannot say."""
-        return export_only(missions, _FORM, write_workbook)
+    def write_decisions(self, decisions: Decisions) -> bytes:
+        return write_workbook(decisions)
 
 
 def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ()) -> bytes:
@@ -97,11 +87,11 @@ def _check_cells(sheet: Any, place: int, kind: str) -> None:
         sheet.data_validation(1, place, ROWS, place, {"validate": "list", "source": ["TRUE", "FALSE"]})
 
 
-class _Formulas:
+class _Formulas(DecisionWriter[str]):
     """Formulas of one row."""
 
     def __init__(self, decisions: Decisions) -> None:
-        self._decisions = decisions
+        super().__init__(decisions)
         self._cells = {name: f"Judge!${xl_col_to_name(place)}{_ROW}" for place, name in enumerate(decisions.kinds)}
         self._folded = {name: f"${xl_col_to_name(place)}{_ROW}" for place, name in enumerate(decisions.values)}
 
@@ -115,7 +105,7 @@ class _Formulas:
     def list_faults(self) -> list[tuple[str, str]]:
         """What rules cannot read: a cell that is no number or flag in a column of these, or a long text."""
         found = []
-        for name, kind in self._decisions.kinds.items():
+        for name, kind in self.decisions.kinds.items():
             cell, check = self._cells[name], {"number": "ISNUMBER", "flag": "ISLOGICAL"}.get(kind)
             if check:
                 found.append((f"AND(NOT(ISBLANK({cell})),NOT({check}({cell})))", f"{name} is no {kind}"))
@@ -125,51 +115,49 @@ class _Formulas:
 
     def write_test(self, case: DecisionCase) -> str:
         """The formula of a case. Raises ``InputError`` where it is too long."""
-        written = self._write(case.when)
+        written = case.when.tell(self)
         if len(written) > LONGEST:
-            name = self._decisions.mission.name
+            name = self.decisions.mission.name
             raise InputError(shown(f"{name}: {case.rule or case.said} makes a formula of {len(written):,} characters", 400))
         return written
 
-    def _write(self, formula: Formula) -> str:
-        if isinstance(formula, Given):
-            if self._decisions.kinds[formula.field] == "text":
-                return f'{self._folded[formula.field]}{"<>" if formula.is_given else "="}""'
-            return (
-                f"NOT(ISBLANK({self._cells[formula.field]}))"
-                if formula.is_given
-                else f"ISBLANK({self._cells[formula.field]})"
-            )
-        if isinstance(formula, Compare):
-            return self._guard(formula, f"{self._number(formula.left)}{formula.sign}{self._number(formula.right)}")
-        if isinstance(formula, OneOf):
-            is_flag = self._decisions.kinds[formula.field] == "flag"
-            values = [value.upper() for value in formula.values if value in ("true", "false")] if is_flag else formula.values
-            texts = list(values) if is_flag else ['"' + value.replace('"', '""') + '"' for value in values]
-            cell = self._cells[formula.field] if is_flag else self._folded[formula.field]
-            found = self._join("OR", [f"{cell}={value}" for value in texts])
-            if formula.is_in and not is_flag:
-                return found
-            return self._guard(formula, found if formula.is_in else f"NOT({found})")  # an empty cell is FALSE
-        if isinstance(formula, Same):
-            one, other = (self._folded.get(name, self._cells[name]) for name in (formula.one, formula.other))
-            return self._guard(formula, f"{one}{'=' if formula.is_same else '<>'}{other}")
-        if isinstance(formula, PointSum):
-            total = "+".join(f"IF({self._write(part)},{points},0)" for points, part in formula.parts)
-            return f"({total}){'>=' if formula.is_reached else '<'}{formula.least}"
-        return self._join("AND" if isinstance(formula, Every) else "OR", [self._write(part) for part in formula.parts])
+    def write_order(self, left: Number, sign: Sign, right: Number | float) -> str:
+        return self._guard(f"{self._number(left)}{sign}{self._number(right)}", left, right)
 
-    def _join(self, function: str, parts: Sequence[str]) -> str:
-        return f"{function}({','.join(parts)})" if len(parts) > 1 else parts[0] if parts else str(function == "AND").upper()
+    def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> str:
+        cell, is_flag = self._folded.get(field, self._cells[field]), self.decisions.kinds[field] == "flag"
+        said = [value.upper() if is_flag else '"' + value.replace('"', '""') + '"' for value in values]
+        found = self.join([f"{cell}={value}" for value in said], is_all=False)
+        if is_in and not is_flag:
+            return found
+        return self._guard(found if is_in else f"NOT({found})", field)  # an empty cell is FALSE
 
-    def _guard(self, formula: Compare | OneOf | Same, said: str) -> str:
+    def write_same(self, one: str, other: str, is_same: bool) -> str:
+        cells = (self._folded.get(name, self._cells[name]) for name in (one, other))
+        return self._guard(("=" if is_same else "<>").join(cells), one, other)
+
+    def write_given(self, field: str, is_given: bool) -> str:
+        if folded := self._folded.get(field):
+            return f'{folded}{"<>" if is_given else "="}""'
+        is_blank = f"ISBLANK({self._cells[field]})"
+        return f"NOT({is_blank})" if is_given else is_blank
+
+    def write_sum(self, scored: Sequence[tuple[int, str]], least: int, is_reached: bool) -> str:
+        total = "+".join(f"IF({part},{points},0)" for points, part in scored)
+        return f"({total}){'>=' if is_reached else '<'}{least}"
+
+    def join(self, parts: Sequence[str], is_all: bool) -> str:
+        if len(parts) > 1:
+            return f"{'AND' if is_all else 'OR'}({','.join(parts)})"
+        return parts[0] if parts else str(is_all).upper()
+
+    def _guard(self, said: str, *compared: Number | float) -> str:
         """The same, untrue where a cell is empty, or a number is divided by 0."""
-        missing, divisors = list_missing(formula, self._decisions)
-        for name in divisors:
+        for name in list_divisors(*compared):
             said = f"IF({self._cells[name]}=0,FALSE,{said})"
-        return self._join("AND", [*(self._write(Given(name, True)) for name in missing), said])
+        return self.join([*(self.write_given(name, True) for name in self.decisions.list_needed(*compared)), said], True)
 
-    def _number(self, of: float | str | Computed) -> str:
+    def _number(self, of: Number | float) -> str:
         if isinstance(of, float):
             return repr(of).removesuffix(".0")
         if isinstance(of, str):

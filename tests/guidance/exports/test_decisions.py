@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,49 +10,57 @@ from guidance.exports.kinds import Cells
 from guidance.exports.typed import TYPED_KINDS, compare
 from times import TIMES
 
-from stageb.guidance.exports.decisions import Compare, Decisions, Every, Formula, Given, OneOf, PointSum, Same
-from stageb.guidance.rules.value_types import OPERATORS, Computed, clean_value, fold_value
+from stageb.guidance.exports.decisions import Decisions, DecisionWriter, Number, Sign
+from stageb.guidance.rules.value_types import OPERATORS, clean_value, fold_value
 
 SIGNS = {">": float.__gt__, "<": float.__lt__, ">=": float.__ge__, "<=": float.__le__, "=": float.__eq__, "<>": float.__ne__}
 
 
-def is_so(formula: Formula, row: Cells, is_counted: bool) -> bool:
-    """The formula's meaning, as its docstrings say it."""
+class Truth(DecisionWriter[bool]):
+    """Whether expressions are true of a row, as the docstrings of ``DecisionWriter`` say it."""
 
-    def number(of: float | str | Computed) -> float | None:
+    def __init__(self, decisions: Decisions, row: Cells) -> None:
+        super().__init__(decisions)
+        self._row = row
+
+    def write_order(self, left: Number, sign: Sign, right: Number | float) -> bool:
+        one, other = self._number(left), self._number(right)
+        return one is not None and other is not None and SIGNS[sign](one, other)
+
+    def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> bool:
+        return (text := self._text(field)) is not None and (text in values) == is_in
+
+    def write_same(self, one: str, other: str, is_same: bool) -> bool:
+        texts = [self._text(name) for name in (one, other)]
+        return None not in texts and (texts[0] == texts[1]) == is_same
+
+    def write_given(self, field: str, is_given: bool) -> bool:
+        return (self._row.get(field) not in (None, "")) == is_given
+
+    def write_sum(self, scored: Sequence[tuple[int, bool]], least: int, is_reached: bool) -> bool:
+        return (sum(points for points, is_so in scored if is_so) >= least) == is_reached
+
+    def join(self, parts: Sequence[bool], is_all: bool) -> bool:
+        return all(parts) if is_all else any(parts)
+
+    def _number(self, of: Number | float) -> float | None:
         if isinstance(of, float):
             return of
         if isinstance(of, str):
-            found = row.get(of)
-            return (0.0 if is_counted else None) if found in (None, "") else float(found)
-        one, other = number(of.first), number(of.second)
+            found = self._row.get(of)
+            return (0.0 if self.decisions.is_counted else None) if found in (None, "") else float(found)
+        one, other = self._number(of.first), self._number(of.second)
         if one is None or other is None or (of.operator == "/" and other == 0):
             return None
         return OPERATORS[of.operator](one, other)
 
-    def text(name: str) -> str | None:
-        return None if row.get(name) in (None, "") else fold_value(clean_value(str(row[name])))
-
-    if isinstance(formula, Compare):
-        left, right = number(formula.left), number(formula.right)
-        return left is not None and right is not None and SIGNS[formula.sign](left, right)
-    if isinstance(formula, OneOf):
-        return text(formula.field) is not None and (text(formula.field) in formula.values) == formula.is_in
-    if isinstance(formula, Same):
-        one, other = text(formula.one), text(formula.other)
-        return one is not None and other is not None and (one == other) == formula.is_same
-    if isinstance(formula, Given):
-        return (row.get(formula.field) not in (None, "")) == formula.is_given
-    if isinstance(formula, PointSum):
-        total = sum(points for points, part in formula.parts if is_so(part, row, is_counted))
-        return (total >= formula.least) == formula.is_reached
-    found = [is_so(part, row, is_counted) for part in formula.parts]
-    return all(found) if isinstance(formula, Every) else any(found)
+    def _text(self, name: str) -> str | None:
+        return None if self._row.get(name) in (None, "") else fold_value(clean_value(str(self._row[name])))
 
 
 def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
     def decide(row: Cells) -> tuple[str | None, str]:
-        case = next(case for case in decisions.cases if is_so(case.when, row, decisions.is_counted))
+        case = next(case for case in decisions.cases if case.when.tell(Truth(decisions, row)))
         return case.verdict, case.rule
 
     return [decide(row) for row in rows]

@@ -139,6 +139,11 @@ class Expression(ABC):
         return (self,)
 
     @property
+    def disjuncts(self) -> tuple[Expression, ...]:
+        """Those of which one has to hold for it to hold."""
+        return (self,)
+
+    @property
     def is_between(self) -> bool:
         """Whether a number lies between two limits."""
         return False
@@ -271,7 +276,8 @@ class Columns(Protocol[T_co]):
         """Two fields have the same value, or do not."""
 
     def beyond(self, what: str) -> T_co:
-        """No columns tell: it reads ``what``."""
+        """No columns tell: it reads ``what``. Unless a form says so, it was asked before whether it can say a rule."""
+        raise AssertionError(what)
 
 
 class Teller(ABC, Generic[T]):

@@ -127,6 +127,10 @@ class Some(_Joined):
     may_have_points: ClassVar[bool] = False
 
     @property
+    def disjuncts(self) -> tuple[Expression, ...]:
+        return self.parts
+
+    @property
     def least(self) -> int:
         return 1
 
