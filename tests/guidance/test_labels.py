@@ -23,7 +23,7 @@ from stageb.__main__ import main
 from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.errors import BadInputError
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select

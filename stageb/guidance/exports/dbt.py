@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from stageb.guidance.exports.markup import free_name
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported
+from stageb.guidance.exports.protocol import CodedMission, Exported
 from stageb.guidance.exports.sql import (
     TRIED,
     SqlExporter,

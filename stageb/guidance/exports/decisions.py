@@ -14,8 +14,7 @@ from itertools import groupby
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 from stageb.errors import InputError, shown
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported, list_undecided
+from stageb.guidance.exports.protocol import CodedMission, Exported, UnsaidError, list_undecided
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.conditions import (
     All,
@@ -35,9 +34,8 @@ from stageb.guidance.rules.conditions import (
     Teller,
 )
 from stageb.guidance.rules.conditions.numbers import list_fields
-from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.value_types import Computed, Reading, fold_value, parse_number
+from stageb.guidance.rules.parse import OutOfReach
+from stageb.guidance.rules.value_types import Computed, fold_value, parse_number
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Verdict
 
@@ -68,15 +66,14 @@ class Decisions:
     values: dict[str, tuple[str, ...]]  # of texts, those that known tickets have or rules name
     cases: tuple[DecisionCase, ...]
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether a number that is missing is 0."""
-        return bool(self.mission.is_counted)
+    def has_count(self, name: str) -> bool:
+        """Whether a column holds a number that is 0 where it is missing."""
+        return bool(self.mission.is_counted) and self.kinds[name] == "number"
 
     def list_needed(self, *compared: Number | float) -> list[str]:
         """The columns without which a comparison of these is untrue."""
         named = [name for each in compared if not isinstance(each, float) for name in list_fields(each)]
-        return [name for name in dict.fromkeys(named) if not (self.is_counted and self.kinds[name] == "number")]
+        return [name for name in dict.fromkeys(named) if not self.has_count(name)]
 
 
 class DecisionWriter(Teller[T]):
@@ -86,16 +83,12 @@ class DecisionWriter(Teller[T]):
         self.decisions = decisions
 
     @abstractmethod
-    def write_order(self, left: Number, sign: Sign, right: Number | float) -> T:
-        """Two numbers compare so."""
+    def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> T:
+        """Two numbers compare so, or two flags or texts are equal or not, as ``fold_value`` folds them."""
 
     @abstractmethod
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> T:
         """A text or a flag is one of these, which ``fold_value`` has folded, or none of them."""
-
-    @abstractmethod
-    def write_same(self, one: str, other: str, is_same: bool) -> T:
-        """Two texts or flags are the same, or are not."""
 
     @abstractmethod
     def write_given(self, field: str, is_given: bool) -> T:
@@ -130,26 +123,24 @@ class _Comparisons(Columns[T]):
     """Conditions, or their denials, by the comparisons of a language."""
 
     def __init__(self, writer: DecisionWriter[T], truth: bool) -> None:
-        self._writer, self._truth, self._kinds = writer, truth, writer.decisions.kinds
+        self._writer, self._truth = writer, truth
 
     def one_of(self, field: str, values: tuple[str, ...]) -> T:
-        if self._kinds[field] != "number":
+        if self._writer.decisions.kinds[field] != "number":
             return self._writer.write_one_of(field, values, self._truth)
-        return self._writer.write_order(field, "=" if self._truth else "<>", float(values[0]))
+        return self._writer.write_comparison(field, "=" if self._truth else "<>", float(values[0]))
 
     def missing(self, field: str) -> T:
         return self._writer.write_given(field, not self._truth)
 
     def limit(self, of: Number, side: Side, limit: str) -> T:
-        return self._writer.write_order(of, _SIGNS[side][self._truth], float(limit))
+        return self._writer.write_comparison(of, _SIGNS[side][self._truth], float(limit))
 
     def order(self, of: Number, side: Side, other: Number) -> T:
-        return self._writer.write_order(of, _SIGNS[side][self._truth], other)
+        return self._writer.write_comparison(of, _SIGNS[side][self._truth], other)
 
     def same(self, one: str, other: str, is_same: bool) -> T:
-        if self._kinds[one] == "number":
-            return self._writer.write_order(one, "=" if is_same == self._truth else "<>", other)
-        return self._writer.write_same(one, other, is_same == self._truth)
+        return self._writer.write_comparison(one, "=" if is_same == self._truth else "<>", other)
 
 
 class DecisionExporter(ABC):
@@ -178,25 +169,28 @@ EMPTY = "the row is empty"
 
 def decide(mission: CodedMission, form: str) -> Decisions:
     """The rules of a mission as cases. Raises ``InputError``, which names a rule that cannot be said, and the ``form``."""
-    codes = [(rule.key, rule.text, rule.code) for rule in mission.coded.each]
-    read = [_Rule(key, text, code) for key, text, code in codes if isinstance(code, RuleCode)]
-    named = [name for rule in read for name in rule.code.expression.fields]
+    rules = [
+        _Rule(rule.key, rule.text, rule.code.verdict, rule.code.expression)
+        for rule in mission.coded.each
+        if not isinstance(rule.code, OutOfReach)
+    ]
+    named = [name for rule in rules for name in rule.expression.fields]
     kinds = {name: find_kind(name, mission) for name in dict.fromkeys([*named, *mission.columns_all])}
     held = _Held(mission, kinds)
-    for key, text, code in codes:
+    for rule in mission.coded.each:
         try:
-            if isinstance(code, OutOfReach):
-                raise _UnsaidError(code.why)
-            code.expression.tell(held)
-        except _UnsaidError as error:
-            said = f"{mission.name}: {form} cannot say {key}, {text!r}: {error}"
+            if isinstance(rule.code, OutOfReach):
+                raise UnsaidError(rule.code.why)
+            rule.code.expression.tell(held)
+        except UnsaidError as error:
+            said = f"{mission.name}: {form} cannot say {rule.key}, {rule.text!r}: {error}"
             raise InputError(shown(f"{said}; export --format python reads what rules do", 600)) from None
     if mission.is_counted is None:
         raise InputError(
             shown(f"{mission.name}: {form} sees columns; some tickets are JSON, which counts, and others prose")
         )
-    cases = _list_cases(mission, read, held, _Possible(mission, kinds))
-    return Decisions(mission, kinds, _list_values(mission, read, kinds), tuple(cases))
+    cases = _list_cases(mission, rules, held, _Possible(mission, kinds))
+    return Decisions(mission, kinds, _list_values(mission, rules, kinds), tuple(cases))
 
 
 def name_person(labels: Sequence[Verdict]) -> str:
@@ -212,26 +206,18 @@ def find_kind(name: str, mission: CodedMission) -> Kind:
 class _Rule(NamedTuple):
     key: str
     text: str
-    code: RuleCode
-
-
-class _UnsaidError(Exception):
-    """Why a rule cannot be said."""
-
-
-def _known(name: str, mission: CodedMission) -> list[str]:
-    """The values of a column in known tickets."""
-    return list(dict.fromkeys(value for ticket in mission.tickets if (value := reading(ticket).pairs.get(name))))
+    verdict: Verdict
+    expression: Expression
 
 
 def _show_texts(name: str, mission: CodedMission) -> str:
-    texts = [value for value in _known(name, mission) if parse_number(value) is None or not value[-1].isdigit()]
+    texts = [value for value in mission.list_values(name) if parse_number(value) is None or not value[-1].isdigit()]
     return f"the column {name} holds {f'texts such as {texts[0]!r}' if texts else 'texts'}"
 
 
 def _list_values(mission: CodedMission, rules: Sequence[_Rule], kinds: dict[str, Kind]) -> dict[str, tuple[str, ...]]:
-    found = {name: dict.fromkeys(_known(name, mission)) for name, kind in kinds.items() if kind == "text"}
-    for each in (condition for rule in rules for condition in rule.code.expression.conditions()):
+    found = {name: dict.fromkeys(mission.list_values(name)) for name, kind in kinds.items() if kind == "text"}
+    for each in (condition for rule in rules for condition in rule.expression.conditions()):
         known = {name: {*map(fold_value, found[name])} for name in each.fields if name in found}
         for name, value in each.named:
             if name in found and fold_value(value) not in known[name]:
@@ -242,22 +228,22 @@ def _list_values(mission: CodedMission, rules: Sequence[_Rule], kinds: dict[str,
 def _list_cases(mission: CodedMission, rules: Sequence[_Rule], held: _Held, possible: _Held) -> Iterator[DecisionCase]:
     """All cases, the one for tickets that no rule speaks of last."""
     labels = mission.coded.labels
-    if mission.columns_all and mission.coded.compile()(Reading({}, frozenset())).verdict is not None:
+    if mission.columns_all and mission.decides_empty:
         yield DecisionCase(every(Missing(name) for name in mission.columns_all), None, "", EMPTY)
     if not has_labels(labels):
-        rules = sorted(rules, key=lambda rule: rule.code.verdict == "fail")
+        rules = sorted(rules, key=lambda rule: rule.verdict == "fail")
     doubted: list[tuple[Verdict, Expression, str]] = []  # rules that may hold where a ticket does not tell
     for is_compared, verdict, group in _group(rules, has_labels(labels)):
-        holding = [(rule, _beat(rule, group, held) if is_compared else rule.code.expression.tell(held)) for rule in group]
+        holding = [(rule, _beat(rule, group, held) if is_compared else rule.expression.tell(held)) for rule in group]
         if not is_compared:
             yield from _doubt(either(holds for _, holds in holding), verdict, doubted)
-        for (key, text, code), holds in holding:
+        for rule, holds in holding:
             if is_compared:
-                yield from _doubt(holds, code.verdict, doubted)
+                yield from _doubt(holds, rule.verdict, doubted)
             if holds != NEVER:
-                yield DecisionCase(holds, code.verdict, key, text)
-            if not code.expression.as_points:
-                doubted.append((code.verdict, code.expression.tell(possible), key))
+                yield DecisionCase(holds, rule.verdict, rule.key, rule.text)
+            if not rule.expression.as_points:
+                doubted.append((rule.verdict, rule.expression.tell(possible), rule.key))
     yield from _doubt(ALWAYS, labels[0], doubted)
     yield DecisionCase(ALWAYS, labels[0], HEADLINE_KEY, BY_NO_RULE)
 
@@ -276,27 +262,27 @@ def _doubt(
 def _beat(rule: _Rule, group: Sequence[_Rule], held: _Held) -> Expression:
     """Whether a rule's points are reached, and are as far above their least as those of all others, of which the first
     stands first."""
-    card, beaten = rule.code.expression.as_points, list[Expression]()
-    for other in (each.code.expression.as_points for each in group if each is not rule):
+    card, beaten = rule.expression.as_points, list[Expression]()
+    for other in (each.expression.as_points for each in group if each is not rule):
         assert card and other  # ``_group`` saw to it
         lost = ((-points, part) for points, part in held.add(other))
         beaten.append(Points(card.least - other.least, (*held.add(card), *lost)))
-    return every([rule.code.expression.tell(held), *beaten])
+    return every([rule.expression.tell(held), *beaten])
 
 
 def _group(rules: Sequence[_Rule], is_by_order: bool) -> Iterator[tuple[bool, Verdict, list[_Rule]]]:
     """Rules side by side whose points are compared, or else that have one verdict."""
 
     def tell(rule: _Rule) -> tuple[bool, Verdict]:
-        is_compared = is_by_order and rule.code.expression.as_points is not None
-        return is_compared, "" if is_compared else rule.code.verdict
+        is_compared = is_by_order and rule.expression.as_points is not None
+        return is_compared, "" if is_compared else rule.verdict
 
     for (is_compared, verdict), group in groupby(rules, tell):
         yield is_compared, verdict, [*group]
 
 
 class _Held(Teller[Expression]):
-    """Expressions as plainly as columns say that code finds them true, or false. Raises ``_UnsaidError``."""
+    """Expressions as plainly as columns say that code finds them true, or false. Raises ``UnsaidError``."""
 
     def __init__(self, mission: CodedMission, kinds: dict[str, Kind]) -> None:
         self._mission, self._kinds = mission, kinds
@@ -345,7 +331,7 @@ class _Plain(Columns[Expression]):
                 return NEVER if self._truth else self.missing(field)
             return either(parts) if self._truth else every(parts)
         if odd := next(filter(_DECIMAL.fullmatch, values), ""):
-            raise _UnsaidError(f"{odd} is a number, and {_show_texts(field, self._mission)}")
+            raise UnsaidError(f"{odd} is a number, and {_show_texts(field, self._mission)}")
         folded = dict.fromkeys(map(fold_value, values))
         is_text = self._kinds[field] == "text"
         return self._say(OneOf(field, tuple(value for value in folded if is_text or value in ("true", "false"))))
@@ -359,7 +345,7 @@ class _Plain(Columns[Expression]):
         self._need_numbers(of)
         number = parse_number(limit)
         if number is None or number in (float("inf"), float("-inf")):
-            raise _UnsaidError(f"its limit {limit} is no number")
+            raise UnsaidError(f"its limit {limit} is no number")
         return self._say(Limit(of, side, repr(number)))
 
     def order(self, of: Number, side: Side, other: Number) -> Expression:
@@ -368,14 +354,14 @@ class _Plain(Columns[Expression]):
 
     def same(self, one: str, other: str, is_same: bool) -> Expression:
         if self._kinds[one] != self._kinds[other]:
-            raise _UnsaidError(f"it compares a column of numbers with one of texts, {one} and {other}")
+            raise UnsaidError(f"it compares a column of numbers with one of texts, {one} and {other}")
         for name in (one, other) if self._kinds[one] != "number" else ():
-            if any(map(_DECIMAL.fullmatch, _known(name, self._mission))):
-                raise _UnsaidError(f"the column {name} holds numbers and texts, which are equal in many spellings")
+            if any(map(_DECIMAL.fullmatch, self._mission.list_values(name))):
+                raise UnsaidError(f"the column {name} holds numbers and texts, which are equal in many spellings")
         return Same(one, other, self._truth == is_same)
 
     def beyond(self, what: str) -> Expression:
-        raise _UnsaidError(f"it reads {what}, and this form sees columns alone")
+        raise UnsaidError(f"it reads {what}, and this form sees columns alone")
 
     def _say(self, condition: Condition) -> Expression:
         return condition if self._truth else Not(condition)
@@ -383,7 +369,7 @@ class _Plain(Columns[Expression]):
     def _need_numbers(self, *compared: Number) -> None:
         for name in (name for each in compared for name in list_fields(each)):
             if self._kinds[name] != "number":
-                raise _UnsaidError(f"it compares numbers, and {_show_texts(name, self._mission)}")
+                raise UnsaidError(f"it compares numbers, and {_show_texts(name, self._mission)}")
 
 
 def every(parts: Iterable[Expression]) -> Expression:

@@ -18,6 +18,7 @@ from xml.etree.ElementTree import Element
 from stageb.guidance.exports.decisions import DecisionCase, DecisionExporter, Decisions, DecisionWriter, Number, Sign
 from stageb.guidance.exports.markup import add, free_name, write_document
 from stageb.guidance.rules.conditions import Condition, Expression, Missing, negate
+from stageb.guidance.rules.value_types import Computed
 
 _TYPES = {"number": "number", "flag": "boolean", "text": "string"}
 MOST_ROWS = 12  # of one rule: with more, whether it holds is a column of its own
@@ -140,10 +141,13 @@ class _Feel(DecisionWriter[_Test]):
 
     # Tests
 
-    def write_order(self, left: Number, sign: Sign, right: Number | float) -> _Test:
-        one, other = self._number(left), self._number(right)
+    def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> _Test:
+        one, other = self._write_cell(left), self._write_cell(right)
         whole = f"{one} {sign} {other}"
-        if sign == "<>":
+        if isinstance(right, str) and self.decisions.kinds[right] != "number":
+            given = " and ".join(f"{self.names[name]} != null" for name in (str(left), right))
+            whole = f"({given} and {one} {sign.replace('<>', '!=')} {other})"
+        elif sign == "<>":
             whole = f"({one} < {other} or {one} > {other})"
         elif sign == "=":
             whole = f"({one} != null and {whole})"  # null = null is true
@@ -153,7 +157,7 @@ class _Feel(DecisionWriter[_Test]):
         return _Test(whole, one, str(left), cells.get(sign, f"{sign} {other}"))
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> _Test:
-        name, cell, is_flag = self.names[field], self._cell(field), self.decisions.kinds[field] == "flag"
+        name, cell, is_flag = self.names[field], self._write_cell(field), self.decisions.kinds[field] == "flag"
         said = [value if is_flag else _quote(value) for value in values]
         parts = [f"{cell} = {value}" if is_in else f"{cell} != {value}" for value in said]
         parts = parts if is_in else [f"{name} != null", *parts]
@@ -164,15 +168,10 @@ class _Feel(DecisionWriter[_Test]):
         wanted = [value for value in ("true", "false") if (value in values) == is_in]
         return _Test(whole, name, field, wanted[0]) if len(wanted) == 1 else _Test(whole)
 
-    def write_same(self, one: str, other: str, is_same: bool) -> _Test:
-        given = " and ".join(f"{self.names[name]} != null" for name in (one, other))
-        whole = f"({given} and {self._cell(one)} {'=' if is_same else '!='} {self._cell(other)})"
-        return _Test(whole, label=f"{one} {'=' if is_same else '<>'} {other}")
-
     def write_given(self, field: str, is_given: bool) -> _Test:
         none = 'null, ""' if self.decisions.kinds[field] == "text" else "null"
         whole = f"{self.names[field]} {'!=' if is_given else '='} null"
-        return _Test(whole, self._cell(field), field, f"not({none})" if is_given else none)
+        return _Test(whole, self._write_cell(field), field, f"not({none})" if is_given else none)
 
     def write_sum(self, scored: Sequence[tuple[int, _Test]], least: int, is_reached: bool) -> _Test:
         total = " + ".join(f"(if {part.whole} then {points} else 0)" for points, part in scored)
@@ -183,20 +182,16 @@ class _Feel(DecisionWriter[_Test]):
         written = (" and " if is_all else " or ").join(part.whole for part in parts)
         return _Test(f"({written})" if parts else str(is_all).lower())
 
-    def _number(self, of: Number | float) -> str:
+    def _write_cell(self, of: Number | float) -> str:
+        """A number or a flag, or a text as values are compared: in small letters, on one line, no full stop behind it."""
         if isinstance(of, float):  # the language has no exponents
             return f"{of:.17f}".rstrip("0").rstrip(".") if "e" in repr(of) else repr(of).removesuffix(".0")
-        if isinstance(of, str):
-            name = self.names[of]
-            return f"(if {name} = null then 0 else {name})" if self.decisions.is_counted else name
-        return f"{self._number(of.first)} {of.operator.replace('×', '*')} {self._number(of.second)}"
-
-    def _cell(self, name: str) -> str:
-        return self._fold(name) if self.decisions.kinds[name] == "text" else self.names[name]
-
-    def _fold(self, name: str) -> str:
-        """A text as values are compared: in small letters, on one line, without a full stop behind it."""
-        return rf'replace(replace(lower case({self.names[name]}), "\s+", " "), "^ |[ .]+$", "")'
+        if isinstance(of, Computed):
+            return f"{self._write_cell(of.first)} {of.operator.replace('×', '*')} {self._write_cell(of.second)}"
+        name = self.names[of]
+        if self.decisions.kinds[of] == "text":
+            return rf'replace(replace(lower case({name}), "\s+", " "), "^ |[ .]+$", "")'
+        return f"(if {name} = null then 0 else {name})" if self.decisions.has_count(of) else name
 
 
 def _list_ways(expression: Expression) -> list[_Way] | None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.decisions import Decisions, DecisionWriter, Number, Sign, decide, list_divisors
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported, list_undecided
+from stageb.guidance.exports.protocol import CodedMission, Exported, list_undecided
 from stageb.guidance.exports.sql_dialects import Dialect
 
 _FORM = "JSON Logic"
@@ -55,7 +54,7 @@ def _write_mission(decisions: Decisions) -> dict[str, Any]:
 class _Logic(DecisionWriter[Any]):
     """Expressions as JSON."""
 
-    def write_order(self, left: Number, sign: Sign, right: Number | float) -> Any:
+    def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> Any:
         compared = {{"=": "===", "<>": "!=="}.get(sign, sign): [self._number(left), self._number(right)]}
         return self._guard(compared, left, right)
 
@@ -63,9 +62,6 @@ class _Logic(DecisionWriter[Any]):
         is_flag = self.decisions.kinds[field] == "flag"
         found = {"in": [{"var": field}, [value == "true" if is_flag else value for value in values]]}
         return found if is_in else self._guard({"!": [found]}, field)
-
-    def write_same(self, one: str, other: str, is_same: bool) -> Any:
-        return self._guard({"===" if is_same else "!==": [{"var": one}, {"var": other}]}, one, other)
 
     def write_given(self, field: str, is_given: bool) -> Any:
         return {"!=" if is_given else "==": [{"var": field}, None]}
@@ -87,5 +83,5 @@ class _Logic(DecisionWriter[Any]):
         if isinstance(of, float):
             return of
         if isinstance(of, str):
-            return {"var": [of, 0]} if self.decisions.is_counted else {"var": of}
+            return {"var": [of, 0] if self.decisions.has_count(of) else of}
         return {of.operator.replace("×", "*"): [self._number(of.first), self._number(of.second)]}

@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported, list_unwritten
+from stageb.guidance.exports.protocol import CodedMission, Exported, list_unwritten
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.words.types import PASS_FAIL

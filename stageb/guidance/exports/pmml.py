@@ -53,8 +53,8 @@ def _write_document(decisions: Decisions) -> Element:
         add(verdict, "Value", value=label)
     model = add(root, "RuleSetModel", modelName=mission.name, functionName="classification")
     schema = add(model, "MiningSchema")
-    for name, kind in decisions.kinds.items():
-        counted = {"missingValueReplacement": "0"} if decisions.is_counted and kind == "number" else {}
+    for name in decisions.kinds:
+        counted = {"missingValueReplacement": "0"} if decisions.has_count(name) else {}
         add(schema, "MiningField", name=name, **counted)
     add(schema, "MiningField", name=target, usageType="target")
     _write_rules(decisions, model)
@@ -92,20 +92,18 @@ def _write_rules(decisions: Decisions, model: Element) -> None:
 class _Functions(DecisionWriter[Element]):
     """Expressions as functions that are true or false."""
 
-    def write_order(self, left: Number, sign: Sign, right: Number | float) -> Element:
-        divided = [self.write_order(name, "<>", 0.0) for name in list_divisors(left, right)]
-        return self.join([*divided, _call(_SIGNS[sign], _number(left), _number(right), is_strict=True)], True)
+    def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> Element:
+        guards = [self.write_comparison(name, "<>", 0.0) for name in list_divisors(left, right)]
+        named = [name for name in (left, right) if isinstance(name, str) and self.decisions.kinds[name] != "number"]
+        guards += [self.write_given(name, True) for name in named]  # what folds is never missing
+        compared = _call(_SIGNS[sign], self._write_value(left), self._write_value(right), is_strict=True)
+        return self.join([*guards, compared], True)
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> Element:
         cell, function = self.name_cell(field), "equal" if is_in else "notEqual"
-        given = [] if is_in else [self.write_given(field, True)]  # what folds is never missing
+        given = [] if is_in else [self.write_given(field, True)]
         found = [_call(function, _field(cell), _constant(value), is_strict=True) for value in values]
         return self.join([*given, *found], not is_in)
-
-    def write_same(self, one: str, other: str, is_same: bool) -> Element:
-        cells = (_field(self.name_cell(name)) for name in (one, other))
-        given = [self.write_given(name, True) for name in (one, other)]
-        return self.join([*given, _call("equal" if is_same else "notEqual", *cells, is_strict=True)], True)
 
     def write_given(self, field: str, is_given: bool) -> Element:
         return _call("isNotMissing" if is_given else "isMissing", _field(field))
@@ -120,9 +118,16 @@ class _Functions(DecisionWriter[Element]):
         return parts[0] if parts else _constant(is_all)
 
     def name_cell(self, name: str) -> str:
-        """The field that holds a flag, or a text as it is compared."""
+        """The field that holds a number or a flag, or a text as it is compared."""
         kinds = self.decisions.kinds
         return free_name(f"{name} in small letters", kinds) if kinds[name] == "text" else name
+
+    def _write_value(self, of: Number | float) -> Element:
+        if isinstance(of, float):
+            return _constant(of)
+        if isinstance(of, str):
+            return _field(self.name_cell(of))
+        return _call(of.operator.replace("×", "*"), _field(of.first), _field(of.second))
 
 
 def _call(function: str, *given: Element, is_strict: bool = False) -> Element:
@@ -141,14 +146,6 @@ def _constant(value: float | str | bool) -> Element:
 
 def _field(name: str) -> Element:
     return Element("FieldRef", {"field": name})
-
-
-def _number(of: Number | float) -> Element:
-    if isinstance(of, float):
-        return _constant(of)
-    if isinstance(of, str):
-        return _field(of)
-    return _call(of.operator.replace("×", "*"), _field(of.first), _field(of.second))
 
 
 def _fold(name: str) -> Element:

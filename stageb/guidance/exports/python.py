@@ -11,8 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported, list_unwritten
+from stageb.guidance.exports.protocol import CodedMission, Exported, list_unwritten
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules import fields, predicates, value_types
 from stageb.guidance.rules.conditions import Expression

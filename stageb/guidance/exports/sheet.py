@@ -103,7 +103,7 @@ class _Formulas(DecisionWriter[str]):
         return f"LEFT({text},SUMPRODUCT(MAX({kept})))"
 
     def list_faults(self) -> list[tuple[str, str]]:
-        """What rules cannot read: a cell that is no number or flag in a column of these, or a long text."""
+        """Tests of what rules cannot read, with why: a cell that is no number or flag where it must be, or a long text."""
         found = []
         for name, kind in self.decisions.kinds.items():
             cell, check = self._cells[name], {"number": "ISNUMBER", "flag": "ISLOGICAL"}.get(kind)
@@ -121,20 +121,16 @@ class _Formulas(DecisionWriter[str]):
             raise InputError(shown(f"{name}: {case.rule or case.said} makes a formula of {len(written):,} characters", 400))
         return written
 
-    def write_order(self, left: Number, sign: Sign, right: Number | float) -> str:
-        return self._guard(f"{self._number(left)}{sign}{self._number(right)}", left, right)
+    def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> str:
+        return self._guard(f"{self._write_cell(left)}{sign}{self._write_cell(right)}", left, right)
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> str:
-        cell, is_flag = self._folded.get(field, self._cells[field]), self.decisions.kinds[field] == "flag"
+        cell, is_flag = self._write_cell(field), self.decisions.kinds[field] == "flag"
         said = [value.upper() if is_flag else '"' + value.replace('"', '""') + '"' for value in values]
         found = self.join([f"{cell}={value}" for value in said], is_all=False)
         if is_in and not is_flag:
             return found
         return self._guard(found if is_in else f"NOT({found})", field)  # an empty cell is FALSE
-
-    def write_same(self, one: str, other: str, is_same: bool) -> str:
-        cells = (self._folded.get(name, self._cells[name]) for name in (one, other))
-        return self._guard(("=" if is_same else "<>").join(cells), one, other)
 
     def write_given(self, field: str, is_given: bool) -> str:
         if folded := self._folded.get(field):
@@ -157,9 +153,9 @@ class _Formulas(DecisionWriter[str]):
             said = f"IF({self._cells[name]}=0,FALSE,{said})"
         return self.join([*(self.write_given(name, True) for name in self.decisions.list_needed(*compared)), said], True)
 
-    def _number(self, of: Number | float) -> str:
+    def _write_cell(self, of: Number | float) -> str:
         if isinstance(of, float):
             return repr(of).removesuffix(".0")
         if isinstance(of, str):
-            return self._cells[of]
+            return self._folded.get(of, self._cells[of])
         return f"({self._cells[of.first]}{of.operator.replace('×', '*')}{self._cells[of.second]})"

@@ -6,7 +6,6 @@ SQL cannot fold any text, so a comparison is made only where its functions fold 
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -14,18 +13,14 @@ from dataclasses import replace
 from itertools import groupby
 
 from stageb.errors import InputError, shown
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import Exported, list_unwritten
+from stageb.guidance.exports.protocol import CodedMission, Exported, UnsaidError, list_unwritten
 from stageb.guidance.exports.sql_cells import NEVER
-from stageb.guidance.exports.sql_conditions import NO_LIMIT, BeyondSql, Conditions, RuleTest, read_code
+from stageb.guidance.exports.sql_conditions import BeyondSql, Conditions, RuleTest, TypedConditions, read_code
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
-from stageb.guidance.exports.sql_typed import TypedConditions
-from stageb.guidance.rules.conditions import Side
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import write_decimal
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import RuleCode
-from stageb.guidance.rules.value_types import Computed, Reading, parse_number
 from stageb.guidance.words.automation import PERSON, STAGEB
 from stageb.guidance.words.costs import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Ticket, Verdict
@@ -51,7 +46,7 @@ def write_sql(missions: Sequence[CodedMission], dialect: Dialect = DIALECTS["sql
 
 
 def write_header(labels: Iterable[Verdict], dialect: Dialect) -> str:
-    """What a reader of a query must know, as comments."""
+    """Comments for a reader of the query."""
     header = _SQL_HEADER.format(title=dialect.title, tried=dialect.tried, verdicts=", ".join(map(dialect.quote, labels)))
     return "".join(f"-- {line}".rstrip() + "\n" for line in header.split("\n"))
 
@@ -121,36 +116,14 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
 
 def limit_to_sql(mission: CodedMission) -> CodedMission:
     """The mission with what SQL cannot say marked as out of reach."""
-    rules, refusals = [], _Refusals()
+    rules, conditions = [], TypedConditions(mission, DIALECTS["sqlite"])
     for rule in mission.coded.each:
-        named = rule.code.expression.conditions() if isinstance(rule.code, RuleCode) else ()
-        if why := next(filter(None, (each.put(refusals) for each in named)), ""):
-            rule = replace(rule, code=BeyondSql(why, code=read_code(rule)))
+        try:
+            conditions.name(rule)
+        except UnsaidError as error:
+            rule = replace(rule, code=BeyondSql(str(error), code=read_code(rule)))
         rules.append(rule)
     return replace(mission, coded=replace(mission.coded, each=rules))
-
-
-class _Refusals:
-    """Why SQL cannot say a condition; empty where it can."""
-
-    def one_of(self, field: str, values: tuple[str, ...]) -> str:
-        return ""
-
-    def missing(self, field: str) -> str:
-        return ""
-
-    def limit(self, of: str | Computed, side: Side, limit: str) -> str:
-        number = parse_number(limit)
-        return NO_LIMIT if number is None or math.isinf(number) else ""
-
-    def order(self, of: str | Computed, side: Side, other: str | Computed) -> str:
-        return ""
-
-    def same(self, one: str, other: str, is_same: bool) -> str:
-        return ""
-
-    def beyond(self, what: str) -> str:
-        return f"SQL sees columns, and no {what}"
 
 
 _SQL_HEADER = """\
@@ -236,7 +209,7 @@ class _Query:
         nothing is known of the columns."""
         mission = self._mission
         rules = [replace(rule, code=read_code(rule) or rule.code) for rule in mission.coded.each]
-        if replace(mission.coded, each=rules).compile()(Reading({}, frozenset())).verdict is None:
+        if not replace(mission, coded=replace(mission.coded, each=rules)).decides_empty:
             return ""
         return " AND ".join(f"TRIM({self._sql.cell(name)}) = ''" for name in mission.columns_all)
 

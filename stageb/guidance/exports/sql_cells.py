@@ -1,4 +1,4 @@
-"""What a cell says, in SQL: its text on one line, what compares with other values, its number and its unit.
+"""Cells in SQL: a cell's text on one line, what compares with other values, its number and its unit.
 
 SQL folds no text as code does, so each is NULL where a cell holds what its functions may read otherwise.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import string
 
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.value_types import CURRENCIES, FULL_STOPS, GOES_ON, LONGEST_SYMBOL, UNFOLDED
 
@@ -106,7 +106,7 @@ class Cells:
         return self._sql.join(self._sql.skip(f"SUBSTR({text}, 1, 1)", signs), f"SUBSTR({text}, 2)")
 
     def folded(self, field: str, is_number: bool) -> str:
-        """What compares with other values; NULL where SQL does not fold a cell as ``fold_value`` does."""
+        """The text that compares with other values; NULL where SQL does not fold a cell as ``fold_value`` does."""
         cell = self.cell(field, is_number)
         name = f"compared {'count' if is_number and self._mission.is_counted else 'value'} of {field}"
         return self.add("compared", name, f"CASE WHEN {self.is_plain(cell)} THEN {self._fold(cell)} END")

@@ -8,20 +8,19 @@ is made of comparisons says 1, 0 or -1 only where code surely does, too.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission, UnsaidError
 from stageb.guidance.exports.sql_cells import NEVER, Cells
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.conditions import Condition, Points, Side, Teller
+from stageb.guidance.rules.conditions import Columns, Condition, Expression, Points, Side, Teller
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number, parse_quantity
 from stageb.guidance.words.costs import has_labels
-
-NO_LIMIT = "its limit is no number that SQL can hold"
 
 SIGNS: Mapping[Side, str] = {"above": ">", "below": "<"}
 
@@ -34,7 +33,7 @@ class BeyondSql(OutOfReach):
 
 
 def read_code(rule: CodedRule) -> RuleCode | None:
-    """What code makes of a rule, whether SQL can say it or not."""
+    """A rule as code reads it, whether SQL can say it or not."""
     if isinstance(rule.code, BeyondSql):
         return rule.code.code
     return rule.code if isinstance(rule.code, RuleCode) else None
@@ -55,7 +54,7 @@ def name_unread(code: OutOfReach) -> RuleTest:
     return RuleTest(NEVER, NEVER, "1 = 1", "1 = 1" if isinstance(code, BeyondSql) else NEVER)
 
 
-class Conditions:
+class Conditions(Columns[str]):
     """Conditions on a mission's tickets, made of the columns of ``cells``."""
 
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
@@ -65,7 +64,7 @@ class Conditions:
         self._sure, self._open = _Sure(self), _Open(self)
 
     def name(self, rule: CodedRule) -> RuleTest:
-        """What says whether a rule holds; its column has the rule beside it."""
+        """The test of a rule; its column has the rule beside it."""
         code = rule.code
         if isinstance(code, OutOfReach):
             return name_unread(code)
@@ -140,9 +139,6 @@ class Conditions:
         untold = " OR ".join(self.cells.lacks(each, True) for each in (one, other))
         alike, apart = f"{left} = {right} OR {mine} = {its}", f"WHEN {mine} <> {its} THEN {int(not is_same)}"
         return f"CASE WHEN {alike} THEN {int(is_same)} {apart} WHEN {untold} THEN -1 END"
-
-    def beyond(self, what: str) -> str:
-        raise AssertionError(what)  # ``limit_to_sql`` saw to it
 
     # Numbers
 
@@ -222,3 +218,76 @@ def _spell(value: str) -> Iterator[str]:
     """Ways to write a value that are folded to the same."""
     ways = (value, value.lower(), value.upper(), value.capitalize(), value.title(), fold_value(value))
     yield from (way for way in ways if fold_value(way) == fold_value(value))
+
+
+class TypedConditions(Teller[str], Columns[str]):
+    """Conditions on columns of numbers: SQL's own three answers are those of code."""
+
+    def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
+        self._mission, self._sql = mission, dialect
+
+    def name(self, rule: CodedRule) -> RuleTest:
+        """The test of a rule."""
+        if isinstance(rule.code, OutOfReach):
+            return name_unread(rule.code)
+        told = rule.code.expression
+        if card := told.as_points:
+            total, is_compared = self._sum(card), has_labels(self._mission.coded.labels)
+            above = f"({total} - ({card.least}))" if is_compared else ""
+            return RuleTest(f"{total} >= {card.least}", f"{total} < {card.least}", NEVER, NEVER, above)
+        said = told.tell(self)
+        return RuleTest(f"({said})", f"NOT ({said})", f"({said}) IS NULL", NEVER)
+
+    # Expressions; what is denied, SQL denies
+
+    def deny(self, part: Expression, truth: bool) -> str:
+        return f"NOT ({part.tell(self)})"
+
+    def compare(self, condition: Condition, truth: bool) -> str:
+        return condition.put(self)
+
+    def count(self, parts: list[str], least: int) -> str:
+        parts = [f"({part})" for part in parts]
+        if least in (1, len(parts)):
+            return (" OR " if least == 1 else " AND ").join(parts)
+        possible = " + ".join(f"CASE WHEN NOT {part} THEN 0 ELSE 1 END" for part in parts)
+        return f"CASE WHEN {count_true(parts, least)} THEN 1 = 1 WHEN {possible} < {least} THEN 1 = 0 END"
+
+    def score(self, card: Points, truth: bool) -> str:
+        return f"{self._sum(card)} >= {card.least}"
+
+    # Conditions
+
+    def one_of(self, field: str, values: tuple[str, ...]) -> str:
+        return is_one_of(self._number(field), values)
+
+    def missing(self, field: str) -> str:
+        return f"{self._number(field)} IS NULL"
+
+    def limit(self, of: str | Computed, side: Side, limit: str) -> str:
+        number = parse_number(limit)
+        if number is None or math.isinf(number):
+            raise UnsaidError("its limit is no number that SQL can hold")
+        return f"{self._number(of)} {SIGNS[side]} {number!r}"
+
+    def order(self, of: str | Computed, side: Side, other: str | Computed) -> str:
+        return f"{self._number(of)} {SIGNS[side]} {self._number(other)}"
+
+    def same(self, one: str, other: str, is_same: bool) -> str:
+        return f"{self._number(one)} {'=' if is_same else '<>'} {self._number(other)}"
+
+    def beyond(self, what: str) -> str:
+        raise UnsaidError(f"SQL sees columns, and no {what}")
+
+    def _sum(self, told: Points) -> str:
+        scored = (f"CASE WHEN {part.tell(self)} THEN {points} ELSE 0 END" for points, part in told.scored)
+        return f"({' + '.join(scored)})"
+
+    def _number(self, of: str | Computed) -> str:
+        if isinstance(of, str):
+            return f"t.{self._sql.name(of)}"
+        # As doubles: of whole and of decimal numbers, databases round otherwise, or find that they are too large.
+        first, other = (f"CAST({self._number(name)} AS {self._sql.double})" for name in (of.first, of.second))
+        if of.operator == "/":
+            return f"({first} / NULLIF({other}, 0))"
+        return f"({first} {of.operator.replace('×', '*')} {other})"

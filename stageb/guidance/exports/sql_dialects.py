@@ -1,4 +1,4 @@
-"""What differs between databases: how SQL writes names, texts, and the few functions that rules need.
+"""Dialects of SQL: how databases write names, texts, and the few functions that rules need.
 
 A translator of SQL would not do: that MySQL compares in any case, and takes the letters to trim for one text, is in no
 grammar. So each function is written here, and the query is tried where the engine runs.

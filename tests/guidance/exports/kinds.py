@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from guidance.rules.made_rules import FIELDS, MENTIONED
 from guidance.rules.test_generated_rules import LABELS, generate, generate_points
 
-from stageb.guidance.exports.missions import CodedMission, code_mission
+from stageb.guidance.exports.protocol import CodedMission, code_mission
 from stageb.guidance.rules.conditions import Mentions
 from stageb.guidance.rules.fields import Columns, read_images, read_row, sort_summaries
 from stageb.guidance.rules.judge import read_rules, write_rule

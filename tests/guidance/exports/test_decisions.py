@@ -23,16 +23,15 @@ class Truth(DecisionWriter[bool]):
         super().__init__(decisions)
         self._row = row
 
-    def write_order(self, left: Number, sign: Sign, right: Number | float) -> bool:
+    def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> bool:
+        if isinstance(right, str) and self.decisions.kinds[right] != "number":
+            texts = [self._text(str(name)) for name in (left, right)]
+            return None not in texts and (texts[0] == texts[1]) == (sign == "=")
         one, other = self._number(left), self._number(right)
         return one is not None and other is not None and SIGNS[sign](one, other)
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> bool:
         return (text := self._text(field)) is not None and (text in values) == is_in
-
-    def write_same(self, one: str, other: str, is_same: bool) -> bool:
-        texts = [self._text(name) for name in (one, other)]
-        return None not in texts and (texts[0] == texts[1]) == is_same
 
     def write_given(self, field: str, is_given: bool) -> bool:
         return (self._row.get(field) not in (None, "")) == is_given
@@ -48,7 +47,7 @@ class Truth(DecisionWriter[bool]):
             return of
         if isinstance(of, str):
             found = self._row.get(of)
-            return (0.0 if self.decisions.is_counted else None) if found in (None, "") else float(found)
+            return (0.0 if self.decisions.has_count(of) else None) if found in (None, "") else float(found)
         one, other = self._number(of.first), self._number(of.second)
         if one is None or other is None or (of.operator == "/" and other == 0):
             return None

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.exports.json_tree import write_json
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.python import write_python
 from stageb.guidance.exports.sql import limit_to_sql, write_sql
 from stageb.guidance.rules.conditions import (

@@ -19,8 +19,7 @@ from guidance.exports.test_export import coded, ticket
 from stageb.__main__ import main
 from stageb.errors import InputError
 from stageb.guidance.exports import protocol
-from stageb.guidance.exports.missions import CodedMission
-from stageb.guidance.exports.protocol import EXPORTERS, Exported, list_exporters, make_exporter
+from stageb.guidance.exports.protocol import EXPORTERS, CodedMission, Exported, list_exporters, make_exporter
 from stageb.guidance.exports.sql import write_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
 from stageb.guidance.rules.conditions import OneOf

@@ -11,7 +11,7 @@ from guidance.exports.kinds import KINDS, Cells, Kind, make_missions
 from guidance.rules.made_rules import judge_by_python
 from times import TIMES
 
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql, write_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.evidence_forms import reading

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.python import write_python
 from stageb.guidance.exports.sql import write_sql
 from stageb.guidance.rules.conditions import Expression, Mentions, OneOf

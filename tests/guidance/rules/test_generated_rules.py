@@ -23,7 +23,7 @@ from guidance.rules.made_rules import (
 from times import TIMES
 
 from stageb.guidance.config import PromptConfig
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
 from stageb.guidance.rules.conditions import (
     All,

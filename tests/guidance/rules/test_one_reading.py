@@ -11,7 +11,7 @@ import pytest
 from guidance.rules.made_rules import judge_by_python, judge_by_sql
 from times import TIMES
 
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
 from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Missing, Not, OneOf, Order, Same
 from stageb.guidance.rules.evidence_forms import reading

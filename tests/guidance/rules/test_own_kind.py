@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from guidance.rules.made_rules import judge_by_python, ticket
 
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
 from stageb.guidance.rules.conditions import FINDERS, KINDS, Columns, Condition, Expression, OutOfReach, negate
 from stageb.guidance.rules.conditions.base import Call, Marks, Read, T, find_mark

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import write_sql
 from stageb.guidance.learning.terms import find_terms
 from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Not, OneOf, Points, Some, compile_expression

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.engines.protocol import Decode
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.rules import value_types

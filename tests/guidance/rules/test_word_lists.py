@@ -7,7 +7,7 @@ from guidance.rules.made_rules import judge_by_python
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.exports.missions import CodedMission
+from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import find_touched, keep_named, make_explainer, read_rules, write_rule

@@ -31,7 +31,7 @@ KIND = "answers"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What is watched of a mission."""
+    """Figures of a mission that are watched."""
 
     labels: tuple[Verdict, ...]
     automation: Automation
@@ -39,7 +39,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What was taken of one file of predictions."""
+    """A sample of one file of predictions."""
 
     file: str
     digest: str  # of its bytes

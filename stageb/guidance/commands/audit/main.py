@@ -104,7 +104,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def find_promises(source: str) -> dict[str, Promise]:
-    """What is promised of each mission. Raises ``InputError`` where nothing is."""
+    """The promise of each mission. Raises ``InputError`` where nothing is promised."""
     found = {
         mission: Promise(each.labels, each.automation)
         for mission, each in read_guidance(source).items()
@@ -116,7 +116,7 @@ def find_promises(source: str) -> dict[str, Promise]:
 
 
 def choose_columns(args: argparse.Namespace) -> ColumnsConfig:
-    """What columns mean: as given, or as in the run."""
+    """The meaning of columns: as given, or as in the run."""
     if args.columns:
         return parse_columns(args.columns)
     return find_columns(args.guidance) if args.guidance else ColumnsConfig()
@@ -226,7 +226,7 @@ def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequen
 
 
 def describe_drift(drawn: Sequence[Drawn]) -> Iterator[str]:
-    """What shares are others in the newest predictions than in all before; columns that came or went."""
+    """Shares that are others in the newest predictions than in all before; columns that came or went."""
     if len(drawn) < 2:
         return
     *earlier, newest = drawn

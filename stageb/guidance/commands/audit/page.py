@@ -37,7 +37,7 @@ class AuditedBound:
         return any(map(is_alarm, self.wealth))
 
     def describe(self) -> str:
-        """What is known of it."""
+        """All that is known of it."""
         of, limit = f" of those judged {self.bound.verdict}" if self.bound.verdict else "", write_share(self.bound.max_error)
         said = f"{self.mission}: {sum(self.errors):,} of {len(self.errors):,} answers say that the verdict is wrong"
         if not self.is_broken:

@@ -47,7 +47,7 @@ def is_alarm(log_wealth: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RuleErrors:
-    """What people said of the verdicts of a rule."""
+    """Answers of people on the verdicts of a rule."""
 
     rule: str
     answered: int

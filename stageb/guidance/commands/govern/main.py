@@ -249,7 +249,7 @@ def _keep_named(guidance: Guidance, tickets: Sequence[Ticket], words: Words) -> 
 
 
 def _find_base(source: str | None, path: Path, mission: str) -> Guidance | None:
-    """What the rules of a text come from: what ``source`` names, or else what is in use at ``path``, if anything is."""
+    """The guidance that the rules of a text come from: what ``source`` names, or else what is in use at ``path``."""
     if source is None:
         return load_seed(path).get(mission) if path.exists() else None
     run, found = split_step(source)[0], read_guidance(source, mission)[mission]

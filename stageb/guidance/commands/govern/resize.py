@@ -59,7 +59,7 @@ def resize(args: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LearntSizes:
-    """What a run has learnt for a mission, and what it would be in other sizes."""
+    """Guidance that a run has learnt for a mission, and its other sizes."""
 
     learnt: Guidance
     before: Guidance  # what the sizes are made of

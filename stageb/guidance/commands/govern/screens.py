@@ -1,4 +1,4 @@
-"""What ``stageb guidance`` shows, and what it exports as code.
+"""Screens of ``stageb guidance``, and its exports as code.
 
 Texts of files and models are shown so that they move no terminal.
 """
@@ -17,7 +17,7 @@ from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.doubts import find_named_fields
 from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
 from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
-from stageb.guidance.exports.missions import CodedMission, code_mission
+from stageb.guidance.exports.protocol import CodedMission, code_mission
 from stageb.guidance.judging.automation import holds, name_guidance
 from stageb.guidance.learning.attempts import JUDGES, describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
@@ -112,7 +112,7 @@ def find_edit(rule: Rule, made: list[ReflectionRow]) -> ReflectionRow | None:
 
 
 def summarize_edit(edit: ReflectionRow, run: str) -> dict[str, Any]:
-    """What a rule that is copied out of ``run`` remembers of the edit that gave it its text."""
+    """Metadata of a rule that is copied out of ``run``, on the edit that gave it its text."""
     return {"run": run, "step": edit.step_after, "epoch": edit.epoch, "gate": edit.test}
 
 
@@ -240,7 +240,7 @@ def describe_change(key: str, before: Guidance, after: Guidance, run: Path) -> I
 
 
 def describe_effect(before: Guidance, after: Guidance, tickets: Sequence[Ticket], words: Words) -> Iterator[str]:
-    """What changes for labelled tickets where rules decide as code: how many it mends, and those that it breaks."""
+    """Changes for labelled tickets where rules decide as code: how many it mends, and those that it breaks."""
     mine = [ticket for ticket in tickets if ticket.mission == after.mission]
     old, new = (CodeJudge(code_rules({each.mission: each}, mine, words)) for each in (before, after))
     rulings = [(ticket, old.judge(ticket).verdict, new.judge(ticket).verdict) for ticket in mine]
@@ -260,7 +260,7 @@ def describe_effect(before: Guidance, after: Guidance, tickets: Sequence[Ticket]
 def describe_differences(
     before: Mapping[str, Guidance], after: Mapping[str, Guidance], sources: tuple[str, str] = ("", "")
 ) -> Iterator[str]:
-    """What is not the same in two sets of guidance, mission by mission; nothing where all rules are. Two ``sources`` may
+    """Differences of two sets of guidance, mission by mission; nothing where all rules are the same. Two ``sources`` may
     number their steps alike, so each is named where there are any."""
     for mission in dict.fromkeys([*before, *after]):
         old, new = before.get(mission), after.get(mission)
@@ -375,13 +375,13 @@ def write_files(
 
 @dataclass(frozen=True)
 class _TableKeys:
-    """What an option may say of ticket files."""
+    """Keys that an option may give of ticket files."""
 
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
 
 
 def parse_columns(text: str) -> ColumnsConfig:
-    """What an option says. Raises ``InputError`` as ``predict`` does."""
+    """Read an option. Raises ``InputError`` as ``predict`` does."""
     draft = Draft(_TableKeys)
     draft.add_option("columns", text)
     draft.check()

@@ -27,7 +27,7 @@ Confirm = Callable[[Guidance | None, Guidance], bool]
 
 @dataclass(frozen=True, slots=True)
 class GuidanceChange:
-    """What to do with one mission's guidance in a shared file."""
+    """A change of one mission's guidance in a shared file."""
 
     action: str  # for the history: "promoted from", "rolled back"
     source: str  # where the guidance comes from
@@ -80,7 +80,7 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
 
 
 def _number_versions(path: Path, before: Guidance | None, change: GuidanceChange) -> list[Guidance]:
-    """What is to be noted: what is in use, where nothing has noted it yet, and what comes. No step is given twice."""
+    """The versions to note: what is in use, where nothing has noted it yet, and what comes. No step is given twice."""
     kept = read_past(path, change.guidance.mission)
     found = [before] if before is not None and before not in kept.values() else []
     newest = max([*kept, *(guidance.step for guidance in found)], default=-1)

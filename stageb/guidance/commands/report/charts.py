@@ -105,7 +105,7 @@ def render_svg(figure: Figure, name: str, title: str, description: str) -> str:
 
 
 def _find_references(root: ElementTree.Element) -> list[str]:
-    """What elements refer to, in order."""
+    """The places that elements refer to, in order."""
     values = (value for element in root.iter() for value in element.attrib.values())
     return list(dict.fromkeys(name for value in values for name in _REFERENCE.findall(value) if f"#{name}" not in _CLASSES))
 
@@ -248,7 +248,7 @@ def draw_epochs(lines: dict[str, list[Point]], always: float, name: str) -> str:
 
 
 def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -> str:
-    """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
+    """Gains of edits, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
     no gain is known, as without a gate, the rules alone."""
     shown = keep_furthest([each for each in attempts.tried if each.gain is not None], POINTS)
     kinds: list[tuple[str, str, str, list[Attempt]]] = [

@@ -104,7 +104,7 @@ class MissionSection:
 
     @property
     def alone(self) -> str:
-        """What is decided alone; empty where nothing was promised."""
+        """A line on what is decided alone; empty where nothing was promised."""
         return self.mission.automation.describe() if self.mission.automation else ""
 
     @property
@@ -172,7 +172,7 @@ def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str
 
 
 def _describe_outcome(pairs: Sequence[tuple[RunRow | None, RunRow]], rules: int, config: LoopConfig) -> Outcome | None:
-    """What the guidance comes to on test, or else on the last split that was judged."""
+    """The figures of the guidance on test, or else on the last split that was judged."""
     rows = [after for _, after in pairs if after["n"]]
     return sentences.describe_outcome(_find_held_out(rows), prices_of(config.price), rules) if rows else None
 
@@ -265,5 +265,5 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
 
 
 def show_candidate(candidate: RunRow) -> str:
-    """What a candidate said: its reason, or all of it where that has none."""
+    """The text of a candidate: its reason, or all of it where that has none."""
     return str(candidate["reason"] or candidate["text"]) or "(nothing)"

@@ -1,4 +1,4 @@
-"""What a run's files say, as of its last commit: how its tickets were judged, and how its guidance grew.
+"""A run's files, as of its last commit: how its tickets were judged, and how its guidance grew.
 
 Nothing is locked and nothing is written: the run may go on meanwhile.
 
@@ -96,7 +96,7 @@ class AgreementLevel:
 
 @dataclass(frozen=True, slots=True)
 class TicketVerdicts:
-    """What selections.jsonl and trajectories.jsonl say of a mission."""
+    """Rows of selections.jsonl and trajectories.jsonl of a mission."""
 
     counts: tuple[VerdictCounts, ...]  # one per split, under the guidance in force where it was judged under that
     present: int  # tickets that were judged under the guidance in force
@@ -330,7 +330,7 @@ def _read_mission(
 
 
 def _read_automation(files: RunFolder, final: Guidance) -> Automation | None:
-    """What guidance.json promises of the rules in force; None where it holds others, or promises nothing."""
+    """The promise of guidance.json on the rules in force; None where it holds others, or promises nothing."""
     path = file_of(files.path, files.path / safe_name(final.mission) / "guidance.json")
     kept = load_seed(path).get(final.mission) if path.exists() else None
     if kept is None or kept.automation is None or kept.automation.guidance != name_guidance(kept):

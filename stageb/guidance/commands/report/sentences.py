@@ -1,4 +1,4 @@
-"""What a run's figures say, in sentences for people who know no statistics, and texts, as a page shows them."""
+"""A run's figures in sentences for people who know no statistics, and texts, as a page shows them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ COMMON = 0.05  # share of failures above which it is said what alarms are worth 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What guidance comes to on labelled tickets."""
+    """Figures of guidance on labelled tickets."""
 
     lead: str  # one sentence
     more: str  # further ones
@@ -62,7 +62,7 @@ def describe_rules(own_labels: Collection[object]) -> str:
 
 
 def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outcome:
-    """What guidance of so many ``rules`` beside the headline comes to, by a row of metrics.jsonl with one ticket or more."""
+    """Figures of guidance of so many ``rules`` beside the headline, by a row of metrics.jsonl with one ticket or more."""
     if has_labels(row["classes"]):
         return _describe_labels(row, rules)
     fails, passes, always = row["classes"]["fail"], row["classes"]["pass"], row["always"]
@@ -144,7 +144,7 @@ def describe_decided(letter: Mapping[str, Any]) -> str:
 
 
 def describe_left_out(rule: Mapping[str, Any], letter: Mapping[str, Any], prices: Prices) -> str:
-    """What the verdicts of code would come to without a rule, by its row in what ``compare_with_letter`` says of val and
+    """The figures of code's verdicts without a rule, by its row in what ``compare_with_letter`` says of val and
     test."""
     if "won" not in rule or not letter["decided"]:
         return "was not measured: code cannot judge by the rules"

@@ -37,7 +37,7 @@ REMEDIES = {404: "GET / lists what there is", 405: "GET / lists what there is an
 
 
 class Metrics:
-    """What is counted, for Prometheus. Used by one thread alone, that of the event loop."""
+    """Counters for Prometheus. Used by one thread alone, that of the event loop."""
 
     def __init__(self, in_use: GuidanceInUse) -> None:
         self._in_use = in_use
@@ -98,7 +98,7 @@ def _escape(value: str) -> str:
 
 
 class Service:
-    """What requests are answered by."""
+    """A service that answers requests."""
 
     def __init__(self, config: ServeConfig, in_use: GuidanceInUse, tell: Callable[[str], None]) -> None:
         """``tell`` shows a line to whoever runs the service."""
@@ -205,7 +205,7 @@ class Service:
 
 
 def _parse(data: bytes) -> Any:
-    """What the body of a request says. Raises ``RequestError``."""
+    """Read the body of a request. Raises ``RequestError``."""
     remedy = "write a ticket as a JSON object, or several as a list of objects"
     try:
         text = data.decode()
@@ -221,7 +221,7 @@ def _parse(data: bytes) -> Any:
 
 
 def _say_faults(error: RequestError) -> Response:
-    """What is wrong with a request; one that was not read to its end leaves nothing to go on with."""
+    """The answer to a request that is wrong; one that was not read to its end leaves nothing to go on with."""
     headers = {"connection": "close"} if error.status in (408, 413, 415) else None
     return JSONResponse({"faults": [asdict(fault) for fault in error.faults]}, error.status, headers)
 

@@ -1,4 +1,4 @@
-"""What a service answers, as an OpenAPI document and as a page for people, which asks no other server for anything."""
+"""The answers of a service, as an OpenAPI document and as a page for people, which asks no other server for anything."""
 
 from __future__ import annotations
 

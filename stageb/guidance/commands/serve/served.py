@@ -41,7 +41,7 @@ NAMELESS = "ticket"  # the group_id of one that names none
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a request, or with one of its tickets."""
+    """A fault of a request, or of one of its tickets."""
 
     at: str  # the ticket's place in a batch, such as [3], counted from 0; empty: the request, or its only ticket
     what: str
@@ -87,7 +87,7 @@ class Served:
         return rows
 
     def describe(self) -> Iterator[str]:
-        """What there is to know before tickets come, a line each."""
+        """Cautions before tickets come, a line each."""
         yield from describe_promises(self.guidance, self.promises)
         for mission, rules in self.code.rules.items():
             for rule in rules.each:
@@ -138,12 +138,12 @@ def load_served(config: ServeConfig) -> Served:
 
 
 def _make_reader(columns: ColumnsConfig, mission: str | None) -> Callable[[Mapping[str, Any]], Ticket]:
-    """What reads an object: one with ``per_image`` as a line of JSON Lines, any other as a row of a table by its columns'
+    """A reader of objects: one with ``per_image`` as a line of JSON Lines, any other as a row of a table by its columns'
     names. Labels are not read; ``mission`` is that of tickets that name none. It raises ``FaultError``."""
     roles = list_roles(columns)
 
     def name(said: Mapping[str, Any], column: str | None) -> str:
-        """What stands in a column that names something; a number may."""
+        """The text of a column that names something; a number may."""
         value = said.get(column or "")
         return "" if value is None else str(value).strip()
 
@@ -159,7 +159,7 @@ def _make_reader(columns: ColumnsConfig, mission: str | None) -> Callable[[Mappi
 
 
 class GuidanceInUse:
-    """What a service judges by now: the last guidance that could be read, while its files change."""
+    """Guidance that a service judges by: the last that could be read, while its files change."""
 
     def __init__(self, config: ServeConfig) -> None:
         """Raises ``InputError`` where there is nothing to begin with."""
@@ -190,7 +190,7 @@ class GuidanceInUse:
 
 
 def _stamp_files(source: str) -> list[tuple[str, int, int, int]]:
-    """What tells files of guidance from those that take their places."""
+    """A mark that tells files of guidance from those that take their places."""
     path, _ = split_step(source)
     files = sorted(path.glob("*/guidance.json")) if path.is_dir() else [path]
     return [stamp for file in files for stamp in _stamp(file)]

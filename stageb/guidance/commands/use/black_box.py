@@ -1,4 +1,4 @@
-"""What a model that nobody can read reaches on the same tickets: how much the labels have to give, beside learnt rules.
+"""A model that nobody can read, on the same tickets: how much the labels have to give, beside learnt rules.
 
 Logistic regression on words, weighed by how rare they are, for tickets of free text; gradient boosting on values and numbers
 for tables. Both are scikit-learn's, as they come, and where that is not installed nothing is measured (extra ``baselines``).
@@ -29,7 +29,7 @@ Classifier = Callable[[Sequence[Ticket], Sequence[Ticket], Prices, int], "list[V
 
 @dataclass(frozen=True, slots=True)
 class BlackBox:
-    """What one such model reaches."""
+    """Figures of one such model."""
 
     name: str
     trained_on: int  # tickets
@@ -48,7 +48,7 @@ class BlackBox:
 
 
 def measure_on_test(config: LoopConfig, tickets: Sequence[Ticket]) -> dict[str, BlackBox]:
-    """By mission, what a model reaches on a run's test tickets, as ``measure_on`` does."""
+    """By mission, the figures of a model on a run's test tickets, as ``measure_on`` does."""
     if not tickets:
         return {}
     test = [tickets[i] for splits in split_tickets(tickets, config).values() for i in splits.test]
@@ -58,8 +58,8 @@ def measure_on_test(config: LoopConfig, tickets: Sequence[Ticket]) -> dict[str, 
 def measure_on(
     judged: Sequence[Ticket], config: LoopConfig, tickets: Sequence[Ticket], prices: Prices
 ) -> dict[str, BlackBox]:
-    """By mission, what a model reaches on the tickets ``judged`` that the train tickets of a run taught; ``tickets`` are all
-    of the run's. Nothing of missions where nothing can be learnt or judged, and where scikit-learn is not installed."""
+    """By mission, the figures of a model on the tickets ``judged`` that a run's train tickets taught; ``tickets`` are all of
+    the run's. Nothing of missions where nothing can be learnt or judged, and where scikit-learn is not installed."""
     if not find_spec("sklearn"):
         return {}
     found = {}
@@ -71,7 +71,7 @@ def measure_on(
 
 
 def _measure(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> BlackBox | None:
-    """What the model that suits these ``train`` tickets reaches; None where they have one label alone or say nothing, or
+    """Measure the model that suits these ``train`` tickets; None where they have one label alone or say nothing, or
     none is ``judged``."""
     train = train[:MOST]
     says_something = any(read.pairs or read.words for read in map(reading, train))
@@ -141,6 +141,6 @@ def _list_features(ticket: Ticket) -> Iterator[tuple[str, float]]:
 
 
 def _weigh(tickets: Sequence[Ticket], prices: Prices) -> list[float]:
-    """What each ticket weighs, 1 in the mean."""
+    """The weight of each ticket, 1 in the mean."""
     weights = [prices.get(ticket.label, 1.0) for ticket in tickets]
     return [weight * len(weights) / sum(weights) for weight in weights]

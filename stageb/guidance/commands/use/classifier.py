@@ -15,21 +15,21 @@ from warnings import warn
 
 import numpy as np
 
+from stageb.guidance.commands.use.bounds import weigh_ruling
 from stageb.guidance.commands.use.doubts import StrangeValues, find_named_fields, find_shares, is_unusual
 from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.guess import FAILS, PASSES
 from stageb.guidance.commands.use.source import find_tickets
-from stageb.guidance.judging.automation import Judged, find_bounds, name_guidance
+from stageb.guidance.judging.automation import find_bounds, name_guidance
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import make_explainer, read_rules
-from stageb.guidance.rules.predicates import Ruling, measure_margin
+from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tables import list_roles
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.texts import labels_fault
-from stageb.guidance.words.types import HEADLINE_KEY
 from stageb.seeds import stream, uniform
 
 try:
@@ -107,7 +107,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         rulings = self._judge(self._read_rows(rows))
         rightly = (each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict)
         self._decided, self._right = Counter(rulings), Counter(rightly)
-        self._pilot = [_weigh_ruling(ruling, verdict) for ruling, verdict in zip(rulings, verdicts, strict=True)]
+        self._pilot = [weigh_ruling(ruling, verdict) for ruling, verdict in zip(rulings, verdicts, strict=True)]
         self.automation_: Automation | None  # of these rules, once ``automate`` has looked
         if hasattr(self, "automation_"):
             del self.automation_
@@ -162,7 +162,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         drawn = [of[int(len(of) * uniform(stream(self.seed, "automate", name), 0))] for name, of in places.items()]
         rulings = self._judge(self._read_rows([rows[place] for place in drawn]))
         verdicts = [self._labels[classes.tolist()[place]] for place in drawn]
-        tested = [_weigh_ruling(*each) for each in zip(rulings, verdicts, strict=True)]
+        tested = [weigh_ruling(*each) for each in zip(rulings, verdicts, strict=True)]
         bound = find_bounds(self._pilot, tested, {"": max_error}, confidence)[""].bound
         name = name_guidance(self.guidance_)
         self.automation_ = Automation(confidence, name, "rules", "", len(tested), (bound,)) if bound else None
@@ -171,7 +171,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def decides_alone(self, X: Any) -> Any:  # noqa: N803
         """Whether each row is decided alone, under the bound that ``automate`` found."""
         check_is_fitted(self, "automation_")
-        judged = [_weigh_ruling(each, "") for each in self._judge(self._read_new(X))]
+        judged = [weigh_ruling(each, "") for each in self._judge(self._read_new(X))]
         found = self.automation_
         return np.array([found is not None and found.decides(of.verdict, of.decider, of.margin) for of in judged])
 
@@ -288,10 +288,6 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         right = max((self._right[ruling] + 1) / (self._decided[ruling] + len(given)), LEAST)
         others = np.where(given, 0, self._prior)
         return np.where(given, right, (1 - right) * others / others.sum())
-
-
-def _weigh_ruling(ruling: Ruling, label: str) -> Judged:
-    return Judged(ruling.rule, measure_margin(ruling, HEADLINE_KEY), ruling.verdict, ruling.verdict == label)
 
 
 class _Hushed:

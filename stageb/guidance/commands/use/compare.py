@@ -1,4 +1,4 @@
-"""What labelled rows come to: accuracy and confusion of one guidance, and two compared, with an interval and a p-value.
+"""Figures of labelled rows: accuracy and confusion of one guidance, and two compared, with an interval and a p-value.
 
 Functions of their arguments; rows are read once, one at a time.
 """

@@ -22,7 +22,7 @@ GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 
 @dataclass(frozen=True)
 class UseConfig(Section, at=""):
-    """What both commands take."""
+    """Keys of all commands that judge tickets."""
 
     former_keys: ClassVar[Mapping[str, str]] = FORMER_MODEL
     needs_labels: ClassVar[bool] = False  # whether every ticket needs one, and comes once alone

@@ -29,7 +29,8 @@ from stageb.cli.parsing import draft_keywords, parse_run
 from stageb.errors import CALLER, IN_PYTHON, InputError, StagebError
 from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.report.write import write_report
-from stageb.guidance.commands.use.evaluate import Evaluation, evaluate
+from stageb.guidance.commands.use.evaluate import evaluate
+from stageb.guidance.commands.use.figures import Evaluation
 from stageb.guidance.commands.use.guess import Told, read_guessed
 from stageb.guidance.commands.use.predict import predict
 from stageb.guidance.config import LoopConfig
@@ -180,7 +181,7 @@ def in_kind(rows: Sequence[Mapping[str, Any]], tickets: Any) -> Any:
 
 
 class _News:
-    """What a run commits while ``fit`` waits for it, told to callbacks."""
+    """Commits of a run while ``fit`` waits for it, told to callbacks."""
 
     def __init__(self, folder: Path, fresh: bool, on_round: Callback | None, on_edit: Callback | None) -> None:
         given = {SELECTIONS: (on_round, self._list_rounds), REFLECTION: (on_edit, self._list_edits)}

@@ -1,4 +1,4 @@
-"""What the columns of a table say, guessed from its header and its cells: for ``stageb new``, and for ``stageb.fit`` where
+"""The columns of a table, guessed from its header and its cells: for ``stageb new``, and for ``stageb.fit`` where
 it is not told.
 
 A wrong guess that nobody sees would teach wrong rules, so what is left out of the texts is told, and what cannot be guessed
@@ -54,7 +54,7 @@ FEWEST_CASES = 10  # that come again
 
 
 class Told(NamedTuple):
-    """What a person says of the columns."""
+    """Columns as a person names them."""
 
     label: str | None = None
     passes: Sequence[str] = ()
@@ -73,14 +73,14 @@ class Cells(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """What the columns say, and what a person should know of that."""
+    """Columns as guessed, and what a person should know of them."""
 
     columns: ColumnsConfig
     notes: list[str]
 
 
 def guess_columns(table: str, told: Told) -> Guess:
-    """What the columns of a table say. Raises ``InputError`` for what cannot be guessed."""
+    """Guess what the columns of a table say. Raises ``InputError`` for what cannot be guessed."""
     try:
         cells = read_cells(table, told.sheet)
     except FaultError as fault:

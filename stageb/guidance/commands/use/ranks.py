@@ -1,4 +1,4 @@
-"""What every rank does for ``predict`` and ``evaluate``: hold the model, judge its share of a round.
+"""Ranks of ``predict`` and ``evaluate``: each holds the model, and judges its share of a round.
 
 Groups are cut by the round alone, as ``guidance/judging/rollout.py`` says, and of one mission each: the tickets of a group
 share their guidance, which the model reads once.
@@ -56,7 +56,7 @@ class JudgingRanks:
         self._group_size = _group_size(config)
 
     def judge(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance], waves: Waves) -> list[TicketAnswers]:
-        """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
+        """The answers to each line's ticket, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
             config, labels = self.config, {label for each in guidance.values() for label in each.labels}

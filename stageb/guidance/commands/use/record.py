@@ -125,7 +125,7 @@ OFTEN_WRONG = 0.9  # share of right verdicts below which it is, at equal prices
 
 
 class RuleFigures(NamedTuple):
-    """What a rule decided of what was held out."""
+    """Held-out tickets that a rule decided."""
 
     tickets: int
     share: float  # of right verdicts, each ticket weighed by those that it stands for
@@ -213,7 +213,7 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
 def _make_finder(
     files: RunFolder, guidance: Guidance, rows: list[RunRow], tickets: Iterable[Ticket]
 ) -> Callable[[RunRow], str | None]:
-    """What names the rule that decided a row of selections.jsonl: empty where none spoke of it, None where nobody knows."""
+    """Make what names the rule of a row of selections.jsonl: empty where none spoke of it, None where nobody knows."""
     if all(row["verdict"] is not None and find_cited_rule(row["reason"]) for row in rows):
         return lambda row: find_cited_rule(row["reason"])
     config = parse_run(files.path).config

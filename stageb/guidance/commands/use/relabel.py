@@ -206,7 +206,7 @@ def _write_text(path: str, columns: ColumnsConfig, words: Mapping[int, str], out
 
 
 def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
-    """What a person wrote of the ticket file ``tickets``, by its line there. Raises ``FaultError``."""
+    """The labels that a person corrected of the ticket file ``tickets``, by its line there. Raises ``FaultError``."""
     columns = ColumnsConfig(mission_name="-", group_id=None, texts=[RIGHT, *PLACE])
     try:
         table = Table(table_lines(path, "label"), columns, path, labelled=False)

@@ -22,7 +22,7 @@ NO_TEXT, BLANK = Ruling(None), "no text"  # of a ticket that says nothing, whoev
 
 
 def judge_by_code(code: CodeJudge, ticket: Ticket) -> Ruling:
-    """What the rules say of a ticket; nothing of one that says nothing, which is for a person."""
+    """The ruling of the rules on a ticket; nothing of one that says nothing, which is for a person."""
     return NO_TEXT if ticket.is_blank else code.judge(ticket)
 
 

@@ -1,4 +1,4 @@
-"""What commands work with: guidance, its rules as code, and tickets, as they stand in their files."""
+"""Sources of commands: guidance, its rules as code, and tickets, as they stand in their files."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def list_read_files(source: str) -> dict[str, list[str]]:
 
 
 def find_columns(source: str) -> ColumnsConfig:
-    """What the columns of tables say in the run that ``source`` names; the usual of a file."""
+    """The columns of tables in the run that ``source`` names; the usual of a file."""
     config = read_run_config(source)
     return config.columns if config else ColumnsConfig()
 
 
 def find_prices(source: str) -> Prices:
-    """What errors cost in the run that ``source`` names; the same of a file."""
+    """The prices of errors in the run that ``source`` names; the same of a file."""
     config = read_run_config(source)
     return prices_of(config.price) if config else EQUAL
 
@@ -136,7 +136,7 @@ OF_RUN = ("seed", "columns", "prompt", "model", "sampler", "selection", "manual_
 
 
 def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run that ``values["guidance"]`` names gives in the place of defaults, as far as a folder may; nothing of a
+    """The keys that the run of ``values["guidance"]`` gives in the place of defaults, as far as a folder may; nothing of a
     file.
 
     Raises ``InputError`` where the folder holds a run of another loop, or cannot be read.
@@ -216,7 +216,7 @@ def labels_of(guidance: Mapping[str, Guidance]) -> dict[str, tuple[Verdict, ...]
 def make_check(
     missions: Mapping[str, Sequence[Verdict]], columns: ColumnsConfig, once: bool
 ) -> Callable[[TicketLine], None]:
-    """What raises ``FaultError`` for a ticket of none of the ``missions`` (of which this has the labels), for one with
+    """Make a check that raises ``FaultError`` for a ticket of none of the ``missions``, whose labels these are, for one with
     another label and, where each may come ``once`` alone, for one that came before."""
     places: dict[tuple[str, str], str] = {}
 

@@ -67,7 +67,7 @@ INSTRUCTIONS = {
 
 
 def choose_prompt(own: str | None, language: str) -> str:
-    """What the model is asked for each image: the user's own prompt, or that of the language."""
+    """The prompt for each image: the user's own prompt, or that of the language."""
     return own or INSTRUCTIONS[language].prompt
 
 
@@ -135,7 +135,7 @@ class SummarizingRanks:
 
 
 def make_requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[Request]:
-    """What is asked of the model for each image of ``lines`` that has no summary, in order."""
+    """The requests for each image of ``lines`` that has no summary, in order."""
     decode_by = Decode(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
     system, prompt = INSTRUCTIONS[config.language].system, choose_prompt(config.prompt, config.language)
     found = []

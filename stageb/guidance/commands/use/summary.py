@@ -1,4 +1,4 @@
-"""What ``predict`` and ``evaluate`` print at their end, on standard output."""
+"""Tables that ``predict`` and ``evaluate`` print at their end, on standard output."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Map
 
 
 def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
-    """What each rule decides by its letter, and how the model judges these tickets, if it was asked."""
+    """A table of what each rule decides by its letter, and how the model judges these tickets, if it was asked."""
     names = {"decided": "decides", "right": "right by code", "model_right": "right by the model"}
     there = [name for name in names if name in letter]
     drawn = make_table(f"{shown(mission, 60)}: rules as code", ["rule"], [names[name] for name in there], "text")

@@ -105,7 +105,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Memory:
-    """What one rank holds, in bytes; None where that cannot be known without loading the model."""
+    """Bytes that one rank holds; None where that cannot be known without loading the model."""
 
     weights: int | None
     caches: int | None  # of the longest group of tickets that is read at once, all answers at full length
@@ -113,7 +113,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Validation:
-    """What a fit would read, and cost at most."""
+    """The tickets that a fit would read, and its cost at most."""
 
     tickets: dict[str, dict[str, int]]  # mission -> split -> tickets
     labels: dict[str, dict[str, dict[str, int]]]  # the same by label, all of them in each split
@@ -196,7 +196,7 @@ def _describe_labels(counts: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def describe(found: Validation) -> list[str]:
-    """What the command prints."""
+    """The lines that the command prints."""
     lines = [
         f"{mission}: {', '.join(f'{count:,} {USES[split]}' for split, count in splits.items())}; "
         f"{_describe_labels(found.labels[mission])}"
@@ -246,7 +246,7 @@ def describe(found: Validation) -> list[str]:
 
 
 def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outline) -> Validation:
-    """What there is to say of sound inputs. Raises ``BadInputError`` for what does not fit the model."""
+    """Assess sound inputs. Raises ``BadInputError`` for what does not fit the model."""
     lengths = _measure_prompts(config, inputs, model)
     faults, notices = _find_misfits(config, inputs, model, lengths), []
     if faults:
@@ -296,7 +296,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
 
 
 def _find_guidance_faults(config: LoopConfig, told: Sequence[BadLine]) -> list[BadLine]:
-    """What is wrong with the guidance to start from, unless it was ``told`` already."""
+    """The faults of the guidance to start from, unless it was ``told`` already."""
     try:
         if config.guidance.path:
             load_seed(config.guidance.path)
@@ -319,7 +319,7 @@ def _measure_prompts(config: LoopConfig, inputs: Inputs, model: Outline) -> list
 
 
 def _find_misfits(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence[int]) -> list[BadLine]:
-    """What the model cannot do."""
+    """The keys that ask what the model cannot do."""
     faults = []
     if config.gating.judge_by == "probability" and model.scores is False:
         what = f"engine {config.model.engine} cannot give probabilities"
