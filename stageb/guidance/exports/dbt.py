@@ -5,22 +5,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from stageb.guidance.exports.markup import free_name
 from stageb.guidance.exports.protocol import CodedMission, Exported
-from stageb.guidance.exports.sql import (
-    TRIED,
-    SqlExporter,
-    judge_rows,
-    limit_to_sql,
-    list_cells,
-    list_fields,
-    write_header,
-    write_query,
-)
+from stageb.guidance.exports.sql import SqlExporter, list_fields, try_known, write_header, write_query
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.words.types import HEADLINE_KEY
 
 _TABLE = "__tickets__"
@@ -74,14 +65,12 @@ def _write_tests(name: str, mission: CodedMission, is_one_of_many: bool) -> Iter
     yield from (f"        - {_quote({**row, **said})}" for row, said in shown)
 
 
-def _choose_tickets(mission: CodedMission) -> Iterator[tuple[dict[str, str | None], dict[str, str]]]:
+def _choose_tickets(mission: CodedMission) -> Iterator[tuple[dict[str, str | None], dict[str, str | None]]]:
     """Some known tickets that the rules decide, in SQL too, as rows, and what they say."""
-    judge, counts, known = mission.coded.compile(), dict[str, int](), mission.tickets[:TRIED]
-    names = dict.fromkeys([*list_fields(mission), *mission.columns_all])
-    rows = [list_cells(mission, ticket) for ticket in known]
-    for ticket, row, by_sql in zip(known, rows, judge_rows(limit_to_sql(mission), rows), strict=True):
-        verdict, rule, *_ = judge(reading(ticket))
-        if ticket.is_blank or not verdict or (verdict, rule) != by_sql or counts.get(rule, 0) == _OF_EACH:
+    counts, names = Counter[str | None](), dict.fromkeys([*list_fields(mission), *mission.columns_all])
+    for _, row, ruled, by_sql in try_known(mission):
+        verdict, rule = ruled
+        if not verdict or ruled != by_sql or counts[rule] == _OF_EACH:
             continue  # by_sql differs where words decide, or a cell cannot be told from what was read of it
-        counts[rule] = counts.get(rule, 0) + 1
+        counts[rule] += 1
         yield {name: row.get(name) for name in names}, {"verdict": verdict, "rule": rule}

@@ -175,7 +175,10 @@ def decide(mission: CodedMission, form: str) -> Decisions:
         if not isinstance(rule.code, OutOfReach)
     ]
     named = [name for rule in rules for name in rule.expression.fields]
-    kinds = {name: find_kind(name, mission) for name in dict.fromkeys([*named, *mission.columns_all])}
+    kinds: dict[str, Kind] = {
+        name: "number" if name in mission.numeric else "flag" if name in mission.booleans else "text"
+        for name in dict.fromkeys([*named, *mission.columns_all])
+    }
     held = _Held(mission, kinds)
     for rule in mission.coded.each:
         try:
@@ -196,11 +199,6 @@ def decide(mission: CodedMission, form: str) -> Decisions:
 def name_person(labels: Sequence[Verdict]) -> str:
     """The word in the place of a verdict where a person decides."""
     return "person" if "person" not in labels else "left to a person"
-
-
-def find_kind(name: str, mission: CodedMission) -> Kind:
-    """The kind of values that a column holds."""
-    return "number" if name in mission.numeric else "flag" if name in mission.booleans else "text"
 
 
 class _Rule(NamedTuple):

@@ -14,12 +14,11 @@ from itertools import groupby
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.protocol import CodedMission, Exported, UnsaidError, list_unwritten
-from stageb.guidance.exports.sql_cells import NEVER
-from stageb.guidance.exports.sql_conditions import BeyondSql, Conditions, RuleTest, TypedConditions, read_code
+from stageb.guidance.exports.sql_cells import ALWAYS, NEVER
+from stageb.guidance.exports.sql_conditions import BeyondSql, Conditions, RuleTest, TypedConditions, describe_rule, read_code
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import write_decimal
-from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.words.automation import PERSON, STAGEB
 from stageb.guidance.words.costs import has_labels
@@ -73,7 +72,11 @@ def _add_decides(query: str, mission: CodedMission, dialect: Dialect) -> str:
     return "\n".join([*lines[:notes], said, *lines[notes:], ") AS ruled"])
 
 
-def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[tuple[str | None, str | None]]:
+Ruled = tuple[str | None, str | None]
+"""A verdict, and the key of the rule that gives it."""
+
+
+def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[Ruled]:
     """Verdict and rule of the query that is exported, tried with SQLite on rows of the mission: names of columns and
     cells."""
     dialect, columns = DIALECTS["sqlite"], list(dict.fromkeys([*list_fields(mission), *mission.columns_all]))
@@ -95,22 +98,25 @@ def list_cells(mission: CodedMission, ticket: Ticket) -> dict[str, str]:
 TRIED = 2000  # known tickets, at most, that exported SQL is tried on
 
 
+def try_known(mission: CodedMission) -> list[tuple[Ticket, dict[str, str], Ruled, Ruled]]:
+    """The known tickets, at most ``TRIED``, as rows, with verdict and rule by the rules as code, and by SQL."""
+    judge, known = mission.coded.compile(), mission.tickets[:TRIED]
+    rows = [list_cells(mission, ticket) for ticket in known]
+    ruled: list[Ruled] = [(None, "") if ticket.is_blank else judge(reading(ticket))[:2] for ticket in known]
+    return list(zip(known, rows, ruled, judge_rows(limit_to_sql(mission), rows), strict=True))
+
+
 def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
     """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
     good as they are. Raises ``InputError`` where it never is."""
-    judge, known = mission.coded.compile(), mission.tickets[:TRIED]
-    by_sql = judge_rows(written, [list_cells(mission, ticket) for ticket in known])
+    tried = try_known(mission)
     if unreadable := written.unreadable:
         key, why = next(iter(unreadable.items()))
-        if not any(verdict for verdict, _ in by_sql) if known else len(unreadable) == len(written.coded.each):
+        if not any(verdict for *_, (verdict, _) in tried) if tried else len(unreadable) == len(written.coded.each):
             remedy = "export --format python, which reads what these rules do"
             raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
-    untold = [
-        ticket.group_id
-        for ticket, (verdict, _) in zip(known, by_sql, strict=True)
-        if verdict != (None if ticket.is_blank else judge(reading(ticket)).verdict)
-    ]
-    told = f"of {len(known):,} known tickets SQL does not judge {len(untold):,} as the rules do"
+    untold = [ticket.group_id for ticket, _, ruled, by_sql in tried if ruled[0] != by_sql[0]]
+    told = f"of {len(tried):,} known tickets SQL does not judge {len(untold):,} as the rules do"
     return f"{mission.name}: {told}; the first: {untold[0]}" if untold else ""
 
 
@@ -119,7 +125,7 @@ def limit_to_sql(mission: CodedMission) -> CodedMission:
     rules, conditions = [], TypedConditions(mission, DIALECTS["sqlite"])
     for rule in mission.coded.each:
         try:
-            conditions.name(rule)
+            conditions.test(rule)
         except UnsaidError as error:
             rule = replace(rule, code=BeyondSql(str(error), code=read_code(rule)))
         rules.append(rule)
@@ -140,9 +146,6 @@ small letters, in capitals or with a capital at the beginning, or a number in a 
 
 def _write_cases(name: str, cases: Sequence[str]) -> str:
     return "\n".join(["    CASE", *(f"      {each}" for each in cases), f"    END AS {name}"])
-
-
-_Told = tuple[CodedRule, RuleTest]  # a rule, and what says whether it holds
 
 
 def _any(conditions: Iterable[str]) -> str:
@@ -168,13 +171,13 @@ class _Query:
         of_mission = f" WHERE t.mission = {self._sql.quote(mission.name)}" if is_one_of_many else ""
         conditions, is_empty = Conditions(mission, self._sql), self._write_empty()
         is_typed = _are_numbers(mission)
-        name = TypedConditions(mission, self._sql).name if is_typed else conditions.name
-        tests = [(rule, name(rule)) for rule in mission.coded.each]
+        test = TypedConditions(mission, self._sql).test if is_typed else conditions.test
+        tests = list(map(test, mission.coded.each))
         choose = self._choose_first if has_labels(mission.coded.labels) else self._choose_by_side
         verdicts, keys = choose(tests, mission.coded.labels[0])
         if is_typed or not conditions.cells.fields:
             first = [f"WHEN {is_empty} THEN NULL"] if is_empty else []
-            said = [f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}" for rule, _ in tests]
+            said = map(describe_rule, mission.coded.each)
             named = zip(("verdict", "rule"), (verdicts, keys), strict=True)
             choice = ",\n".join(_write_cases(column, [*first, *cases]) for column, cases in named)
             query = f"SELECT t.*,\n{choice}\nFROM {self._table}{of_mission}"
@@ -213,82 +216,66 @@ class _Query:
             return ""
         return " AND ".join(f"TRIM({self._sql.cell(name)}) = ''" for name in mission.columns_all)
 
+    def _say(self, when: str, said: str = "") -> list[str]:
+        """A case that gives this, or else NULL; none where it is never so."""
+        return [f"WHEN {when} THEN {self._sql.quote(said) if said else 'NULL'}"] if when else []
+
     def _decide(self, test: RuleTest, said: str, doubts: Iterable[str]) -> list[str]:
         """The cases that say it where a rule holds, and nothing where any of the ``doubts`` is true, too."""
         if test.holds == NEVER:
             return []
         doubt = _any(doubts)
-        cases = [f"WHEN {test.holds} AND ({doubt}) THEN NULL"] if doubt else []
-        return [*cases, f"WHEN {test.holds} THEN {self._sql.quote(said)}"]
+        return [*self._say(doubt and f"{test.holds} AND ({doubt})"), *self._say(test.holds, said)]
 
-    def _choose_by_side(self, tests: Sequence[_Told], default: Verdict) -> tuple[list[str], list[str]]:
+    def _choose_by_side(self, tests: Sequence[RuleTest], default: Verdict) -> tuple[list[str], list[str]]:
         """The cases of the verdict, and of its rule: any that passes wins over one that fails, and where none holds,
         ``default`` does."""
-        read = [(rule.key, test, read_code(rule)) for rule, test in tests]
-        passes, fails = (
-            [(key, test) for key, test, code in read if code is None or code.verdict == verdict] for verdict in PASS_FAIL
-        )
+        passes, fails = ([test for test in tests if test.verdict in ("", verdict)] for verdict in PASS_FAIL)
 
-        def name_first(side: Sequence[tuple[str, RuleTest]]) -> Iterator[str]:
-            for place, (key, test) in enumerate(side):
-                yield from self._decide(test, key, (earlier.is_lost for _, earlier in side[:place]))
+        def name_first(side: Sequence[RuleTest]) -> Iterator[str]:
+            for place, test in enumerate(side):
+                yield from self._decide(test, test.rule.key, (earlier.is_lost for earlier in side[:place]))
 
-        verdicts, keys = list[str](), [*name_first(passes)]
-        if held := _any(test.holds for _, test in passes):
-            verdicts.append(f"WHEN {held} THEN 'pass'")
+        verdicts, keys = self._say(_any(test.holds for test in passes), "pass"), [*name_first(passes)]
+        none_fails = " AND ".join(test.fails for test in fails) or ALWAYS
         if default == "pass":
-            none_fails = " AND ".join(test.fails for _, test in fails) or "1 = 1"
-            verdicts.append(f"WHEN {none_fails} THEN 'pass'")
-            if lost := _any(test.is_lost for _, test in passes):
-                keys.append(f"WHEN {none_fails} AND ({lost}) THEN NULL")
-            keys.append(f"WHEN {none_fails} THEN {self._sql.quote(HEADLINE_KEY)}")
-        if is_open := _any(test.is_open for _, test in passes):
-            verdicts.append(f"WHEN {is_open} THEN NULL")
-            keys.append(f"WHEN {is_open} THEN NULL")
+            lost = _any(test.is_lost for test in passes)
+            verdicts += self._say(none_fails, "pass")
+            keys += [*self._say(lost and f"{none_fails} AND ({lost})"), *self._say(none_fails, HEADLINE_KEY)]
+        is_open = self._say(_any(test.is_open for test in passes))
+        verdicts, keys = [*verdicts, *is_open], [*keys, *is_open, *name_first(fails)]
         if default == "pass":
-            if failed := _any(test.holds for _, test in fails):
-                verdicts.append(f"WHEN {failed} THEN 'fail'")
-            return verdicts, [*keys, *name_first(fails)]
-        keys += name_first(fails)
-        if lost := _any(test.is_lost for _, test in fails):
-            keys.append(f"WHEN {lost} THEN NULL")
-        return [*verdicts, "WHEN 1 = 1 THEN 'fail'"], [*keys, f"WHEN 1 = 1 THEN {self._sql.quote(HEADLINE_KEY)}"]
+            return [*verdicts, *self._say(_any(test.holds for test in fails), "fail")], keys
+        lost = _any(test.is_lost for test in fails)
+        return [*verdicts, *self._say(ALWAYS, "fail")], [*keys, *self._say(lost), *self._say(ALWAYS, HEADLINE_KEY)]
 
-    def _choose_first(self, tests: Sequence[_Told], default: Verdict) -> tuple[list[str], list[str]]:
+    def _choose_first(self, tests: Sequence[RuleTest], default: Verdict) -> tuple[list[str], list[str]]:
         """The same where the first rule wins, of several with points side by side the one that is furthest above, and
         ``default`` where none holds: NULL where an earlier one of another verdict may."""
-        verdicts, keys, earlier = list[str](), list[str](), list[tuple[Verdict, RuleTest]]()
+        verdicts, keys, earlier = list[str](), list[str](), list[RuleTest]()
 
         def find_doubts(verdict: Verdict, names_rule: bool) -> Iterator[str]:
-            for other, test in earlier:
-                if other != verdict:
+            for test in earlier:
+                if test.verdict != verdict:
                     yield test.is_open
                 elif names_rule:
                     yield test.is_lost
 
-        def may_be_compared(told: _Told) -> bool:
-            code = read_code(told[0])
-            return code is None or code.expression.as_points is not None
-
-        for is_compared, group in groupby(tests, may_be_compared):
-            run = [(rule.key, read_code(rule), test) for rule, test in group]
-            if is_compared and not all(test.above for _, _, test in run):  # whatever holds, one that nobody knows may win
-                return [*verdicts, "WHEN 1 = 1 THEN NULL"], [*keys, "WHEN 1 = 1 THEN NULL"]
-            if is_compared and (lost := _any(test.is_lost for _, _, test in run)):
-                verdicts.append(f"WHEN {lost} THEN NULL")
-                keys.append(f"WHEN {lost} THEN NULL")
-            for key, code, test in run:
-                assert code is not None  # as of those that are compared
+        for is_compared, group in groupby(tests, lambda test: test.may_have_points):
+            run = [*group]
+            if is_compared and not all(test.above for test in run):  # whatever holds, one that nobody knows may win
+                return [*verdicts, *self._say(ALWAYS)], [*keys, *self._say(ALWAYS)]
+            lost = self._say(_any(test.is_lost for test in run) if is_compared else "")
+            verdicts, keys = [*verdicts, *lost], [*keys, *lost]
+            for test in run:
                 if is_compared:  # of equal ones the first stands first
-                    most = [f"{test.above} >= {other.above}" for _, _, other in run if other is not test]
+                    most = [f"{test.above} >= {other.above}" for other in run if other is not test]
                     test = test._replace(holds=" AND ".join([test.holds, *most]))
-                verdicts += self._decide(test, code.verdict, find_doubts(code.verdict, names_rule=False))
-                keys += self._decide(test, key, find_doubts(code.verdict, names_rule=True))
-                earlier += [] if is_compared else [(code.verdict, test)]
+                verdicts += self._decide(test, test.verdict, find_doubts(test.verdict, names_rule=False))
+                keys += self._decide(test, test.rule.key, find_doubts(test.verdict, names_rule=True))
+                earlier += [] if is_compared else [test]
         for cases, said, names_rule in ((verdicts, default, False), (keys, HEADLINE_KEY, True)):
-            doubt = _any(find_doubts(default, names_rule))
-            cases += [f"WHEN {doubt} THEN NULL"] if doubt else []
-            cases.append(f"WHEN 1 = 1 THEN {self._sql.quote(said)}")
+            cases += [*self._say(_any(find_doubts(default, names_rule))), *self._say(ALWAYS, said)]
         return verdicts, keys
 
 

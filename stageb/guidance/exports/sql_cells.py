@@ -15,11 +15,11 @@ _ASCII = "".join(letter for letter in string.printable if letter.isprintable())
 _BLANKS = (10, 13, 9, 160)  # line breaks, tab, no-break space; other cells with blanks of their own are not compared
 _DIGITS = "0123456789"
 _SIGNED = "+-." + _DIGITS
-NEVER = "1 = 0"
+ALWAYS, NEVER = "1 = 1", "1 = 0"
 STAGES = ("fields", "texts", "cells", "digits", "beyond", "plain", "compared", "comparisons", "rules")
 
 
-class Cells:
+class CellColumns:
     """The columns that say what the cells of a mission's fields hold.
 
     ``stages`` are the subqueries that make them, each from the one before: the fields of rules, their texts, the numbers in

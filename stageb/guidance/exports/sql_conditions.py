@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stageb.guidance.exports.protocol import CodedMission, UnsaidError
-from stageb.guidance.exports.sql_cells import NEVER, Cells
+from stageb.guidance.exports.sql_cells import ALWAYS, NEVER, CellColumns
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.conditions import Columns, Condition, Expression, Points, Side, Teller
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number, parse_quantity
 from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.types import Verdict
 
 SIGNS: Mapping[Side, str] = {"above": ">", "below": "<"}
 
@@ -39,46 +40,64 @@ def read_code(rule: CodedRule) -> RuleCode | None:
     return rule.code if isinstance(rule.code, RuleCode) else None
 
 
+def describe_rule(rule: CodedRule) -> str:
+    """The rule as a comment."""
+    return f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}"
+
+
 class RuleTest(NamedTuple):
     """Conditions of SQL on a rule; each is true, or else false or NULL."""
 
+    rule: CodedRule
     holds: str
     fails: str
     is_open: str  # neither is known
     is_lost: str  # code may know what SQL does not
     above: str = ""  # of rules with points that are compared: how far above the least they are, NULL where SQL cannot know
 
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that the rule gives; empty where code cannot read it."""
+        code = read_code(self.rule)
+        return code.verdict if code else ""
 
-def name_unread(code: OutOfReach) -> RuleTest:
-    """Of a rule that is not written."""
-    return RuleTest(NEVER, NEVER, "1 = 1", "1 = 1" if isinstance(code, BeyondSql) else NEVER)
+    @property
+    def may_have_points(self) -> bool:
+        """Whether the rule has points, or nobody knows whether it has."""
+        code = read_code(self.rule)
+        return code is None or code.expression.as_points is not None
+
+
+def test_unread(rule: CodedRule) -> RuleTest:
+    """The test of a rule that is not written."""
+    return RuleTest(rule, NEVER, NEVER, ALWAYS, ALWAYS if isinstance(rule.code, BeyondSql) else NEVER)
 
 
 class Conditions(Columns[str]):
     """Conditions on a mission's tickets, made of the columns of ``cells``."""
 
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
-        self.cells = Cells(mission, dialect)
+        self.cells = CellColumns(mission, dialect)
         self._mission, self._sql = mission, dialect
         self._numbers: dict[Condition, int] = {}
         self._sure, self._open = _Sure(self), _Open(self)
 
-    def name(self, rule: CodedRule) -> RuleTest:
+    def test(self, rule: CodedRule) -> RuleTest:
         """The test of a rule; its column has the rule beside it."""
         code = rule.code
         if isinstance(code, OutOfReach):
-            return name_unread(code)
-        said = f"-- {rule.key}{' (provisional)' * rule.is_provisional}. {json.dumps(rule.text)}\n    "
+            return test_unread(rule)
+        said = f"{describe_rule(rule)}\n    "
         told = code.expression
         card = told.as_points
         if card and has_labels(self._mission.coded.labels):
             column = self.cells.add("rules", rule.key, f"{self.sum_up(card)} - ({card.least})", said)
-            return RuleTest(f"{column} >= 0", f"{column} < 0", f"{column} IS NULL", f"{column} IS NULL", column)
+            return RuleTest(rule, f"{column} >= 0", f"{column} < 0", f"{column} IS NULL", f"{column} IS NULL", column)
         known = " ".join(f"WHEN {told.tell(self._sure, truth)} THEN {int(truth)}" for truth in (True, False))
         if not card:
             known += f" WHEN {told.tell(self._open, True)} AND {told.tell(self._open, False)} THEN -1"
         column = self.cells.add("rules", rule.key, f"CASE {known} END", said)
-        return RuleTest(f"{column} = 1", f"{column} = 0", f"COALESCE({column}, -1) = -1", f"{column} IS NULL")
+        return RuleTest(rule, f"{column} = 1", f"{column} = 0", f"COALESCE({column}, -1) = -1", f"{column} IS NULL")
 
     def sum_up(self, card: Points) -> str:
         """The points of a ticket: 0 for a part that the ticket does not tell, NULL where SQL cannot know one."""
@@ -159,7 +178,7 @@ class Conditions(Columns[str]):
     def _fit(self, first: str, second: str) -> tuple[str, str]:
         """Whether the numbers of two fields have one unit, or one has none; and whether code surely denies it."""
         if not self._mission.numeric.isdisjoint((first, second)):  # which have no units
-            return "1 = 1", NEVER
+            return ALWAYS, NEVER
         one, other = self.cells.unit(first), self.cells.unit(second)
         fits = f"{one} = '' OR {other} = '' OR {one} = {other}"
         known = f"{self.cells.number(first)} IS NOT NULL AND {self.cells.number(second)} IS NOT NULL"
@@ -226,17 +245,17 @@ class TypedConditions(Teller[str], Columns[str]):
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
         self._mission, self._sql = mission, dialect
 
-    def name(self, rule: CodedRule) -> RuleTest:
+    def test(self, rule: CodedRule) -> RuleTest:
         """The test of a rule."""
         if isinstance(rule.code, OutOfReach):
-            return name_unread(rule.code)
+            return test_unread(rule)
         told = rule.code.expression
         if card := told.as_points:
             total, is_compared = self._sum(card), has_labels(self._mission.coded.labels)
             above = f"({total} - ({card.least}))" if is_compared else ""
-            return RuleTest(f"{total} >= {card.least}", f"{total} < {card.least}", NEVER, NEVER, above)
+            return RuleTest(rule, f"{total} >= {card.least}", f"{total} < {card.least}", NEVER, NEVER, above)
         said = told.tell(self)
-        return RuleTest(f"({said})", f"NOT ({said})", f"({said}) IS NULL", NEVER)
+        return RuleTest(rule, f"({said})", f"NOT ({said})", f"({said}) IS NULL", NEVER)
 
     # Expressions; what is denied, SQL denies
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from stageb import __version__
-from stageb.guidance.commands.serve.served import Served
+from stageb.guidance.commands.serve.served import ServedGuidance
 from stageb.guidance.commands.use.config import ServeConfig
 from stageb.guidance.words.automation import PERSON, STAGEB
 
@@ -50,7 +50,7 @@ pre { background: #eee; padding: 1em; white-space: pre-wrap }
 </style>"""
 
 
-def write_document(served: Served, config: ServeConfig) -> dict[str, Any]:
+def write_document(served: ServedGuidance, config: ServeConfig) -> dict[str, Any]:
     """The document; its example has the fields that rules name."""
     mission, fields = next(iter(served.list_fields().items()))
     example = {config.columns.mission: mission} | dict.fromkeys(fields, "...")

@@ -57,7 +57,7 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedGuidance:
     """Guidance in use."""
 
     guidance: Mapping[str, Guidance]
@@ -116,7 +116,7 @@ class Served:
         return {**named, **finish_row(row, guidance, self.promises.get(ticket.mission))}
 
 
-def load_served(config: ServeConfig) -> Served:
+def load_served(config: ServeConfig) -> ServedGuidance:
     """The guidance that a config names. Raises ``InputError`` where it cannot be used, or rules as code should not judge."""
     guidance = load_guidance(config.guidance, config.prompt)
     asking = [mission for mission, each in guidance.items() if each.judge in ("model", "weighed")]
@@ -134,7 +134,7 @@ def load_served(config: ServeConfig) -> Served:
     only = next(iter(guidance)) if len(guidance) == 1 else None
     check = make_check(labels_of(guidance), config.columns, once=False)
     promises = find_promises(guidance, "rules", "")
-    return Served(guidance, code, promises, _make_reader(config.columns, only), check)
+    return ServedGuidance(guidance, code, promises, _make_reader(config.columns, only), check)
 
 
 def _make_reader(columns: ColumnsConfig, mission: str | None) -> Callable[[Mapping[str, Any]], Ticket]:
