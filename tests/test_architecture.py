@@ -47,7 +47,7 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
-FILES = 297
+FILES = 301
 # It names what stands above it in strings, so that nothing is imported before it is needed.
 REGISTRY = "stageb/__init__"
 

@@ -52,6 +52,7 @@ def reporting(path: Path, intact: str = "the last commit") -> Iterator[None]:
 
 
 TAKE_OUT = "take the row out"
+_encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # made once: rows are many
 
 
 def json_text(value: Any) -> str:
@@ -59,7 +60,7 @@ def json_text(value: Any) -> str:
 
     Raises ``ValueError`` for NaN and infinities.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = _encode_json(value)
     return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

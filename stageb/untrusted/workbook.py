@@ -40,6 +40,7 @@ DAMAGED = "cannot be read as a spreadsheet: damaged, or not of the kind that its
 SAVE = f"open it and save it again, or {AS_CSV}"
 MARK = "\ufdd0"  # no character of Unicode's: begins a cell that cannot be read, before what it holds and the remedy
 SHOWN = 8  # names of sheets in a message
+MOST_ROWS = 1 << 14  # that are read at once
 
 Rows = list[list[Any]]
 Area = tuple[tuple[int, int], tuple[int, int]]  # the first and the last cell of a merged range, by row and column from 0
@@ -79,8 +80,9 @@ def replace_cells(path: str, sheet: str | None, texts: Mapping[tuple[int, int], 
     return written.getvalue()
 
 
-def read_parquet(path: str) -> Iterator[list[str]]:
-    """The rows of a Parquet file, first the names of its columns. Raises ``FaultError``."""
+def read_parquet(path: str) -> Iterator[Sequence[Sequence[str]]]:
+    """The columns of a Parquet file, ``MOST_ROWS`` of its rows at a time at most, behind the names of all. Raises
+    ``FaultError``."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -88,12 +90,21 @@ def read_parquet(path: str) -> Iterator[list[str]]:
         raise FaultError("a Parquet file, which pyarrow reads", INSTALL) from None
     try:
         with parquet.ParquetFile(path) as opened:
-            yield list(opened.schema_arrow.names)
-            for batch in opened.iter_batches():
-                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield list(map(write_value, row))
+            yield [[name] for name in opened.schema_arrow.names]
+            for batch in opened.iter_batches(MOST_ROWS):
+                yield [_write_column(column, pyarrow) for column in batch.columns]
     except (*UNREADABLE, pyarrow.ArrowException) as error:
         raise FaultError(f"cannot be read as Parquet: {error}", AS_CSV) from error
+
+
+def _write_column(column: Any, pyarrow: Any) -> Sequence[str]:
+    """What the cells of a column hold, each value that differs written once."""
+    try:
+        values = column.dictionary_encode()
+    except pyarrow.ArrowNotImplementedError:  # of lists and objects
+        return list(map(write_value, column.to_pylist()))
+    texts = [*map(write_value, values.dictionary.to_pylist()), write_value(None)]
+    return [texts[place] for place in values.indices.fill_null(len(texts) - 1).to_pylist()]
 
 
 def write_value(value: Any) -> str:

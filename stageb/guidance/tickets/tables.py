@@ -1,5 +1,4 @@
-"""Tickets in tables, whose first row names the columns, as rows of the kind that JSON Lines hold, and the numbers in their
-cells.
+"""Tickets in tables, whose first row names the columns, as rows of the kind that JSON Lines hold.
 
 Cells are parted by what stands most often in the header, outside quotes: commas, semicolons (as spreadsheets write where the
 comma is the decimal point), tabs or bars; in a ``.tsv``, and in what is made here of a spreadsheet, by tabs. Texts in quotes
@@ -14,82 +13,26 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Any
+from functools import partial
+from itertools import chain, islice, repeat
+from typing import Any, NamedTuple
 
 from stageb.errors import write_option
-from stageb.guidance.rules.fields import UNIT, Columns, is_image_column, read_row
-from stageb.guidance.rules.value_types import POWER, clean_value, fold_text, parse_number
+from stageb.guidance.rules.fields import Columns, is_image_column, read_decimal, read_row
+from stageb.guidance.rules.sorting import Memo
+from stageb.guidance.rules.value_types import clean_value, fold_text, parse_number
+from stageb.guidance.tickets.decimals import Decimals
 from stageb.guidance.tickets.groups import RepeatCounter
-from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, Decimal, is_sheet
+from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, is_sheet
 from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
 from stageb.guidance.words.types import Content
 from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
 from stageb.untrusted.workbook import MARK, read_parquet, read_workbook, write_value
 
-# The numbers of a table: the mark before their decimals, and columns in which it may be the other one.
-#
-# ``0,1136`` is a number in half of the world's spreadsheets, and ``1,234`` is two. A wrong guess would teach wrong numbers
-# without a word, so a column of numbers alone is refused where one of them holds the other mark.
-
-NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
-_OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
-
-
-class Decimals:
-    """Remembers where the numbers of a table may be others."""
-
-    def __init__(self, mark: Decimal, columns: Iterable[str]) -> None:
-        self._mark, own, other = mark, re.escape(mark), re.escape(_OTHER[mark])
-        self._plain = re.compile(rf"-?\d+(?:{own}\d+)?(?:{POWER}{UNIT}|-)")
-        self._other = re.compile(rf"-?\d+{other}\d+(?:{POWER}{UNIT}|-)")  # with the other mark before decimals
-        # with it between thousands
-        self._grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?(?:{UNIT}|-)")
-        # Columns of numbers alone, with the line and the cell in which the other mark stands first.
-        self._numeric: dict[str, tuple[int, str] | None] = dict.fromkeys(columns)
-        # with the own mark between thousands, and the other one before decimals
-        self._mixed = re.compile(rf"-?[1-9]\d{{0,2}}(?:{own}\d{{3}})+{other}\d+(?:{UNIT}|-)")
-
-    def watch(self, line: int, cells: Mapping[str, str]) -> None:
-        """Look at a row's cells, by column."""
-        for name, doubt in list(self._numeric.items()):
-            cell = cells[name].strip()
-            if not cell or self._plain.fullmatch(cell):
-                continue
-            if not any(form.fullmatch(cell) for form in (self._other, self._grouped, self._mixed)):
-                del self._numeric[name]
-            elif doubt is None:
-                self._numeric[name] = line, cell
-
-    def check(self) -> None:
-        """Raise ``FaultError``, once all rows were watched, where numbers may be others."""
-        doubts = [(name, doubt) for name, doubt in self._numeric.items() if doubt]
-        doubts.sort(key=lambda each: not self._mixed.fullmatch(each[1][1]))  # first what no key mends
-        if doubts:
-            name, (line, cell) = doubts[0]
-            more = f", as in {len(doubts) - 1} more columns" if doubts[1:] else ""
-            what, remedy = self._explain(cell)
-            raise FaultError(f"column {short(name)}: {short(cell)} {what}{more}", remedy, line)
-
-    def _explain(self, cell: str) -> tuple[str, str]:
-        """Explain a doubtful cell; returns what it may say, and the remedy."""
-        mark, other = NAMES[self._mark], _OTHER[self._mark]
-        if self._mixed.fullmatch(cell):
-            return f"has a {mark} between thousands", "export the table without such marks"
-        strange, bare = NAMES[other], cell.replace(other, "")
-        if not self._other.fullmatch(cell):
-            return f"has a {strange} between thousands", "export the table without such marks"
-        what = f"has a decimal {strange}"
-        if self._grouped.fullmatch(cell):
-            what = f"is {cell.replace(',', '.')} if the {strange} stands before decimals, {bare} if between thousands"
-        remedy = f"export the table with a decimal {mark} and no marks between thousands"
-        return what, f"{remedy}, or set columns.decimal: {short(other)}"
-
-
 SEPARATORS = ",;\t|"
 AHEAD = 20  # rows that are looked at before the first is read
+AHEAD_OF_ONE = 64  # rows that are looked at together, where they are read one by one
 MARKED = MARK.encode()
 SHOWN = 4  # names of columns at either end
 
@@ -145,14 +88,13 @@ def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
     return next((label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
+class TableRow(NamedTuple):
     """One row of a table."""
 
     line: int  # of the file, from 1, at which it begins
     raw: bytes  # as it came
     cells: Sequence[str]
-    repeat: int = 1  # of the rows that say the same so far, this one included; counted where they have no names
+    name: str = ""  # where its table names rows by what they say
 
 
 class Table:
@@ -166,7 +108,7 @@ class Table:
         """``labelled``: whether the column of labels has to be there, and a text in every row."""
         self.columns, self._labelled = columns, labelled
         self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
-        self._repeats = RepeatCounter()
+        self._repeats, self._quoted = RepeatCounter(), Memo(json.dumps)
         texts = self._decode(lines)
         first = next(texts, "")
         self.delimiter = "\t" if path.lower().endswith(TABBED) else _find_separator(first)
@@ -190,16 +132,51 @@ class Table:
         self._together = self.header.index(columns.together) if columns.together in self.header else None
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
         self._decimals = Decimals(columns.decimal, self._seen)
+        self._values = Memo[str, str](lambda cell: clean_value(read_decimal(cell.strip(), columns.decimal)))
+
+    @property
+    def has_images(self) -> bool:
+        """Whether columns hold summaries of images, in which fields may be."""
+        return any(map(is_image_column, self._seen))
 
     def rows(self) -> Iterator[TableRow]:
         """The rows below the header that are not blank."""
-        for row in chain(self._ahead, self._rows()):
-            if len(row.cells) == len(self.header):
-                self._decimals.watch(row.line, {name: row.cells[place] for name, place in self._seen.items()})
-                if self.columns.group_id is None:  # counted here, since not every row has to be read
-                    said = [row.cells[place] for place in (*self._whole.values(), *self._seen.values())]
-                    row = TableRow(row.line, row.raw, row.cells, self._repeats.add("\0".join(said)))
-            yield row
+        for some in self.parts(AHEAD_OF_ONE):
+            even = [row for row in some if len(row.cells) == len(self.header)]
+            cells = [*zip(*(row.cells for row in even), strict=True)]
+            names = iter(self.watch([row.line for row in even], cells) if even else ())  # not every row has to be read
+            yield from (row._replace(name=next(names)) if len(row.cells) == len(self.header) else row for row in some)
+        self.check()
+
+    def parts(self, most: int) -> Iterator[Sequence[TableRow]]:
+        """The same that nobody has watched, so many at a time. Raises ``FaultError`` behind the last that can be read."""
+        rows, fault = chain(self._ahead, self._rows()), None
+        while fault is None:
+            some: list[TableRow] = []
+            try:
+                some.extend(islice(rows, most))  # which keeps those before a fault
+            except FaultError as error:
+                fault = error
+            if some:
+                yield some
+            elif fault is None:
+                return
+        raise fault
+
+    def watch(self, lines: Sequence[int], cells: Sequence[Sequence[str]], is_named: bool = True) -> Sequence[str]:
+        """Look at rows that begin at these ``lines``, by the ``cells`` of each column. If they shall be ``is_named`` and no
+        column does it, name each by all that it says beside its label, so that rows keep theirs where others are added."""
+        seen = {name: cells[place] for name, place in self._seen.items()}
+        self._decimals.watch(lines, seen)
+        if self.columns.group_id is not None or not is_named:
+            return [""] * len(lines)
+        said = zip(*(map(self._quoted.__getitem__, column) for column in seen.values()), strict=True)
+        texts = [f"[{', '.join(row)}]" for row in said]
+        others = zip(*(cells[place] for place in self._whole.values()), strict=True) if self._whole else repeat(())
+        return [self._name(text, other) for text, other in zip(texts, others, strict=False)]
+
+    def check(self) -> None:
+        """Raise ``FaultError``, once all rows were watched, where the numbers of a column may be others."""
         self._decimals.check()
 
     def has_no_label(self, row: TableRow) -> bool:
@@ -232,16 +209,32 @@ class Table:
             raise FaultError(what, "give every row as many, and put a text that holds the separator in quotes")
         if MARKED in row.raw:
             self._check_readable(cells)
-        said: dict[str, Any] = {name: cells[place].strip() for name, place in self._whole.items()}
+        said: dict[str, Any] = {name: self._whole_value(name, cells[place]) for name, place in self._whole.items()}
         if columns.mission_name is not None:
             said["mission"] = columns.mission_name
         if columns.group_id is None:
-            said["group_id"] = self._name_row(row)
-        if "label" in said:
-            said["label"] = find_verdict(said["label"], columns) or said["label"] or None
+            said["group_id"] = row.name
         said["together"] = cells[self._together].strip() if self._together is not None else ""
         said["per_image"], said["content"] = self._read_texts(cells)
         return {name: cells[place] for place, name in self._rest if name or cells[place]} | said
+
+    def read_columns(self, cells: Sequence[Sequence[str]]) -> tuple[dict[str, Sequence[Any]], Mapping[str, Sequence[str]]]:
+        """What ``read_row`` reads in many rows, by the ``cells`` of each column: what columns say of tickets as wholes, and
+        their fields. Raises ``FaultError`` where a cell that is asked for cannot be read, but does not tell which."""
+        asked = [*self._whole.values(), *self._seen.values(), *([] if self._together is None else [self._together])]
+        if any(cell.startswith(MARK) for place in asked for cell in {*cells[place]}):
+            raise FaultError("a cell that cannot be read", "")
+        ask = {name: Memo(partial(self._whole_value, name)).__getitem__ for name in self._whole}
+        said: dict[str, Sequence[Any]] = {name: [*map(ask[name], cells[place])] for name, place in self._whole.items()}
+        if self.columns.mission_name is not None:
+            said["mission"] = [self.columns.mission_name] * len(cells[0])
+        read = self._values.__getitem__
+        return said, {clean_value(name): [*map(read, cells[place])] for name, place in self._seen.items()}
+
+    def _whole_value(self, name: str, cell: str) -> str | None:
+        """What the cell of a mission, a group_id or a label says."""
+        said = cell.strip()
+        return find_verdict(said, self.columns) or said or None if name == "label" else said
 
     def _check_readable(self, cells: Sequence[str]) -> None:
         """Raise ``FaultError`` where a cell that is asked for cannot be read; others may hold anything."""
@@ -251,11 +244,11 @@ class Table:
                 _, what, remedy = cells[place].split(MARK)
                 raise FaultError(f"column {short(self.header[place])}: {what}", f"{remedy}, or leave the column out")
 
-    def _name_row(self, row: TableRow) -> str:
-        """A name for a row by all that it says beside its label, so that rows keep theirs where others are added."""
-        said = [row.cells[place] for place in self._seen.values()]
-        digest = disk.digest(json.dumps(said), 8)
-        return f"row {digest}" if row.repeat == 1 else f"row {digest} ({row.repeat})"
+    def _name(self, text: str, others: Sequence[str]) -> str:
+        """A name for a row that says ``text``, and this of ``others``, as its label, by which alone it is no copy."""
+        digest = disk.digest(text, 8)
+        count = self._repeats.add(disk.digest("\0".join((text, *others)), 8) if others else digest)
+        return f"row {digest}" if count == 1 else f"row {digest} ({count})"
 
     def _decode(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
         for number, raw in lines:
@@ -388,10 +381,17 @@ def table_lines(path: str, kind: str, sheet: str | None = None) -> Iterator[tupl
     if not is_sheet(path):
         return lines(path, kind)
     with reading(kind), open_named(path):
-        return _write_rows(read_workbook(path, sheet) if path.lower().endswith(SHEETS) else read_parquet(path))
+        is_book = path.lower().endswith(SHEETS)
+        return write_rows(read_workbook(path, sheet) if is_book else list_rows(read_parquet(path)))
 
 
-def _write_rows(rows: Iterable[Sequence[str]]) -> Iterator[tuple[int, bytes]]:
+def list_rows(columns: Iterable[Sequence[Sequence[str]]]) -> Iterator[Sequence[str]]:
+    """The rows that columns hold, so many at a time."""
+    return (row for some in columns for row in zip(*some, strict=True))
+
+
+def write_rows(rows: Iterable[Sequence[str]]) -> Iterator[tuple[int, bytes]]:
+    """Rows as numbered lines of a table whose cells are parted by tabs."""
     for number, row in enumerate(rows, 1):
         line = "\t".join(row)
         if len(row) < 2 or line.count("\t") >= len(row) or any(mark in line for mark in '"\r\n'):  # it takes quotes

@@ -255,8 +255,8 @@ def make_ticket(
         summaries, content = read_images(summaries, {})
     is_prose = content == Content((), tuple(text for _, text in summaries))
     return Ticket(
-        mission=_check_name(row, "mission"),
-        group_id=_check_name(row, "group_id"),
+        mission=check_name(row["mission"], "mission"),
+        group_id=check_name(row["group_id"], "group_id"),
         label=UNKNOWN if label is None else label,
         per_image=tuple((image, text) for image, text in summaries),
         content=None if is_prose else content,
@@ -284,9 +284,8 @@ def _read_reason(ticket: Ticket, columns: ColumnsConfig) -> str:
     return one_line(str(ticket.extra.get(columns.reason or "") or ""), MOST_REASON)
 
 
-def _check_name(row: dict[str, Any], field: str) -> str:
-    """A text that names something: one clean line, as prompts and guidance.json need it."""
-    value = row[field]
+def check_name(value: Any, field: str) -> str:
+    """A text that names something: one clean line, as prompts and guidance.json need it. Raises ``FaultError``."""
     if not isinstance(value, str) or not value.strip():
         raise FaultError(f"{field} {short(value)}", "write a text that is not empty")
     if fault := text_fault(value):

@@ -4,7 +4,7 @@ themselves and by exported Python and SQL."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -42,10 +42,12 @@ from stageb.guidance.rules.conditions import (
     Some,
 )
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
+from stageb.guidance.rules.fields import BY_NAMES, read_row
+from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, make_explainer, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
-from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.value_types import Computed, parse_number
+from stageb.guidance.rules.prompts import name_labels, words_of
+from stageb.guidance.rules.sorting import make_sorter
+from stageb.guidance.rules.value_types import Computed, parse_number, read_content
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
 
@@ -160,10 +162,8 @@ def test_what_is_written_is_read_back_and_what_nobody_knows_is_refused(language:
             assert isinstance(parse_rule(text, vocabulary, words), OutOfReach), text
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_exported_code_judges_as_the_rules_do(language: str) -> None:
-    """Five rules a mission, every other one with labels of its own and some cards that are compared; tickets that have all
-    fields, that lack some, and with words beside them."""
+def make_missions(language: str) -> list[CodedMission]:
+    """Five rules a mission, every other one with labels of its own and some cards that are compared."""
     draw, codes = Random(1), list(generate(language, RULES // 2))
     missions = []
     for n in range(0, len(codes), 5):
@@ -175,6 +175,13 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
             ]
         rules = [CodedRule(f"G{1 + i}", "", code) for i, code in enumerate(some)]
         missions.append(CodedMission(f"m{n}", 0, CodedRules(rules, labels)))
+    return missions
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_exported_code_judges_as_the_rules_do(language: str) -> None:
+    """Tickets that have all fields, that lack some, and with words beside them."""
+    draw, missions = Random(1), make_missions(language)
     fields = FIELDS[language]
     rows = [
         {name: draw.choice(values) if draw.random() < 0.8 else None for name, values in fields.items()} for _ in range(12)
@@ -196,3 +203,23 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
             for row, one, other in zip(rows, by_sql, said, strict=True):
                 assert one == other or (limited.unreadable and one[0] in (other[0], None)), (row, limited.coded)
     assert given == {"pass", "fail", *LABELS, None}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_rows_of_one_key_are_judged_alike_for_the_same_reason(language: str) -> None:
+    """Rows as tables have them, some of them without some fields, and with a column of texts."""
+    draw, fields = Random(2), {**FIELDS[language], "note": [NOTES[language], "cracked; a stain", "lid"]}
+    rows = [{name: draw.choice(["", *values, *values]) for name, values in fields.items()} for _ in range(300)]
+    columns = {name: [row[name] for row in rows] for name in fields}
+    readings = [read_row(row, BY_NAMES)[1] for row in rows]
+    kinds = 0
+    for mission in make_missions(language):
+        words = name_labels(words_of(PromptConfig(language=language)), mission.coded.labels)  # type: ignore[arg-type]
+        judge, explain = mission.coded.compile(), make_explainer(replace(mission.coded, words=words))
+        found: dict[Hashable, object] = {}
+        for key, content in zip(make_sorter(mission.coded, [*fields])(columns), readings, strict=True):
+            ruling = judge(read_content(content))
+            said = ruling, explain(ruling, read_content(content))
+            assert found.setdefault(key, said) == said, (content, mission.coded)
+        kinds += len(found)
+    assert kinds < len(rows) * len(make_missions(language))  # one is judged for others

@@ -26,6 +26,7 @@ from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import FOLDS, Ticket
+from stageb.store import disk
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])
 
@@ -191,12 +192,12 @@ def test_repeats_are_counted_in_little_memory() -> None:
     dice, counter, wanted = random.Random(4), RepeatCounter(), Counter[str]()
     for _ in range(60_000):
         wanted[text := str(dice.randrange(40_000))] += 1
-        assert counter.add(text) == wanted[text]
+        assert counter.add(disk.digest(text, 8)) == wanted[text]
     few = RepeatCounter()
     tracemalloc.start()
     try:
         for number in range(50_000):
-            assert few.add(f"row {number}") == 1
+            assert few.add(disk.digest(f"row {number}", 8)) == 1
         assert tracemalloc.get_traced_memory()[0] < 25 * 50_000
     finally:
         tracemalloc.stop()

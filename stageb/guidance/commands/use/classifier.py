@@ -216,8 +216,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """Rows to judge, as rules see them."""
         check_is_fitted(self)
         readings, strange = list(self._read_rows(self._read(rows, reset=False))), StrangeValues(self._kinds)
-        for reading in readings:
-            strange.add(reading.pairs)
+        strange.add({name: [reading.pairs.get(name, "") for reading in readings] for name in self._kinds})
         lacking = Counter(name for reading in readings for name in self._shares if name not in reading.pairs)
         lost = [name for name, count in lacking.items() if is_unusual(count, len(readings), self._shares[name])]
         told = [f"{lacking[name]:,} of {len(readings):,} rows have no {name!r}, which rules name" for name in lost]

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 from stageb.errors import InputError, write_option
@@ -71,11 +72,14 @@ def is_unusual(lacking: int, tickets: int, share: float) -> bool:
 def find_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> list[str]:
     """Those of the fields that a ticket lacks, of which code wants the very name. Of counts, one that is not there is 0."""
     read = reading(ticket) if named else None
-    if read is None or read.is_counted:
-        return []
+    return [] if read is None or read.is_counted else _list_missing(named, read.pairs, by_code)
+
+
+def _list_missing(named: NamedFields, there: Iterable[str], by_code: bool) -> list[str]:
+    """Those of the fields that are not ``there``."""
     fold = str if by_code else str.casefold
-    there = set(map(fold, read.pairs))
-    return [name for name in named if fold(name) not in there]
+    known = set(map(fold, there))
+    return [name for name in named if fold(name) not in known]
 
 
 def explain_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> str:
@@ -128,18 +132,19 @@ class StrangeValues:
         """None yet, of the fields ``named`` of which the ``vocabulary`` of training holds all values."""
         return cls({name: values for name in named if (values := vocabulary.list_kinds(name))})
 
-    def add(self, pairs: Mapping[str, str]) -> None:
-        """The fields of one more ticket."""
-        for name, kinds in self.kinds.items():
-            if name in pairs and fold_value(pairs[name]) not in kinds:
-                self.counts[name] += 1
-                if len(some := self.examples.setdefault(name, {})) <= FEW:
-                    some[pairs[name]] = None
+    def add(self, rows: Mapping[str, Iterable[str]]) -> None:
+        """The values of fields in further tickets; empty where one has none."""
+        for name in self.kinds.keys() & rows.keys():
+            for value, count in Counter(rows[name]).items():
+                if value and fold_value(value) not in self.kinds[name]:
+                    self.counts[name] += count
+                    if len(some := self.examples.setdefault(name, {})) <= FEW:
+                        some[value] = None
 
     def describe(self, tickets: int) -> Iterator[str]:
         """A line for each field with such values in some of so many ``tickets``."""
-        for name, count in self.counts.items():
-            of = f"{count:,} of {tickets:,} tickets have a value of {name!r}"
+        for name in filter(self.counts.get, self.kinds):
+            of = f"{self.counts[name]:,} of {tickets:,} tickets have a value of {name!r}"
             yield f"{of} that no ticket of training had: {_list_few([*self.examples[name]])}"
 
 
@@ -166,10 +171,23 @@ class Survey:
         self.tickets[ticket.mission] += 1
         if named := self.named.get(ticket.mission):
             pairs = reading(ticket).pairs
-            self.there.setdefault(ticket.mission, {}).update(dict.fromkeys(pairs))
-            self.strange[ticket.mission].add(pairs)
-            for name in find_missing(named, ticket, self.by_code):
-                self.lacking[ticket.mission, name] += 1
+            self.strange[ticket.mission].add({name: [value] for name, value in pairs.items()})
+            self._count(ticket.mission, pairs, find_missing(named, ticket, self.by_code), 1)
+
+    def add_rows(self, mission: str, rows: Mapping[str, Sequence[str]]) -> None:
+        """So many rows of a mission by their fields; empty where one lacks a field."""
+        there = Counter(zip(*(map(bool, values) for values in rows.values()), strict=True))
+        self.tickets[mission] += there.total()
+        if named := self.named.get(mission):
+            self.strange[mission].add(rows)
+            for has, count in there.items():
+                names = [*compress(rows, has)]
+                self._count(mission, names, _list_missing(named, names, self.by_code), count)
+
+    def _count(self, mission: str, there: Iterable[str], missing: Iterable[str], tickets: int) -> None:
+        """So many tickets in which these fields are ``there``, and those of rules ``missing``."""
+        self.there.setdefault(mission, {}).update(dict.fromkeys(there))
+        self.lacking.update({(mission, name): tickets for name in missing})
 
     def check(self) -> None:
         """Raise ``InputError`` where rules name what no ticket has, though it is no field that is empty at times: its column

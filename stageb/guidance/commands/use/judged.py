@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import shown, write_option
+from stageb.guidance.commands.use.columns import ColumnJudge, TableColumns
 from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig
 from stageb.guidance.commands.use.doubts import Doubts, StrangeValues, Survey, find_named_fields, find_shares, keep_common
 from stageb.guidance.commands.use.record import read_record
@@ -88,6 +89,9 @@ class JudgedRounds:
         self._lines: list[TicketLine] = []  # of the round in progress
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
         self._automations = find_promises(guidance, by, self.asked)
+        is_plain = not config.needs_labels and not config.sampler.use_images and rounds.tickets.places is None
+        tables = TableColumns(config.tickets, config.columns)
+        self._tables = tables if by == "rules" and is_plain and tables else None  # None: tickets are judged one by one
 
     @property
     def rules(self) -> Mapping[str, CodedRules] | None:
@@ -130,28 +134,21 @@ class JudgedRounds:
 
     def begin(self, fresh: bool) -> None:
         """Check all tickets, unless an earlier call did, and resume from the last commit."""
-        tickets = self.rounds.tickets
 
         def survey() -> dict[str, Any]:
-            found, check = self._make_survey(), self.make_check()
-
-            def look(line: TicketLine) -> None:
-                check(line)
-                found.add(line.ticket)
-
-            count = tickets.survey(look)
+            found = self._look_over()
             found.check()
             config = self._config
             prices = prices_of(config.price) if isinstance(config, EvaluateConfig) else find_prices(self._source)
             for said in (*found.describe(prices), *describe_promises(self.guidance, self._automations)):
                 console().print(shown(said, 400))
-            return {"tickets": count, "counts": {}, "doubts": asdict(found.conclude())}
+            return {"tickets": found.tickets.total(), "counts": {}, "doubts": asdict(found.conclude())}
 
         def fingerprint() -> dict[str, Any]:
             weighs = any(each.judge or each.calibration.weighs_rules for each in self.guidance.values())
             if self.by in ("rules", "both") or weighs:
                 self._code = self._read_code()
-            found = self.fingerprint | {DIGEST: tickets.digest()}
+            found = self.fingerprint | {DIGEST: self.rounds.tickets.digest()}
             return found | ({CODE: self._code.digest} if self._code else {})
 
         self.rounds.begin(survey, fingerprint, fresh)
@@ -175,18 +172,41 @@ class JudgedRounds:
             said = [candidate for answers, _ in judged for candidate in answers.candidates]
             words = words_of(config.prompt, config.model)
             check_readable(said, config.max_unreadable, words, "max_unreadable", "few tickets would get a verdict")
-        agreement, answered = config.manual_review.min_verdict_agreement, iter(judged)
-        doubts, made = self.doubts, []
+        agreement, answered, made = config.manual_review.min_verdict_agreement, iter(judged), []
         for line, ruling in zip(self._lines, self._rulings, strict=True):
-            guidance = self.guidance[line.ticket.mission]
             if ruling is None:
-                row = make_row(line.ticket, *next(answered), guidance.step, agreement, rule)
+                step = self.guidance[line.ticket.mission].step
+                row = make_row(line.ticket, *next(answered), step, agreement, rule)
+                row = self._finish(row, line.ticket, self.doubts.explain(line.ticket, by_code=False))
             else:
-                row = make_ruled_row(line.ticket, ruling, self._code, guidance.step)
-            doubt = doubts.explain(line.ticket, by_code=ruling is not None) if ruling is None or ruling.verdict else ""
-            finished = finish_row(row, guidance, self._automations.get(guidance.mission), doubt)
-            made.append({**_name(line), **finished})
-        self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made, labels_of(self.guidance))})
+                row = self._write_ruled(line.ticket, ruling)
+            made.append({**_name(line), **row})
+        self._commit(made)
+
+    def _commit(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Commit the rows of further tickets."""
+        counts = add_counts(self.rounds.state["counts"], rows, labels_of(self.guidance))
+        self.rounds.commit(rows, {**self.rounds.state, "counts": counts})
+
+    def _judge_alone(self, ticket: Ticket) -> dict[str, Any]:
+        """How rules judge a ticket, without what it is called."""
+        assert self._code  # by rules alone
+        return self._write_ruled(ticket, judge_by_code(self._code, ticket))
+
+    def _write_ruled(self, ticket: Ticket, ruling: Ruling) -> dict[str, Any]:
+        row = make_ruled_row(ticket, ruling, self._code, self.guidance[ticket.mission].step)
+        return self._finish(row, ticket, self.doubts.explain(ticket, by_code=True) if ruling.verdict else "")
+
+    def _finish(self, row: Mapping[str, Any], ticket: Ticket, doubt: str) -> dict[str, Any]:
+        guidance = self.guidance[ticket.mission]
+        return finish_row(row, guidance, self._automations.get(guidance.mission), doubt)
+
+    def judge_columns(self) -> None:
+        """Judge what is left by the rules alone, and commit it, where tickets are rows of tables by their columns. Raises
+        ``InputError``."""
+        if self._code and self._tables:
+            judge = ColumnJudge(self._code.rules, self.doubts.unusual, self._judge_alone)
+            self._tables.judge(self.rounds, judge, self._commit)
 
     def _take_round(self) -> None:
         """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one is for a person."""
@@ -207,6 +227,21 @@ class JudgedRounds:
         if self.by == "learnt":
             return self.guidance[ticket.mission].is_decided(ruling.verdict, ruling.leads)
         return self.by == "rules" or (self.by == "both" and ruling.verdict is not None)
+
+    def _look_over(self) -> Survey:
+        """All tickets, checked and counted. Raises ``BadInputError``."""
+        found = self._make_survey()
+        if self._tables and self._tables.survey(found, self.make_check()):
+            return found
+        self._tables = None  # who reads them one by one tells all that is wrong
+        found, check = self._make_survey(), self.make_check()
+
+        def look(line: TicketLine) -> None:
+            check(line)
+            found.add(line.ticket)
+
+        self.rounds.tickets.survey(look)
+        return found
 
     def _make_survey(self) -> Survey:
         """Fields that rules name, how often rules were right, and what tickets said that taught them, as far as the

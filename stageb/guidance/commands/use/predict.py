@@ -112,5 +112,6 @@ def judge_by_rules(judged: JudgedRounds, fresh: bool) -> None:
     """Judge what is left to judge, by the rules alone, in this process."""
     with closing(judged.rounds):
         judged.begin(fresh)
+        judged.judge_columns()
         asked = judged.hand_out()
         assert not asked  # of nobody

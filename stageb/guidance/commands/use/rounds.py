@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from stageb.errors import InputError
 from stageb.guidance.tickets.stream import TicketStream
@@ -113,12 +113,16 @@ class Rounds(Generic[Item]):
 
         Raises ``InputError`` if the files hold fewer tickets than at the start.
         """
-        left = self.state["tickets"] - self.done - taken
-        items = list(islice(self._left, min(most, left)))
-        if len(items) < min(most, left):
-            files = ", ".join(self.tickets.files)
-            raise InputError(f"{files}: fewer tickets than at the start; do not change the files meanwhile")
+        most = min(most, self.left - taken)
+        items = list(islice(self._left, most))
+        if len(items) < most:
+            self.tell_fewer()
         return items
+
+    def tell_fewer(self) -> NoReturn:
+        """Raise ``InputError`` for files that hold fewer tickets than at the start."""
+        files = ", ".join(self.tickets.files)
+        raise InputError(f"{files}: fewer tickets than at the start; do not change the files meanwhile")
 
     def show(self, tickets: int) -> None:
         """``tickets`` of the round in progress are done."""
@@ -148,6 +152,11 @@ class Rounds(Generic[Item]):
     def done(self) -> int:
         """Tickets that are done."""
         return self._open.done
+
+    @property
+    def left(self) -> int:
+        """Tickets that are not."""
+        return int(self.state["tickets"]) - self.done
 
     @property
     def state(self) -> Mapping[str, Any]:
