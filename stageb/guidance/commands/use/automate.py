@@ -19,8 +19,8 @@ from stageb.errors import ConfigError, InputError, shown
 from stageb.guidance.commands.govern import shared
 from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_bounds, take_test
 from stageb.guidance.commands.use.config import AutomateConfig, tickets_per_round
-from stageb.guidance.commands.use.evaluate import judge_sides
 from stageb.guidance.commands.use.judged import JudgedRounds
+from stageb.guidance.commands.use.predict import judge_outputs
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.source import find_tickets, load_guidance, read_run_config, stream_tickets
 from stageb.guidance.judging.automation import name_guidance
@@ -92,7 +92,7 @@ def _run(config: AutomateConfig, fresh: bool, show: Callable[[Mapping[str, Missi
         _keep(path, config, guidance, found)
         show(found)
 
-    judge_sides(config, [judged], fresh, finish)
+    judge_outputs(config, [judged], fresh, finish)
 
 
 def _check_source(source: str) -> Path:

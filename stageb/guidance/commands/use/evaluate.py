@@ -5,29 +5,25 @@ Tickets are judged as ``predict`` judges them, without their labels; the verdict
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.errors import ConfigError, shown
 from stageb.guidance.commands.use import summary
-from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig, tickets_per_round
+from stageb.guidance.commands.use.config import By, EvaluateConfig, tickets_per_round
 from stageb.guidance.commands.use.figures import FILES, Evaluation, write_evaluation
 from stageb.guidance.commands.use.judged import JudgedRounds
-from stageb.guidance.commands.use.predict import judge_all, judge_by_rules, look_ahead
+from stageb.guidance.commands.use.predict import judge_outputs
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.source import TicketLine, fingerprint_guidance, list_inputs, load_guidance, stream_tickets
+from stageb.guidance.commands.use.source import TicketLine, list_inputs, load_guidance, stream_tickets
 from stageb.guidance.tickets.stream import TicketStream
 from stageb.guidance.words.costs import check_prices
 from stageb.guidance.words.types import Guidance
-from stageb.job import lifetime
 from stageb.store.output import check_target
-
-if TYPE_CHECKING:
-    from stageb.job.world import World  # torch
 
 ON_SCREEN = 5  # tickets judged wrong
 PREDICTIONS, COMPARED = "predictions.jsonl", "compared.jsonl"
@@ -64,32 +60,7 @@ def _run(
         if show:
             show(found.figures, list(islice(found.wrong(), ON_SCREEN)), folder)
 
-    return judge_sides(config, list(sides.values()), fresh, finish)
-
-
-def judge_sides(config: UseConfig, sides: Sequence[JudgedRounds], fresh: bool, finish: Callable[[], None]) -> int:
-    """Judge what is left to judge of all outputs, then ``finish`` on rank 0. Returns the exit code. Raises ``InputError``
-    before any ticket is judged where something cannot be used."""
-    count = max([look_ahead(side, fresh) for side in sides])
-    if all(side.by == "rules" for side in sides):
-        if lifetime.leads():
-            for side in sides:
-                judge_by_rules(side, fresh)
-            finish()
-        return 0
-
-    from stageb.guidance.commands.use.ranks import JudgingRanks, launch  # torch
-
-    def on_rank(world: World) -> int:
-        world.agree("the guidance", repr([fingerprint_guidance(side.guidance) for side in sides]))
-        judging = JudgingRanks(config, world)
-        for side in sides:
-            judge_all(world, judging, side, fresh)
-        if world.is_global_zero:
-            finish()
-        return 0
-
-    return launch(config, count, on_rank)
+    return judge_outputs(config, list(sides.values()), fresh, finish)
 
 
 def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> dict[str, JudgedRounds]:

@@ -6,7 +6,7 @@ judges its share of each round. Committed tickets are never judged again, whenev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.guidance.commands.use import summary
-from stageb.guidance.commands.use.config import PredictConfig, tickets_per_round
+from stageb.guidance.commands.use.config import PredictConfig, UseConfig, tickets_per_round
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.rounds import Rounds, Waves
 from stageb.guidance.commands.use.source import fingerprint_guidance, load_guidance, stream_tickets
@@ -67,21 +67,34 @@ def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None
     tickets = stream_tickets(config)
     rounds = Rounds(Path(config.output), tickets, tickets_per_round(config))
     judged = JudgedRounds(config, config.by, rounds, guidance, guidance, config.guidance)
-    count = look_ahead(judged, fresh)
-    if config.by == "rules":
+
+    def finish() -> None:
+        if show:
+            show(rounds.path, rounds.state["counts"])
+
+    return judge_outputs(config, [judged], fresh, finish)
+
+
+def judge_outputs(config: UseConfig, outputs: Sequence[JudgedRounds], fresh: bool, finish: Callable[[], None]) -> int:
+    """Judge what is left to judge of all outputs, then ``finish`` on rank 0. Returns the exit code. Raises ``InputError``
+    before any ticket is judged where something cannot be used."""
+    count = max([look_ahead(each, fresh) for each in outputs])
+    if all(each.by == "rules" for each in outputs):
         if lifetime.leads():
-            judge_by_rules(judged, fresh)
-            if show:
-                show(rounds.path, rounds.state["counts"])
+            for each in outputs:
+                judge_by_rules(each, fresh)
+            finish()
         return 0
 
     from stageb.guidance.commands.use.ranks import JudgingRanks, launch  # torch
 
     def on_rank(world: World) -> int:
-        world.agree("the guidance", repr(fingerprint_guidance(guidance)))
-        judge_all(world, JudgingRanks(config, world), judged, fresh)
-        if world.is_global_zero and show:
-            show(rounds.path, rounds.state["counts"])
+        world.agree("the guidance", repr([fingerprint_guidance(each.guidance) for each in outputs]))
+        judging = JudgingRanks(config, world)
+        for each in outputs:
+            judge_all(world, judging, each, fresh)
+        if world.is_global_zero:
+            finish()
         return 0
 
     return launch(config, count, on_rank)
