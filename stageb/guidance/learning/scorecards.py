@@ -162,30 +162,18 @@ def grow_compared(
 ) -> list[Cards]:
     """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets ``among`` these that are
     ``labelled``; so many conditions may be joined in pairs. With a ``listing`` each has the lists of words that speak for
-    its label, the first one nothing else."""
-    labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
-    among &= reduce(or_, (labelled[label] for label in labels), 0)
-    terms, held = _distinct(masks, among)
-    if not terms or len(labels) < 2:
-        return []
-    wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
-    scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
-    growing = []
-    for label, mine, score in zip(labels, wanted, scores, strict=True):
-        tally = Tally.of(terms, held, labelled[label], among)
-        lists = {tuple(words): _count_words(words, held, among) for words in (listing(tally) if listing else ())}
-        lines = _find_lines(tally, held, labelled[label], among, score[0], paired) if longest else {}
-        growing.append(_Growing(mine, terms, lists, lines, among))
-    if listing and not any(each.lists for each in growing):
-        return []
+    its label, the first one nothing else. What these masks have been grown to before is not grown again."""
+    key = *labelled.items(), among, paired, listing
+    known = masks.compared.get(key)
+    if known is None or known[0] < longest:
+        known = masks.compared[key] = longest, _grow_compared(masks, labelled, among, longest, paired, listing)
     found: list[Cards] = []
-    is_first = listing is not None
-    while len(found) < longest + (listing is not None) and (is_first or all(len(each.chosen) < longest for each in growing)):
-        for place, each in enumerate(growing):
-            others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
-            scores[place] = each.lengthen(scores[place] - others, others, 0 if is_first else 1 + len(each.chosen) // MORE)
-        found.append(_round_together(dict(zip(labels, growing, strict=True)), default=[*labelled][-1]))
-        is_first = False
+    most = 0  # lines of a label's card, of those found
+    for lines, cards in known[1][: longest + (listing is not None)]:
+        if found and most >= longest:
+            break
+        found.append(cards)
+        most = lines
     return found
 
 
@@ -200,6 +188,37 @@ def judge_compared(cards: Cards, masks: Masks, among: int) -> dict[Verdict, int]
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _grow_compared(
+    masks: Masks, labelled: Mapping[Verdict, int], among: int, longest: int, paired: int, listing: Listing | None
+) -> list[tuple[int, Cards]]:
+    """As ``grow_compared`` says, each with the lines that its longest card was given."""
+    labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
+    among &= reduce(or_, (labelled[label] for label in labels), 0)
+    terms, held = _distinct(masks, among)
+    if not terms or len(labels) < 2:
+        return []
+    wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
+    scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
+    growing = []
+    for label, mine, score in zip(labels, wanted, scores, strict=True):
+        tally = Tally.of(terms, held, labelled[label], among)
+        lists = {tuple(words): _count_words(words, held, among) for words in (listing(tally) if listing else ())}
+        lines = _find_lines(tally, held, labelled[label], among, score[0], paired) if longest else []
+        growing.append(_Growing(mine, terms, lists, lines, among))
+    if listing and not any(each.lists for each in growing):
+        return []
+    found: list[tuple[int, Cards]] = []
+    is_first = listing is not None
+    while len(found) < longest + (listing is not None) and (is_first or all(len(each.chosen) < longest for each in growing)):
+        for place, each in enumerate(growing):
+            others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
+            scores[place] = each.lengthen(scores[place] - others, others, 0 if is_first else 1 + len(each.chosen) // MORE)
+        cards = _round_together(dict(zip(labels, growing, strict=True)), default=[*labelled][-1])
+        found.append((max(len(each.chosen) for each in growing), cards))
+        is_first = False
+    return found
 
 
 def _distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]]:
@@ -228,14 +247,15 @@ class _Growing:
         wanted: Numbers,
         terms: Sequence[Expression],
         lists: Mapping[tuple[int, ...], Numbers],  # places of words -> how many of them each ticket mentions
-        lines: Mapping[Conjunction, int],  # that may have points -> the tickets ``among`` these for which each holds
+        lines: Sequence[tuple[Conjunction, int]],  # that may have points, and the tickets ``among`` these that meet each
         among: int,
     ) -> None:
         self.wanted = wanted
         self.lists: list[list[Conjunction]] = [[(terms[place],) for place in words] for words in lists]
         listed = {line for words in self.lists for line in words}
-        self.lines = [line for line in lines if line not in listed] if listed else [*lines]
-        self._rows = unpack([lines[line] for line in self.lines], among).astype(np.float32)
+        free = [each for each in lines if each[0] not in listed] if listed else lines
+        self.lines = [line for line, _ in free]
+        self._rows = unpack([mask for _, mask in free], among).astype(np.float32)
         self.chosen: list[int] = []
         self.design = np.column_stack([np.ones(len(wanted)), *lists.values()])
         self.fitted = np.zeros(1 + len(lists))
@@ -264,7 +284,7 @@ class _Growing:
 
 def _find_lines(
     tally: Tally, held: Sequence[int], wanted: int, among: int, log_odds: float, paired: int
-) -> dict[Conjunction, int]:
+) -> list[tuple[Conjunction, int]]:
     """What may have points on a label's card, with the tickets ``among`` these for which it holds: the conditions that tell
     most by themselves, and of pairs of the first ones those that tell most more than either."""
     terms, alone = tally.terms, _promise_first(tally, log_odds)
@@ -282,9 +302,9 @@ def _find_lines(
     more[(together.held < FEWEST_TOGETHER) | (together.held == tally.held[pairs].min(axis=1))] = -np.inf
     first = np.argsort(-more, kind="stable")[:TRIED]
     first = np.sort(first[more[first] > -np.inf])
-    lines: dict[Conjunction, int] = {(terms[place],): held[place] for place in tried.tolist()}
-    pairs_of = ((pairs[place].tolist(), both[place]) for place in first.tolist())
-    return lines | {(terms[one], terms[other]): mask for (one, other), mask in pairs_of}
+    lines: list[tuple[Conjunction, int]] = [((terms[place],), held[place]) for place in tried.tolist()]
+    lines += [((terms[pairs[place, 0]], terms[pairs[place, 1]]), both[place]) for place in first.tolist()]
+    return lines
 
 
 def _round_together(growing: Mapping[Verdict, _Growing], default: Verdict) -> Cards:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, reduce
 from math import lgamma, log
 from operator import and_, or_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,7 @@ class Masks(dict[Expression, int]):
         self.grown: dict[
             tuple[float, ...], Conjunction
         ] = {}  # lines of these terms, by what they were sought for (lists.py)
+        self.compared: dict[tuple[object, ...], tuple[int, Any]] = {}  # and cards, with how long they grew (scorecards.py)
 
     def plus(self, others: Mapping[Expression, int]) -> Masks:
         """With other terms."""

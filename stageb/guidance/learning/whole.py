@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -199,13 +199,19 @@ def _word_forms(
 ) -> Iterator[Form]:
     """Cards of word lists alone, short ones and longer ones, then the best of these with at most ``longest`` lines more;
     none without words."""
-    whole_words = {term.word for term in material.words}
-    listings = [partial(find_lists, whole_words=whole_words, most=most) for most in LISTED if whole_words]
+    whole_words = frozenset(term.word for term in material.words)
+    listings = [_make_listing(whole_words, most) for most in LISTED if whole_words]
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
     if alone:
         yield Form(enough, alone)
     if best := min(_try_kinds(alone, material, folds), default=None, key=lambda each: each[:3]):
         yield Form(enough, [partial(learn, listings[best.place], longest)])
+
+
+@cache
+def _make_listing(whole_words: frozenset[str], most: int) -> Listing:
+    """The same one for the same words, so that what it lists is known again."""
+    return partial(find_lists, whole_words=whole_words, most=most)
 
 
 def _remember(kind: Kind) -> Kind:
