@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.material import Material, Whole
 from stageb.guidance.learning.scorecards import Listing, Scorecard, grow_cards, grow_compared
-from stageb.guidance.learning.terms import Masks, find_counts, find_gap, guard
+from stageb.guidance.learning.terms import Masks, drop_guards, find_counts, find_gap, guard
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.types import Verdict
 
@@ -84,7 +84,7 @@ def learn_lists(verdict: Verdict, replaces: bool, demands: Demands, masks: Masks
         known = masks.plus(counts)
         lines = cover(known, wanted, spared, least, demands=demands)
         found = [refine(lines[:size], known, wanted, spared, least) for size in range(1, len(lines) + 1)]
-        guarded = [tuple(guard(line, material.masks, material.gaps, among) for line in lines) for lines in found]
+        guarded = [drop_guards([guard(line, material.masks, material.gaps, among) for line in lines]) for lines in found]
         return [Whole(verdict, replaces, lines) for lines in guarded]
 
     return learn

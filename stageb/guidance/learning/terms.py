@@ -88,10 +88,10 @@ class Masks(dict[Expression, int]):
     def __init__(self, known: Mapping[Expression, int], scales: Scales | None = None) -> None:
         super().__init__(known)
         self.scales = scales or Scales({})
-        self.grown: dict[
-            tuple[float, ...], Conjunction
-        ] = {}  # lines of these terms, by what they were sought for (lists.py)
-        self.compared: dict[tuple[object, ...], tuple[int, Any]] = {}  # and cards, with how long they grew (scorecards.py)
+        # What was learnt from these terms, by what it was sought for: lines (lists.py), and cards with how long they grew
+        # (scorecards.py).
+        self.grown: dict[tuple[float, ...], Conjunction] = {}
+        self.compared: dict[tuple[object, ...], tuple[int, Any]] = {}
 
     def plus(self, others: Mapping[Expression, int]) -> Masks:
         """With other terms."""
@@ -178,6 +178,20 @@ def guard(line: Conjunction, masks: Masks, gaps: Mapping[str, int], among: int) 
     unknown = (term for term in line if find_gap(term, gaps) & among & hold_together(masks, others[term]))
     names = dict.fromkeys(name for term in unknown for name in term.needed)
     return (*(each for each in map(make_guard, names) if each in masks and each not in line), *line)
+
+
+def drop_guards(lines: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
+    """The lines without guards that change no verdict: where the field is missing and the rest of the line holds, so does
+    another line. All other guards are needed: without them, a ticket that lacks the field would have no verdict."""
+    kept = [*lines]
+    for place, line in enumerate(lines):
+        for term in filter(is_guard, line):
+            others = [each for each in kept[place] if each != term]
+            beside = [each for each in others if not {*term.fields} & {*each.needed}]
+            is_implied = any({term.affirmed, *beside}.issuperset(other) for other in kept)
+            if is_implied and others:
+                kept[place] = tuple(others)
+    return tuple(kept)
 
 
 def hold_together(masks: Masks, line: Conjunction) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -13,10 +14,11 @@ from stageb.guidance.learning import whole as wholes
 from stageb.guidance.learning.forms import learn_lists
 from stageb.guidance.learning.lists import Demands, cover
 from stageb.guidance.learning.material import Material, Whole, find_gain, find_undecided, judge_whole
-from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, judge_compared
+from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, grow_compared, judge_compared
 from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
+    drop_guards,
     find_counts,
     find_gaps,
     find_guards,
@@ -24,11 +26,14 @@ from stageb.guidance.learning.terms import (
     guard,
     hold_any,
     is_guard,
+    make_guard,
 )
 from stageb.guidance.learning.whole import FOLDS
 from stageb.guidance.learning.writing import write_whole
-from stageb.guidance.rules.conditions import Mentions, Missing, Not, OneOf, Same
+from stageb.guidance.rules.conditions import Mentions, Missing, Not, OneOf, Same, conjoin
 from stageb.guidance.rules.evidence_forms import Forms
+from stageb.guidance.rules.judge import CodedRule, CodedRules
+from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -259,6 +264,44 @@ def test_the_guards_of_a_line_stand_in_the_order_of_its_terms() -> None:
     masks = Masks({**dict.fromkeys(line, everyone), **find_guards(gaps, everyone)})
     guards = [term.fields[0] for term in guard(line, masks, gaps, everyone)[: -len(line)]]
     assert guards == names
+
+
+@pytest.mark.parametrize("rows", [12, 90])  # few of which leave no further line
+def test_cards_of_a_size_are_the_same_after_those_of_another(rows: int) -> None:
+    readings = table(rows)
+    fails = mask([place for place, each in enumerate(readings) if fails_by_points(each)])
+    others = mask([place for place, each in enumerate(readings) if each.pairs["a"] == "two"]) & ~fails
+    everyone = (1 << rows) - 1
+    labelled = {"fail": fails, "other": others, "pass": everyone & ~(fails | others)}
+    known = find_terms(readings, Forms())
+    for longest in (12, 24, 3, 11):
+        fresh = find_terms(readings, Forms())
+        assert grow_compared(known, labelled, everyone, longest) == grow_compared(fresh, labelled, everyone, longest)
+
+
+LITERALS = [
+    *(each for name in "ab" for each in (Missing(name), make_guard(name), OneOf(name, ("x",)), Not(OneOf(name, ("x",))))),
+    Mentions(("leak",)),
+]
+
+
+@given(st.lists(st.lists(st.sampled_from(LITERALS), min_size=1, max_size=4, unique=True).map(tuple), min_size=1, max_size=4))
+@example([(Missing("a"),), (make_guard("a"), OneOf("a", ("x",)))])
+def test_a_guard_that_is_dropped_changes_no_verdict(lines: list[Conjunction]) -> None:
+    """On any ticket, whatever it lacks."""
+    kept = drop_guards(lines)
+    if lines == [(Missing("a"),), (make_guard("a"), OneOf("a", ("x",)))]:
+        assert kept == (lines[0], (OneOf("a", ("x",)),))
+    judges = []
+    for some in (lines, kept):
+        rules = [CodedRule(f"G{n}", "", RuleCode("fail", conjoin(line))) for n, line in enumerate(some, 1)]
+        judges.append(CodedRules(rules).compile())
+    for a, b, leaks in product(("x", "y", ""), ("x", "y", ""), (True, False)):
+        ticket = Reading(
+            {name: value for name, value in zip("ab", (a, b), strict=True) if value}, frozenset(["leak"] * leaks)
+        )
+        before, after = (judge(ticket) for judge in judges)
+        assert before.verdict == after.verdict
 
 
 @pytest.mark.parametrize("verdict", ["fail", "pass"])
