@@ -22,7 +22,7 @@ from stageb.guidance.words.types import Ticket
 from stageb.untrusted.strict_json import FaultError
 
 Row = dict[str, Any]
-"""What is written of a ticket."""
+"""All that is written of a ticket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ColumnJudge:
         self._begun = Memo(begin)  # by mission and the fields of a table
 
     def judge(self, batch: Batch) -> list[Row]:
-        """What is written of each row, beside what it is called."""
+        """All that is written of each row, beside what it is called."""
         judged: list[Row] = [{}] * len(batch.lines)
         for mission, places, fields in _list_missions(batch):
             sort, known = self._begun[mission, tuple(fields)]

@@ -150,7 +150,7 @@ class StrangeValues:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What tickets lack, counted as they are looked over."""
+    """Fields that tickets lack, counted as they are looked over."""
 
     doubts: Doubts  # without what is unusual
     records: Mapping[str, RuleRecord]  # by mission: how often rules were right
@@ -208,7 +208,7 @@ class Survey:
             raise InputError(f"{mission}: {what}{remedy}, or give guidance without them")
 
     def conclude(self) -> Doubts:
-        """What there is to doubt, once all tickets were looked over."""
+        """Conclude what there is to doubt, once all tickets were looked over."""
         unusual = {
             mission: {name: named[name] for name, share in shares.items() if self._is_unusual(mission, name, share)}
             for mission, named in self.named.items()
@@ -230,7 +230,7 @@ class Survey:
         return f" (of the tickets learnt from {share:.0%} lacked it)" if share else ""
 
     def describe(self, prices: Prices) -> Iterator[str]:
-        """What a person should know before tickets are judged, where errors cost ``prices``."""
+        """Lines that a person should know before tickets are judged, where errors cost ``prices``."""
         unless = " unless another rule decides them" if self.by_code else ""
         unusual = self.conclude().unusual
         for mission, named in self.named.items():

@@ -101,7 +101,7 @@ class JudgedRounds:
 
     @property
     def doubts(self) -> Doubts:
-        """What there is to doubt, as ``begin`` has found it."""
+        """Doubts, as ``begin`` has found them."""
         return Doubts(**self.rounds.state["doubts"])
 
     @property
@@ -118,7 +118,7 @@ class JudgedRounds:
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What rows depend on, flat: keys and the guidance, but not the bytes of the tickets or what is derived from
+        """All that rows depend on, flat: keys and the guidance, but not the bytes of the tickets or what is derived from
         them."""
         config = self._config
         others = NOT_SHAPING + (OF_MODEL if self.by == "rules" else ())
@@ -128,7 +128,7 @@ class JudgedRounds:
         return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self.guidance).items()}
 
     def make_check(self) -> Callable[[TicketLine], None]:
-        """What raises ``FaultError`` for a ticket that cannot be judged."""
+        """Make a check that raises ``FaultError`` for a ticket that cannot be judged."""
         labels = {mission: self.guidance[mission].labels for mission in self._missions}
         return make_check(labels, self._config.columns, once=self._config.needs_labels)
 
@@ -296,6 +296,6 @@ class JudgedRounds:
 
 
 def _name(line: TicketLine) -> dict[str, Any]:
-    """What a row says of its ticket."""
+    """The name of a row's ticket, and its place."""
     of = line.ticket
     return {"file": line.file, "line": line.line, "mission": of.mission, "group_id": of.group_id, "label": line.label}
