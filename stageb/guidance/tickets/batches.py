@@ -13,7 +13,7 @@ from typing import Any
 
 from stageb.guidance.rules.fields import read_images
 from stageb.guidance.rules.sorting import Memo
-from stageb.guidance.tickets.tables import Table, list_rows, table_lines, write_rows
+from stageb.guidance.tickets.tables import Table, table_lines, write_rows
 from stageb.guidance.tickets.tickets import KIND, check_name
 from stageb.guidance.words.column_names import PARQUET, ColumnsConfig
 from stageb.guidance.words.texts import label_fault
@@ -100,7 +100,8 @@ def _open_table(path: str, columns: ColumnsConfig) -> tuple[Table, Iterator[tupl
     with reading(KIND), open_named(path):
         batches = read_parquet(path)
     head = [*islice(batches, 2)]  # the header, and rows below it
-    return Table(write_rows(list_rows(head)), columns, path, labelled=False), _number_rows(chain(head[1:], batches))
+    lines = write_rows(chain.from_iterable(zip(*some, strict=True) for some in head))
+    return Table(lines, columns, path, labelled=False), _number_rows(chain(head[1:], batches))
 
 
 def _gather_rows(table: Table) -> Iterator[tuple[Sequence[int], Cells]]:

@@ -118,7 +118,8 @@ class Table:
         header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
-        self.header = [columns.rename.get(name.strip(), name.strip()) for name in header.cells]
+        names = [name.strip() for name in header.cells]
+        self.header = [columns.rename.get(name, name) for name in names]
         if self.header[0].casefold().startswith("sep="):
             raise FaultError(f"{short(self.header[0])}, a line for a spreadsheet alone", "take it out", header.line)
         try:
@@ -126,10 +127,14 @@ class Table:
         except FaultError as fault:
             self._fault = fault
         _check_title([header, *self._ahead])
+        if gone := [name for name, other in columns.rename.items() if name not in names and other not in names]:
+            what = f"no column {short(gone[0])} (columns.rename){hint_nearest(gone[0], names)}"
+            raise FaultError(what, "name one that is there, or leave it out", header.line)
         self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
         used = {*self._whole.values(), *self._seen.values()}
         self._rest = [(place, name) for place, name in enumerate(self.header) if place not in used]
         self._together = self.header.index(columns.together) if columns.together in self.header else None
+        self._asked = [*used, *([] if self._together is None else [self._together])]
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
         self._decimals = Decimals(columns.decimal, self._seen)
         self._values = Memo[str, str](lambda cell: clean_value(read_decimal(cell.strip(), columns.decimal)))
@@ -221,8 +226,7 @@ class Table:
     def read_columns(self, cells: Sequence[Sequence[str]]) -> tuple[dict[str, Sequence[Any]], Mapping[str, Sequence[str]]]:
         """What ``read_row`` reads in many rows, by the ``cells`` of each column: what columns say of tickets as wholes, and
         their fields. Raises ``FaultError`` where a cell that is asked for cannot be read, but does not tell which."""
-        asked = [*self._whole.values(), *self._seen.values(), *([] if self._together is None else [self._together])]
-        if any(cell.startswith(MARK) for place in asked for cell in {*cells[place]}):
+        if any(cell.startswith(MARK) for place in self._asked for cell in {*cells[place]}):
             raise FaultError("a cell that cannot be read", "")
         ask = {name: Memo(partial(self._whole_value, name)).__getitem__ for name in self._whole}
         said: dict[str, Sequence[Any]] = {name: [*map(ask[name], cells[place])] for name, place in self._whole.items()}
@@ -238,8 +242,7 @@ class Table:
 
     def _check_readable(self, cells: Sequence[str]) -> None:
         """Raise ``FaultError`` where a cell that is asked for cannot be read; others may hold anything."""
-        places = [*self._whole.values(), *self._seen.values(), *([] if self._together is None else [self._together])]
-        for place in places:
+        for place in self._asked:
             if cells[place].startswith(MARK):
                 _, what, remedy = cells[place].split(MARK)
                 raise FaultError(f"column {short(self.header[place])}: {what}", f"{remedy}, or leave the column out")
@@ -381,13 +384,9 @@ def table_lines(path: str, kind: str, sheet: str | None = None) -> Iterator[tupl
     if not is_sheet(path):
         return lines(path, kind)
     with reading(kind), open_named(path):
-        is_book = path.lower().endswith(SHEETS)
-        return write_rows(read_workbook(path, sheet) if is_book else list_rows(read_parquet(path)))
-
-
-def list_rows(columns: Iterable[Sequence[Sequence[str]]]) -> Iterator[Sequence[str]]:
-    """The rows that columns hold, so many at a time."""
-    return (row for some in columns for row in zip(*some, strict=True))
+        if path.lower().endswith(SHEETS):
+            return write_rows(read_workbook(path, sheet))
+        return write_rows(chain.from_iterable(zip(*some, strict=True) for some in read_parquet(path)))
 
 
 def write_rows(rows: Iterable[Sequence[str]]) -> Iterator[tuple[int, bytes]]:

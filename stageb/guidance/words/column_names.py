@@ -52,8 +52,8 @@ class ColumnsConfig(Section, at="columns"):
     """Columns of which rules may compare, and compute with, any two, beside those that have one unit or the same values:
     torque and speed, say, since what fails is the power."""
     rename: dict[str, str] = setting(dict, trust=DATA)
-    """Columns of tables that are read under other names, such as those that rules know: ``{TSH: TSH (mU/l)}``. One that a
-    table does not have is nothing."""
+    """Columns of tables that are read under other names, such as those that rules know: ``{TSH: TSH (mU/l)}``. A table has
+    each under one of its two names."""
     sheet: str | None = setting(None, trust=DATA)
     """The sheet of a workbook that holds the table; null: the only one with something in it that is not hidden."""
     decimal: Decimal = "."

@@ -187,11 +187,22 @@ def test_a_column_that_was_renamed_is_told_apart_from_those_that_still_are_what_
     assert ticket.content and dict(ticket.content.fields)["TSH (µU/ml)"] == "7.5"
 
 
+def test_what_is_judged_of_a_table_with_renamed_columns_is_what_is_judged_of_it_as_it_was(tmp_path: Path) -> None:
+    """Also where a comma parts decimals; names of rows hang on what stands in them alone."""
+    rows = "".join(f"{n};s;OK;{n},5;{n} mm\n" for n in range(9))
+    tables = [write(tmp_path, f"ID;Station;Result;{names}\n{rows}", f"{names[:2]}.csv") for names in ("Temp;Gap", "T °C;G")]
+    known, renamed = replace(OWN, decimal=",", group_id=None), {"T °C": "Temp", "G": "Gap"}
+    was, found = (read_tickets([path], "error", replace(known, rename=renamed))[0] for path in tables)
+    assert [replace(each, place="") for each in found] == [replace(each, place="") for each in was]
+
+
 def test_columns_may_change_their_names_and_none_may_take_two(tmp_path: Path) -> None:
     path = write(tmp_path, "ID,Station,Result,a,b\n1,s,OK,1,2\n")
-    (ticket,), _ = read_tickets([path], "error", replace(OWN, rename={"a": "b", "b": "a", "gone": "c"}))
+    (ticket,), _ = read_tickets([path], "error", replace(OWN, rename={"a": "b", "b": "a", "ID of old": "ID"}))
     assert ticket.content and dict(ticket.content.fields) == {"b": "1", "a": "2"}
     assert faults(path, replace(OWN, rename={"a": "b"}))[0][1] == 'two columns "b"'
+    ((line, what, _),) = faults(path, replace(OWN, rename={"Reslt": "c"}))
+    assert (line, what) == (1, 'no column "Reslt" (columns.rename), did you mean "Result"?')
     with pytest.raises(ConfigError, match=r"columns\.rename: .*b stands for several"):
         ColumnsConfig(rename={"a": "b", "c": "b"})
     with pytest.raises(ConfigError, match=r"columns\.rename: .*leave it out"):
