@@ -10,23 +10,28 @@ from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Conjunction
 from stageb.guidance.rules.conditions import All, Expression, Mentions, Points, conjoin
 from stageb.guidance.rules.conditions.logic import join_words
+from stageb.guidance.rules.conditions.words import is_mentionable
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.paths import call_counts
 from stageb.guidance.rules.prompts import Words, choose_grammar
+from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.word_lists import WordList, write_word_list
+from stageb.guidance.rules.word_lists import WordList, read_word_list, write_word_list
 from stageb.guidance.words.types import Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRule:
-    """The text of one rule, and the lines that it says, one of which holds; none for a scorecard and for a word list."""
+    """The text of one rule, and the lines that it says, one of which holds; of a word list, those of the rule that names it;
+    none for a scorecard and for its lists."""
 
     text: str
     lines: tuple[Conjunction, ...]
     verdict: Verdict  # of the tickets for which the rule holds
 
+
+NAMED = 4  # words of a rule, or more, that become a list
 
 _Code = tuple[Expression, tuple[Conjunction, ...]]
 
@@ -42,14 +47,41 @@ def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Writ
             lists[each.name] = each
             named.append(WrittenRule(write_word_list(each, choose_grammar(words)), (), card_of.verdict))
     vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{each.name: each.words for each in lists.values()}})
-    return [*named, *(rule for each in whole.lists or (whole,) for rule in _write_rules(each, vocabulary, words))]
+    rules: list[WrittenRule] = []
+    for one in whole.lists or (whole,):
+        written = _write_rules(one, vocabulary, words)
+        found = {known.name: known.words for rule in written if (known := read_word_list(rule.text))}
+        vocabulary = replace(vocabulary, lists={**vocabulary.lists, **found})
+        rules += written
+    return [*named, *sorted(rules, key=lambda rule: read_word_list(rule.text) is None)]
 
 
 def _name_list(lines: Sequence[Conjunction], taken: Set[str]) -> WordList:
     """The words of a list, named by the most telling one that names none yet; as they are read, in alphabetical order."""
     words = [line[0].word for line in lines]
-    name = next((word for word in words if word not in taken), f"{words[0]} {len(taken)}")
-    return WordList(name, tuple(sorted(words)))
+    return WordList(_choose_name(words, taken), tuple(sorted(words)))
+
+
+def _choose_name(words: Sequence[str], taken: Set[str]) -> str:
+    """The first of the words that names no list yet."""
+    return next((word for word in words if word not in taken), f"{words[0]} {len(taken)}")
+
+
+def _name_words(
+    codes: Sequence[_Code], vocabulary: Vocabulary
+) -> tuple[list[_Code], dict[str, tuple[Mentions, tuple[Conjunction, ...]]]]:
+    """The codes with a name in the place of many words; and for each name these, with the lines that mention them."""
+    named: list[_Code] = []
+    found: dict[str, tuple[Mentions, tuple[Conjunction, ...]]] = {}
+    for expression, lines in codes:
+        parts = [*expression.conjuncts]
+        for place, part in enumerate(parts):
+            if isinstance(part, Mentions) and len(part.words) >= NAMED and all(map(is_mentionable, part.words)):
+                name = _choose_name([word.removesuffix(ANY) for word in part.words], {*vocabulary.lists, *found})
+                parts[place] = replace(part, word_list=name)
+                found[name] = part, lines
+        named.append((conjoin(parts), lines))
+    return named, found
 
 
 def _write_rules(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
@@ -66,14 +98,22 @@ def _write_rules(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Wri
         codes: list[_Code] = [(card, ()) for card in _write_card(whole.card, vocabulary, is_readable)]
     else:
         codes = join_codes([(_join_literals(line), (line,)) for line in whole.lines if is_readable(line)])
+    codes, named = _name_words(codes, vocabulary)
+    vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{name: part.words for name, (part, _) in named.items()}})
     rules = [(RuleCode(whole.verdict, expression), lines) for expression, lines in codes]
     called = call_counts(vocabulary, grammar)
     texts = [(write_rule(code, words, called), code, lines) for code, lines in rules]
-    return [
+    written = [
         WrittenRule(text, lines, whole.verdict)
         for text, code, lines in sorted(texts, key=lambda each: len(each[1].expression.conjuncts))
         if _is_same(parse_rule(text, vocabulary, words), code)
     ]
+    lists = [
+        WrittenRule(write_word_list(WordList(name, part.words), grammar), lines, whole.verdict)
+        for name, (part, lines) in named.items()
+        if any(rule.lines == lines for rule in written)
+    ]
+    return [*lists, *written]
 
 
 def join_codes(codes: Sequence[_Code]) -> list[_Code]:

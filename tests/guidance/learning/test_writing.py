@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.writing import join_codes
+from stageb.guidance.learning.material import Whole
+from stageb.guidance.learning.writing import join_codes, write_whole
 from stageb.guidance.rules.conditions import All, AtLeast, Expression, Mentions, Not, OneOf, Some, compile_expression
-from stageb.guidance.rules.judge import write_rule
+from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.types import Ticket
+from stageb.guidance.rules.word_lists import WordList, read_word_list
+from stageb.guidance.words.types import Guidance, Rule, Ticket
 
+LEAKS = ["seep", "drip", "puddle", "spill"]
 TEXTS = ("leak", "leaking", "leaked oil", "oil", "open", "not open", "worn", "door open")
 ATOMS: st.SearchStrategy[Expression] = st.one_of(
     st.builds(lambda name, value: OneOf(name, (value,)), st.sampled_from("ab"), st.sampled_from("xyz")),
@@ -46,6 +51,22 @@ def test_words_that_tell_the_same_verdict_are_one_list_without_those_implied() -
     assert [expression for expression, _ in join_codes(codes)] == [Mentions(("blow*", "com*", "open"))]
     codes = [(All((OneOf("a", ("x",)), OneOf("b", (value,)))), ()) for value in "xyz"]
     assert [expression for expression, _ in join_codes(codes)] == [All((OneOf("a", ("x",)), OneOf("b", ("x", "y", "z"))))]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_many_words_of_a_rule_are_a_list_that_has_a_name(language: str) -> None:
+    tickets = [Ticket("m", f"g{n}", "pass", (("image_1", f"{word} here; a: x"),)) for n, word in enumerate(LEAKS)]
+    known, words = Vocabulary.of(tickets), WORDS[language]
+    for some in (LEAKS, LEAKS[:3]):
+        whole = Whole("fail", True, tuple((Mentions((word,)), OneOf("a", ("x",))) for word in some))
+        *lists, rule = write_whole(whole, known, words)
+        assert [read_word_list(each.text) for each in lists] == [WordList("drip", tuple(sorted(some)))][: len(some) > 3]
+        assert rule.lines == whole.lines and all(each.lines == whole.lines for each in lists)
+        judge = read_rules(
+            Guidance("m", 1, tuple(Rule(f"G{n}", each.text) for n, each in enumerate([*lists, rule], 1)), 9), known, words
+        ).compile()
+        judged = [judge(reading(each)).verdict for each in tickets]
+        assert judged == ["fail" if word in some else "pass" for word in LEAKS]
 
 
 def test_exactly_so_many_is_written_and_read() -> None:
