@@ -47,7 +47,7 @@ ROOMS = {
     "engines": ({"config", "protocol", "registry"}, {"chat"}, {"native", "remote"}, {"outline", "scripted"}),
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and packed.
-FILES = 301
+FILES = 308
 # It names what stands above it in strings, so that nothing is imported before it is needed.
 REGISTRY = "stageb/__init__"
 
@@ -190,7 +190,8 @@ LIGHT = {
 # Functions of their arguments: no clock, no file, no rank, no global random state.
 STAGES = {
     "guidance": (
-        "judging/rollout judging/answers judging/selection rules/prompts words/texts learning/steps "
+        "judging/rollout judging/answers judging/selection rules/prompts words/texts learning/bundles learning/at_once "
+        "learning/proof learning/teacher learning/gathering learning/preparing learning/stacking learning/transitions "
         "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits rules/evidence_forms "
         "rules/evidence rules/fields rules/value_types rules/vocabulary rules/parse rules/conditions/base "
         "rules/conditions/logic rules/conditions/numbers rules/conditions/pairs rules/conditions/values "
@@ -216,10 +217,8 @@ NAMES = 30  # that a file may take of the package
 # The files that took more when this limit was set, and how many. A figure may only fall: cut a file that needs one more, or
 # ask a file that knows them all. A file within the limit leaves this table.
 TAKING_MORE = {
-    "stageb/guidance/learning/at_once": 71,
-    "stageb/guidance/commands/fit/run": 66,
+    "stageb/guidance/commands/fit/run": 65,
     "stageb/guidance/judging/ranks": 64,
-    "stageb/guidance/learning/steps": 59,
     "stageb/engines/remote/openai": 58,
     "stageb/guidance/commands/use/judged": 54,
     "stageb/guidance/commands/fit/inputs": 52,
@@ -236,7 +235,7 @@ TAKING_MORE = {
     "stageb/ppo/ranks": 37,
     "stageb/engines/native/decoding": 36,
     "stageb/guidance/commands/fit/progress": 36,
-    "stageb/guidance/loop": 36,
+    "stageb/guidance/loop": 35,
     "stageb/guidance/commands/use/fit": 35,
     "stageb/guidance/commands/use/relabel": 35,
     "lab/tiny/lessons": 34,

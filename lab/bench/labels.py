@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
-from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.learning.at_once import learn_at_once
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
+from stageb.guidance.learning.at_once import RuleLearner
 from stageb.guidance.learning.gate.budget import Pool, divide_budget
+from stageb.guidance.learning.proposer import GateResult
 from stageb.guidance.learning.state import MissionState
-from stageb.guidance.learning.steps import Tools
+from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.judge import read_rules
@@ -68,7 +69,13 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
         judged = [are_right(guidance, vocabulary, [tickets[i] for i in places]) for guidance, places in question.asked]
         return [[Judgement(float(each), 0, True) for each in some] for some in judged]
 
-    _, _, learnt = answer_all(learn_at_once(mission, tools), judge)
+    def learning() -> Dialogue[GateResult]:
+        learner = RuleLearner(tools)
+        after, (bundle,) = yield from learner.draw(mission)
+        (lesson,) = yield from learner.propose([bundle], after.guidance)
+        return (yield from learner.prove(after, bundle, lesson))
+
+    learnt = answer_all(learning(), judge)
     (tried,) = learnt.decision.tried or (None,)
     winner = learnt.decision.winner
     return winner.guidance if winner else mission.guidance, tried is not None and tried.outcome == "accepted"

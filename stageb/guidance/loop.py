@@ -2,7 +2,7 @@
 
 Every rank runs ``main``. Rank 0 alone decides: ``select``, ``learn`` and ``end_epoch`` run there, and all ranks together
 answer the questions that these yield (``World.consult``). Each step takes the state of the run, which rank 0 holds, and
-returns the one after it (``transitions.py``, ``steps.py``), committed (``run.py``). A resumed run walks the same loop and
+returns the one after it (``transitions.py``), committed (``run.py``). A resumed run walks the same loop and
 skips what was committed. docs/architecture.md follows one round.
 """
 
@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from stageb.engines.outline import rank_bytes
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.commands.fit.run import FitRun
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging import selection
-from stageb.guidance.judging.questions import Dialogue, add_reasons
+from stageb.guidance.judging.questions import Dialogue, add_reasons, answer_all
 from stageb.guidance.judging.ranks import GuidanceRanks
-from stageb.guidance.learning import at_once, steps, transitions
+from stageb.guidance.learning import preparing, transitions
+from stageb.guidance.learning.at_once import RuleLearner, answer_by_code
+from stageb.guidance.learning.bundles import Reflection
+from stageb.guidance.learning.proposer import L, Proposer
 from stageb.guidance.learning.state import STOP, State
-from stageb.guidance.rules.edits import rebase
 from stageb.guidance.tickets.images import check_images
 from stageb.guidance.words.types import Answers, Guidance, Record, Round
 from stageb.job import world as worlds
@@ -126,7 +129,7 @@ def prepare(run: FitRun, state: State, name: str) -> Dialogue[State]:
     if not transitions.is_unprepared(before, run.config) or transitions.why_ended(state, name, run.config):
         return state
     run.progress.show_activity(f"{name}: choosing demonstrations, calibrating verdicts")
-    mission, verdicts = yield from steps.prepare(before, run.tools(name))
+    mission, verdicts = yield from preparing.prepare(before, run.tools(name))
     if mission.guidance.step != before.guidance.step:
         state = run.record_preparation(state, mission, verdicts)
     return run.commit((yield from learn_whole(run, state, name)) if run.config.has_gate else state, name)
@@ -147,42 +150,39 @@ def learn(run: FitRun, state: State, name: str, size: int) -> Dialogue[State]:
     what was accepted by then."""
     while transitions.is_due(state, name, size, run.config):
         is_whole = run.config.reflection.scope == "all" or name in state.over
-        state = run.commit((yield from (learn_whole if is_whole else learn_from_bundles)(run, state, name)), name)
-    return state
-
-
-def learn_from_bundles(run: FitRun, state: State, name: str) -> Dialogue[State]:
-    """Reflect on a mission's next bundles, and apply what the gate accepts."""
-    tools = run.tools(name)
-    run.progress.show_activity(f"{name}: what is judged wrong?")
-    mission, bundles = yield from steps.draw_bundles(state.missions[name], tools)
-    teaching = sum(len(bundle.judged) for bundle in bundles if not bundle.why_not)
-    run.progress.show_activity(f"{name}: {f'reflecting on {teaching} tickets' if teaching else bundles[0].why_not}")
-    snapshot = mission.guidance
-    reflections = yield from steps.reflect_on(bundles, snapshot, tools)
-    for bundle, reflection in zip(bundles, reflections, strict=True):
-        proposals = rebase(reflection.proposals, snapshot, mission.guidance)
-        run.progress.show_activity(f"{name}: trying what {len(proposals)} answers propose")
-        drafts = yield from steps.draft_edits(mission, bundle, proposals, tools)
-        learnt = yield from steps.gate_edits(mission, bundle, drafts, tools)
-        mission = steps.apply_result(mission, learnt, tools)
-        state = run.record_reflection(state, bundle, replace(reflection, proposals=proposals), learnt, mission)
+        learning = learn_whole(run, state, name) if is_whole else learn_from(run, state, name, Reflection(run.tools(name)))
+        state = run.commit((yield from learning), name)
     return state
 
 
 def learn_whole(run: FitRun, state: State, name: str) -> Dialogue[State]:
-    """Learn a mission's whole guidance at once, from all of its train tickets; apply what may stay. Where it has spent its
-    share of a budget, code alone learns."""
-    before, tools = state.missions[name], run.tools(name)
+    """Learn a mission's whole guidance at once by code, from all of its train tickets. Where it has spent its share of a
+    budget, no model is asked."""
+    tools, is_unpaid = run.tools(name), name in state.over
     run.progress.say(f"{name}: learning rules from {len(tools.splits.train):,} tickets by code")
-    if name in state.over:
-        bundle, reflection, learnt = at_once.learn_by_code(before, tools)
-    else:
-        bundle, reflection, learnt = yield from at_once.learn_at_once(before, tools)
-    mission = replace(before, bundles=before.bundles + 1, unpaid=name in state.over)
-    mission = steps.apply_result(mission, learnt, tools)
-    state = run.record_reflection(state, bundle, reflection, learnt, mission)
-    if reflection.is_stopped:  # told to learn on, the run goes back and learns this anew
+    state = state.with_mission(replace(state.missions[name], unpaid=is_unpaid))
+    if not is_unpaid:
+        return (yield from learn_from(run, state, name, RuleLearner(tools)))
+    config = replace(tools.config, runner=replace(tools.config.runner, judge="both"))
+    tools = replace(tools, config=config)
+    return answer_all(learn_from(run, state, name, RuleLearner(tools)), partial(answer_by_code, tools=tools))
+
+
+def learn_from(run: FitRun, state: State, name: str, proposer: Proposer[L]) -> Dialogue[State]:
+    """Learn from a mission's next bundles what a proposer makes of them, and apply what the gate accepts."""
+    run.progress.show_activity(f"{name}: what is judged wrong?")
+    mission, bundles = yield from proposer.draw(state.missions[name])
+    teaching = sum(len(bundle.judged) for bundle in bundles if not bundle.why_not)
+    run.progress.show_activity(f"{name}: {f'learning from {teaching} tickets' if teaching else bundles[0].why_not}")
+    snapshot, is_stopped = mission.guidance, False
+    for bundle, lesson in zip(bundles, (yield from proposer.propose(bundles, snapshot)), strict=True):
+        lesson = lesson.rebase(snapshot, mission.guidance)
+        run.progress.show_activity(f"{name}: trying what {len(lesson.proposals)} answers propose")
+        learnt = yield from proposer.prove(mission, bundle, lesson)
+        mission = transitions.after_learning(mission, learnt, run.tools(name))
+        state = run.record_reflection(state, bundle, lesson, learnt, mission)
+        is_stopped = is_stopped or learnt.is_stopped
+    if is_stopped:  # told to learn on, the run goes back and learns this anew
         state = run.commit(transitions.after_stop(state), name, keep=STOP)
     return state
 

@@ -26,7 +26,7 @@ from stageb.guidance.learning.calibration import calibrate, fit_calibration
 from stageb.guidance.learning.gate.race import cut_chunks
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import choose_cases
-from stageb.guidance.learning.steps import Tools, fits
+from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.edits import apply
@@ -322,9 +322,9 @@ def test_more_labels_have_more_rules_and_each_that_code_judges_its_own(
     judge: Literal["model", "both"], labels: int, most: int
 ) -> None:
     config = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(judge=judge), reflection=ReflectionConfig(max_rules=4))
-    tools = cast(Tools, SimpleNamespace(config=config, count_tokens=lambda prompts: [0] * len(prompts)))
+    tools = cast(Tools, SimpleNamespace(config=config, count=lambda text: 0))
     rules = [Rule(f"G{number}", f"Queue {number} if Remark is {number}.") for number in range(most + 1)]
     names = tuple(f"queue {number}" for number in range(labels))
     for count, is_room in ((most, True), (most + 1, False)):
         guidance = Guidance("mail", 0, tuple(rules[:count]), count, labels=names)
-        assert fits(guidance, tools) == is_room
+        assert Tools.fits(tools, guidance) == is_room

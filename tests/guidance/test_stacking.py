@@ -19,12 +19,12 @@ from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.errors import BadInputError
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.judging.answers import sigmoid
+from stageb.guidance.judging.answers import find_shares, sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.learning import steps
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.stacking import Stacker, Weighed
+from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.guidance_file import from_json, make_neutral, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -65,7 +65,7 @@ class Trial:
         self.tickets, self.sees, self.bias = make_tickets(right), sees, bias
         splits = split_tickets(self.tickets, CONFIG)["m"]
         pool = Pool(whole_groups(splits.test_order, self.tickets), 64)
-        tools = steps.Tools(
+        tools = Tools(
             CONFIG, self.tickets, splits, pool, Vocabulary.of(self.tickets), lambda some: [9] * len(some), 16, weighs=weighs
         )
         self.blocks = [range(60, 110), range(110, 160), range(160, 210)]
@@ -97,13 +97,19 @@ class Trial:
         assert last is not None
         return last
 
+    def chances(self, block: range) -> dict[int, float]:
+        """How probable right verdicts are that were calibrated."""
+        known = {i: self.stacker.weighed[i] for i in block}
+        calibrated = {i: each.calibrated for i, each in known.items() if each.calibrated}
+        return {i: find_shares(scores, 0.7)[PASS_FAIL.index(known[i].label)] for i, scores in calibrated.items()}
+
 
 def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
     trial = Trial(right=0.9)
     trial.run()
     assert [each is None for each in trial.prepared] == [True, False, False]
-    assert not trial.stacker.p_correct(trial.blocks[0])
-    assert set(trial.stacker.p_correct(trial.blocks[1])) == set(trial.blocks[1])
+    assert not trial.chances(trial.blocks[0]) and not trial.stacker.rights(trial.blocks[0])
+    assert set(trial.chances(trial.blocks[1])) == set(trial.stacker.rights(trial.blocks[1])) == set(trial.blocks[1])
 
 
 def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
@@ -130,7 +136,7 @@ def test_calibrated_verdicts_are_better_than_either_and_tell_how_sure_they_are()
     trial = Trial(right=0.85, sees=1.2)
     trial.run()
     last = trial.blocks[-1]
-    right = sum(p > 0.5 for p in trial.stacker.p_correct(last).values())
+    right = sum(p > 0.5 for p in trial.chances(last).values())
     code = sum(("torn" in trial.tickets[i].per_image[0][1]) == (trial.tickets[i].label == "fail") for i in last)
     alone = sum((trial.log_odds(i) > 4.0) == (trial.tickets[i].label == "pass") for i in last)
     assert right >= max(code, alone)
@@ -142,7 +148,7 @@ def test_a_model_that_is_all_but_certain_of_one_verdict_is_calibrated_as_one_tha
     mild, certain = (Trial(right=0.85, sees=1.2, bias=bias) for bias in (4.0, 40.0))
     mild.run(), certain.run()
     last = mild.blocks[-1]
-    found = [[round(p, 4) for p in trial.stacker.p_correct(last).values()] for trial in (mild, certain)]
+    found = [[round(p, 4) for p in trial.chances(last).values()] for trial in (mild, certain)]
     assert found[0] == found[1]
 
 
@@ -168,7 +174,7 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
     trial = Trial(right=0.9, weighs=False)
     guidance, after = answer_all(trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer)
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
-    assert guidance.judge == "model" and set(after.p_correct(trial.blocks[0])) == set(trial.blocks[0])
+    assert guidance.judge == "model" and set(after.rights(trial.blocks[0])) == set(trial.blocks[0])
     guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)
     assert guidance and guidance.judge == "rules"  # right of nine in ten, and the model, which passes nearly all, of fewer
 
@@ -178,7 +184,7 @@ def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
     room = len(rule_lines(TORN))
     for most in (2 * room, 2 * room - 1):
         config = replace(CONFIG, sampler=replace(CONFIG.sampler, max_prompt_tokens=most))
-        assert steps.fits(TORN, replace(tools, config=config)) == (most == 2 * room)
+        assert replace(tools, config=config).fits(TORN) == (most == 2 * room)
 
 
 # Who judges

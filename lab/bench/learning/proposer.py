@@ -17,7 +17,8 @@ from lab.bench.learning.method import ENGLISH
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
-from stageb.guidance.learning.reflect import Study, fit_cases, merge_equal, of_kind, requests, why_ineligible
+from stageb.guidance.learning.proposer import why_ineligible
+from stageb.guidance.learning.reflect import Study, fit_cases, merge_equal, of_kind, requests
 from stageb.guidance.rules.conditions import compile_expression
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.evidence_forms import PLAIN, Forms

@@ -15,7 +15,7 @@ from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.budget import Pool, divide_budget
 from stageb.guidance.learning.gate.decide import Edit, Gate, decide
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
-from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
+from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.types import FOLDS, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
@@ -104,17 +104,19 @@ def at_once(key: int, tickets: int, mended: float, broken: float, level: float) 
     made = world(key, train)
     edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
 
-    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Taught | None, None]]:
+    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Bet | None, None]]:
         positions = [i for group in groups for i in group]
         turned = [
             now - before for now, before in zip(made.right(edited, positions), made.right(START, positions), strict=True)
         ]
         won, lost = (turned.count(sign) / len(turned) for sign in (1, -1))
-        return (Taught(edited, won, lost) if won > lost else None), None
-        yield  # it asks nothing
+        if won <= lost:
+            return None, None
+        (gains,) = yield from judge.gains([(edited, [i for group in block for i in group])])
+        return Bet(won, lost, {"present": gains}), None
 
     groups, judge = whole_groups(range(train), made.tickets), Judge(made.tickets, CONFIG, START, {})
-    test, *_ = made.answer(prove_learning(learn, groups, judge, level, block_ends(len(groups)), None))
+    test, *_ = made.answer(prove_learning(learn, groups, level, block_ends(len(groups)), None))
     return test.accepts
 
 

@@ -17,7 +17,7 @@ from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.learning.proposals import parse_proposal, refuse_unfinished
-from stageb.guidance.learning.reflection_file import SizeEntry
+from stageb.guidance.learning.proposer import Lesson, why_ineligible
 from stageb.guidance.rules.evidence import Evidence, find_evidence
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
@@ -37,31 +37,13 @@ def case_of(record: Record) -> Case:
     return Case(record.ticket, record.is_right, reason)
 
 
-def why_ineligible(judged: Sequence[Case]) -> str:
-    """An empty string when these tickets can teach, otherwise why they cannot."""
-    if not judged:
-        return "no ticket was judged"
-    return "all right with high agreement" if all(case.right for case in judged) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reflection:
-    """What reflecting brought."""
-
-    shown: tuple[ReflectionInput, ...] = ()  # what each answer saw
-    proposals: tuple[Proposal, ...] = ()
-    tokens: int = 0  # read and made
-    sizes: tuple[SizeEntry, ...] = ()  # of what code learns at once: the same in other sizes
-    is_stopped: bool = False  # learning was told to stop on the way
-
-
 def reflect(
     judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
-) -> Dialogue[Reflection]:
+) -> Dialogue[Lesson]:
     """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible. ``key`` names their
     streams. ``judged`` holds a ticket once."""
     if why_ineligible(judged):
-        return Reflection()
+        return Lesson()
     shown, asked = fit_cases(Study(judged, guidance, config), count_tokens, words, key)
     sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
     answers = [completion for (completion,) in sampled]
@@ -70,7 +52,7 @@ def reflect(
         for index, (each, request, answer) in enumerate(zip(shown, asked, answers, strict=True))
     ]
     read = sum(count_tokens([request.prompt for request in asked]))
-    return Reflection(tuple(shown), tuple(proposals), read + sum(answer.tokens for answer in answers))
+    return Lesson(tuple(shown), tuple(proposals), read + sum(answer.tokens for answer in answers))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.prequential import block_ends
 from stageb.guidance.learning.gate.race import FEWEST_EDITS, LAPS
 from stageb.guidance.rules.prompts import has_instruct_texts
-from stageb.guidance.tickets.splits import SPLITS, Splits, bundle_size, bundles_at_once
+from stageb.guidance.tickets.splits import Splits, bundle_size, bundles_at_once
 from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.types import Place, Round, Split
 from stageb.seeds import shuffled, stream
@@ -76,33 +76,21 @@ class GuidanceSchedule:
 
     def before(self) -> Iterator[Round]:
         """Epoch 0: val and test before anything is learnt."""
-        for split in SPLITS[1:]:
-            for mission in self.missions:
-                yield from self._rounds(self._span(0, mission, PHASES[split]), self._judged(mission, split))
+        return self._draw_all(0, VAL, TEST)
 
     def train(self, epoch: int) -> Iterator[Round]:
         """Train tickets to learn from, drawn anew for every epoch, a round of each mission in turn: no one's learning waits
         for another's."""
-        turns = zip_longest(*(self._train(epoch, mission) for mission in self.missions))
+        turns = zip_longest(*(self._draw(self._span(epoch, mission, TRAIN)) for mission in self.missions))
         return (round_ for turn in turns for round_ in turn if round_)
-
-    def _train(self, epoch: int, mission: str) -> Iterator[Round]:
-        drawn = shuffled(self._splits[mission].rollout_pool, stream(self._config.seed, "epoch", mission, epoch))
-        span = self._span(epoch, mission, TRAIN)
-        return self._rounds(span, drawn[: span.tickets])
 
     def val(self, epoch: int) -> Iterator[Round]:
         """What chooses among the guidances that epochs end with."""
-        for mission in self.missions:
-            yield from self._rounds(self._span(epoch, mission, VAL), self._judged(mission, "val"))
+        return self._draw_all(epoch, VAL)
 
     def after(self) -> Iterator[Round]:
         """Test under the final guidance, and what is distilled."""
-        for mission in self.missions:
-            yield from self._rounds(self._span(self._end, mission, TEST), self._splits[mission].test)
-        for mission in self.missions if self._config.distill.size else ():
-            drawn = shuffled(self._splits[mission].train, stream(self._config.seed, "distill", mission))
-            yield from self._rounds(self._span(self._end, mission, DISTILL), drawn)
+        return self._draw_all(self._end, *self._last_phases)
 
     def bundle_size(self, mission: str) -> int:
         """Tickets to roll out before a mission's next reflection."""
@@ -169,13 +157,15 @@ class GuidanceSchedule:
     def _end(self) -> int:
         return self._config.runner.epochs + 1
 
+    @property
+    def _last_phases(self) -> list[int]:
+        return [TEST, DISTILL] if self._config.distill.size else [TEST]
+
     def _spans(self) -> Iterator[_Span]:
         """All phases with tickets, in order."""
-        plan = [(0, [VAL, TEST]), *((epoch, [TRAIN, VAL]) for epoch in self.epochs)]
-        plan += [(self._end, [TEST, DISTILL] if self._config.distill.size else [TEST])]
+        plan = [(0, [VAL, TEST]), *((epoch, [TRAIN, VAL]) for epoch in self.epochs), (self._end, self._last_phases)]
         for epoch, phases in plan:
-            for phase in phases:
-                yield from (self._span(epoch, mission, phase) for mission in self.missions)
+            yield from (self._span(epoch, mission, phase) for phase in phases for mission in self.missions)
 
     def _span(self, epoch: int, mission: str, phase: int) -> _Span:
         at, splits = (epoch, phase, self._number[mission]), self._splits[mission]
@@ -194,13 +184,24 @@ class GuidanceSchedule:
         splits = self._splits[mission]
         return splits.val_sample if split == "val" else splits.of(split)
 
-    def _rounds(self, span: _Span, tickets: Sequence[int]) -> Iterator[Round]:
-        starts = range(0, len(tickets), self._size)
-        for number, start in enumerate(starts):
-            batch, place = tuple(tickets[start : start + self._size]), span.place(number)
-            last = number == len(starts) - 1
-            scale = self._splits[span.mission].scale.get(span.split, {})
-            yield Round(place, span.epoch, span.mission, span.split, number, batch, last, span.kind, scale)
+    def _draw_all(self, epoch: int, *phases: int) -> Iterator[Round]:
+        spans = (self._span(epoch, mission, phase) for phase in phases for mission in self.missions)
+        return (each for span in spans for each in self._draw(span))
+
+    def _draw(self, span: _Span) -> Iterator[Round]:
+        """The rounds of a span."""
+        mission, (epoch, phase, _), splits = span.mission, span.at, self._splits[span.mission]
+        tickets: Sequence[int]
+        if phase == TRAIN:
+            tickets = shuffled(splits.rollout_pool, stream(self._config.seed, "epoch", mission, epoch))[: span.tickets]
+        elif phase == DISTILL:
+            tickets = shuffled(splits.train, stream(self._config.seed, "distill", mission))
+        else:
+            tickets = self._judged(mission, span.split)
+        scale = splits.scale.get(span.split, {})
+        for number, start in enumerate(range(0, span.tickets, self._size)):
+            batch, last = tuple(tickets[start : start + self._size]), start + self._size >= span.tickets
+            yield Round(span.place(number), span.epoch, mission, span.split, number, batch, last, span.kind, scale)
 
 
 @dataclass(frozen=True, slots=True)

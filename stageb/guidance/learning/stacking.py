@@ -18,9 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
 
-from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.calibration import (
     FEWEST,
@@ -30,8 +28,7 @@ from stageb.guidance.learning.calibration import (
     fit_calibration,
     measure_calibration_error,
 )
-from stageb.guidance.learning.gate.judge import Judge
-from stageb.guidance.learning.steps import Tools, choose_demonstrations, rule_on
+from stageb.guidance.learning.preparing import Preparer
 from stageb.guidance.rules.judge import speaking_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case
@@ -39,13 +36,6 @@ from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, Jud
 
 MOST_BEHIND = 0.01  # share of tickets by which any judge may be behind code as it is measured on folds of all tickets
 SURE = 0.99  # of what the model set labels apart by, the share that is within its reach
-
-
-class Opinion(NamedTuple):
-    """How one judge judges a ticket."""
-
-    p_correct: float  # how probable the right verdict is
-    is_right: bool  # whether it is the most probable one
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +49,14 @@ class Weighed:
     label: Verdict
     calibrated: tuple[float, ...] | None  # the same, by tickets before it; None where these were too few
     taught: int  # tickets that taught the rules
-    by: Mapping[JudgeName, Opinion]  # how each judge that there was by then judges it
+    by: Mapping[JudgeName, bool]  # whether each judge that there was by then is right of it
     judge: JudgeName  # the best of them by tickets before it
 
 
 @dataclass(frozen=True, slots=True)
-class Stacker:
+class Stacker(Preparer):
     """Prepares one guidance after the other, each with what the blocks before tell of calibration."""
 
-    tools: Tools
-    judge: Judge
     reference: Sequence[int]  # positions of the tickets by which prompts are made comparable
     weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> what is known of it
 
@@ -84,8 +72,7 @@ class Stacker:
         tickets are known to calibrate by; where the engine gives no probabilities, nothing is calibrated. ``by_folds`` is
         as ``choose_judge`` takes it."""
         cases = [Case(self.tools.tickets[i], self._is_right(i), None) for i in taught]
-        guidance = replace(guidance, demonstrations=(), calibration=UNCALIBRATED, judge="")
-        guidance = choose_demonstrations(guidance, cases, self.tools)
+        guidance = self.demonstrate(replace(guidance, demonstrations=(), calibration=UNCALIBRATED, judge=""), cases)
         judge: JudgeName = self.choose_judge(by_folds) if self._has_rules(guidance) else "model"
         if not self.tools.weighs:
             return (yield from self._prepare_unweighed(guidance, judge, len(taught), block))
@@ -101,29 +88,24 @@ class Stacker:
         middle = of_model.mean(axis=0)  # points have a zero of their own
         scale, spread = (find_spread(each) or 1.0 for each in (of_model - middle, of_points))
         to_middle = Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist())
-        fitted, alone = self._fit(), self._fit(is_alone=True)
-        is_known = fitted != UNCALIBRATED
-        reach = self._find_reach(fitted)
-        calibration = replace(fitted.after(to_middle), points=fitted.points / spread, reach=reach).rounded
-        calibration_alone = alone.after(to_middle).rounded
+        fitted, alone = self._fit(), self._fit(is_alone=True).after(to_middle).rounded
+        beside = replace(fitted.after(to_middle), points=fitted.points / spread, reach=self._find_reach(fitted)).rounded
+        is_known, weighed = fitted != UNCALIBRATED, {}
         rows = zip(block, *(some[len(reference) :] for some in (said, rulings, leads)), strict=True)
-        weighed = {}
-        for i, each, ruling, led in rows:
-            label, by = self.tools.tickets[i].label, dict[JudgeName, Opinion]()
-            calibrated = calibration.given(ruling.verdict, ruling.leads).weigh(each) if is_known else None
+        for i, scores, ruling, led in rows:
+            label, by = self.tools.tickets[i].label, dict[JudgeName, bool]()
+            calibrated = beside.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
             if calibrated is not None:
-                by = {
-                    "weighed": self._form_opinion(calibrated, label),
-                    "model": self._form_opinion(calibration_alone.weigh(each), label),
-                }
-                by["rules"] = _take_ruling(ruling.verdict, label) or by["weighed"]
+                place = labels.index(label)
+                said_alone = alone.weigh(scores)
+                by = {"weighed": calibrated[place] >= max(calibrated), "model": said_alone[place] >= max(said_alone)}
+                by["rules"] = by["weighed"] if ruling.verdict is None else ruling.verdict == label
             to_points = tuple(lead / spread for lead in led)
             weighed[i] = Weighed(
-                each, to_middle.weigh(each), ruling.verdict, to_points, label, calibrated, len(taught), by, judge
+                scores, to_middle.weigh(scores), ruling.verdict, to_points, label, calibrated, len(taught), by, judge
             )
-        after = replace(self, weighed={**self.weighed, **weighed})
-        calibrated_by = calibration_alone if judge == "model" else calibration
-        return replace(guidance, calibration=calibrated_by, judge=judge) if is_known else None, after
+        calibration = alone if judge == "model" else beside
+        return replace(guidance, calibration=calibration, judge=judge) if is_known else None, self._plus(weighed)
 
     def choose_judge(self, by_folds: Mapping[int, bool] = MappingProxyType({})) -> JudgeName:
         """The judge that is right most often of the tickets known, at their prices, of equals code. ``by_folds`` tells of
@@ -144,18 +126,12 @@ class Stacker:
             return {}
         names: tuple[JudgeName, ...] = ("rules", "weighed", "model")
         there = [name for name in names if all(name in by for by in known.values())]
-        return {name: round(self._weigh({i: by[name].is_right for i, by in known.items()}), 6) for name in there}
-
-    def p_correct(self, positions: Iterable[int]) -> dict[int, float]:
-        """How the guidance that they were last judged under, by the judge that it had, judges those of the tickets that are
-        known."""
-        known = {i: self.weighed[i] for i in positions if i in self.weighed}
-        return {i: each.by[each.judge].p_correct for i, each in known.items() if each.judge in each.by}
+        return {name: round(self._weigh({i: by[name] for i, by in known.items()}), 6) for name in there}
 
     def rights(self, positions: Iterable[int]) -> dict[int, bool]:
-        """Whether that judge is right of them."""
+        """Whether the judge of the guidance that they were last judged under is right of them, where they are known."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
-        return {i: each.by[each.judge].is_right for i, each in known.items() if each.judge in each.by}
+        return {i: each.by[each.judge] for i, each in known.items() if each.judge in each.by}
 
     @property
     def calibration_errors(self) -> tuple[float, float] | None:
@@ -170,7 +146,7 @@ class Stacker:
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
         """What the rules as code say of tickets. A headline alone says nothing of any: it is no judge beside the model."""
-        rulings = rule_on(guidance, [self.tools.tickets[i] for i in positions], self.tools)
+        rulings = self.tools.rule_on(guidance, positions)
         return rulings if self._has_rules(guidance) else [ruling._replace(verdict=None) for ruling in rulings]
 
     def _has_rules(self, guidance: Guidance) -> bool:
@@ -180,7 +156,7 @@ class Stacker:
         """Whether the model alone judged it right; a ticket that it has not judged counts as right."""
         known = self.weighed.get(position)
         if known is None or not known.scores:
-            return known is None or known.by["model"].is_right
+            return known is None or known.by["model"]
         _, verdict = min((-score, label) for score, label in zip(known.scores, self.tools.labels, strict=True))
         return verdict == known.label
 
@@ -203,10 +179,6 @@ class Stacker:
         apart = sorted(max(scores) - min(scores) for scores in (own.weigh(each.scores) for each in self.weighed.values()))
         return apart[int(SURE * (len(apart) - 1))] if apart else 0.0
 
-    def _form_opinion(self, scores: Sequence[float], label: Verdict) -> Opinion:
-        place = self.tools.labels.index(label)
-        return Opinion(find_shares(scores, self.tools.temperature)[place], scores[place] >= max(scores))
-
     def _weigh(self, shares: Mapping[int, float]) -> float:
         """The mean of what tickets have, each counted by its price and by those that taught the rules it was judged by."""
         counts = {i: self.judge.weigh(i) * self.weighed[i].taught for i in shares}
@@ -219,13 +191,11 @@ class Stacker:
         (judged,) = yield from self.judge.judgements([(guidance, block)])
         weighed = {}
         for i, each, ruling in zip(block, judged, self._rule_on(guidance, block), strict=True):
-            label, by_model = self.tools.tickets[i].label, Opinion(each.p_correct, each.p_correct > 0.5)
-            by: dict[JudgeName, Opinion] = {"model": by_model}
-            by["rules"] = _take_ruling(ruling.verdict, label) or by_model
+            label, is_right = self.tools.tickets[i].label, each.p_correct > 0.5
+            by: dict[JudgeName, bool] = {"model": is_right}
+            by["rules"] = is_right if ruling.verdict is None else ruling.verdict == label
             weighed[i] = Weighed((), (), ruling.verdict, (), label, None, taught, by, judge)
-        return replace(guidance, judge=judge), replace(self, weighed={**self.weighed, **weighed})
+        return replace(guidance, judge=judge), self._plus(weighed)
 
-
-def _take_ruling(ruling: Verdict | None, label: Verdict) -> Opinion | None:
-    """How rules as code judge a ticket with this label; None where they give it no verdict."""
-    return None if ruling is None else Opinion(float(ruling == label), ruling == label)
+    def _plus(self, weighed: Mapping[int, Weighed]) -> Stacker:
+        return replace(self, weighed={**self.weighed, **weighed})

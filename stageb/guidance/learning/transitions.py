@@ -1,7 +1,5 @@
-"""The state of a run after each of its steps, as functions of the state before, and what is due next.
-
-``steps.py`` does the same for bundles. Nothing here writes a file, prints or reads a clock: ``run.py`` does.
-"""
+"""The state of a run after each of its steps, as functions of the state before, and what is due next. Nothing here writes a
+file, prints or reads a clock: ``run.py`` does."""
 
 from __future__ import annotations
 
@@ -10,11 +8,16 @@ from dataclasses import replace
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.selection import latest_of_the_best
+from stageb.guidance.learning.proposer import GateResult
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, MissionState, State, Tally
-from stageb.guidance.rules.prompts import has_instruct_texts
+from stageb.guidance.learning.tools import Tools
+from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.judge import find_touched
+from stageb.guidance.rules.prompts import Case, has_instruct_texts
+from stageb.guidance.tickets.splits import note_tickets, sign_rules, split_seed
 from stageb.guidance.words.costs import prices_of
-from stageb.guidance.words.types import UNCALIBRATED, Choice, Record, Round
+from stageb.guidance.words.types import FOLDS, UNCALIBRATED, Choice, Guidance, Record, Round
 
 UNCHANGED = "unchanged"
 
@@ -91,6 +94,43 @@ def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) 
     choice = Choice(mission.guidance, tally.n, tally.missed, batch.scale)
     choices = (*mission.choices, choice) if batch.split == "val" else mission.choices
     return replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)}, choices=choices)
+
+
+def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
+    """The mission after a bundle, with its new guidance, if there is one, and what was spent. Under new guidance, wrong
+    tickets may be right and failed edits may pass, so what is known of them is reset. An accepted edit is followed by
+    another bundle at once if there is a gate, whose test has just judged most of the tickets that this takes."""
+    winner, before = learnt.decision.winner, mission.guidance
+    spent = before.spent.plus(mission.left.less(learnt.left))
+    most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
+    # Of what was judged, what may be asked again: without a limit it would only grow.
+    asked_again = {*tools.splits.race_set, *(i for group in tools.pool.groups[:most] for i in group)}
+    seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
+    asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
+    guidance = winner.guidance if winner else before
+    judged = learnt.verdicts.of(guidance)
+    p_correct = {tools.tickets[i].key: p for i, p in judged.items() if i in asked_again}
+    mission = replace(mission, left=learnt.left, p_correct=p_correct, seen=seen)
+    if winner:
+        guidance = sign_rules(guidance, split_seed(tools.config))
+        again = mission.again or tools.config.has_gate
+        mission = replace(mission, failed=(), idle_bundles=0, changed=True, again=again)
+    else:
+        mission = replace(mission, failed=(*mission.failed, *learnt.failed), idle_bundles=mission.idle_bundles + 1)
+        if learnt.prepared:
+            guidance = replace(learnt.prepared, step=before.step + 1)
+    if guidance is not before:
+        guidance = note_tickets(guidance, tools.tickets, tools.splits)
+    return replace(mission, guidance=replace(guidance, spent=spent))
+
+
+def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dict[str, Case | None]:
+    """What is known of the tickets seen once the guidance is ``after``: as it was where the edit cannot touch a ticket,
+    otherwise to be asked; nothing where bundles come one by one, and there is little to keep."""
+    if tools.config.reflection.scope != "round":
+        return {}
+    is_touched = find_touched(mission.guidance, after, tools.vocabulary, tools.words)
+    return {key: case if case and not is_touched(reading(case.ticket)) else None for key, case in mission.seen.items()}
 
 
 def after_distilling(mission: MissionState, records: Sequence[Record], config: LoopConfig) -> MissionState:

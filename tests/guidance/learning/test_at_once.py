@@ -14,9 +14,10 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
-from stageb.guidance.learning.at_once import _Teacher
 from stageb.guidance.learning.gate.budget import Pool
-from stageb.guidance.learning.steps import Bundle, Tools
+from stageb.guidance.learning.proposer import Bundle
+from stageb.guidance.learning.teacher import Teacher
+from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Case
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -203,7 +204,7 @@ def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price()
     pool = Pool(whole_groups(splits.test_order, given), 64)
     tools = Tools(config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16)
     cases = tuple(Case(given[i], True, None) for i in splits.test_order)
-    prices = _Teacher(start, Bundle(0, 0, cases), splits.test_order, (), tools)._material.prices
+    prices = Teacher.of(start, Bundle(0, 0, cases), (), tools).material.prices
     weights = weigh_labels(splits, prices_of(config.price))
     assert splits.inclusion_prob and prices == pytest.approx((20 * weights["fail"], 20 * weights["pass"]))
 
@@ -226,7 +227,7 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         tools = Tools(config, given, splits, Pool(groups, 64), Vocabulary.of(given), lambda some: [9] * len(some), 16)
         positions = [i for group in groups for i in group]
         cases = tuple(Case(given[i], given[i].label == "pass", None) for i in positions)
-        found = _Teacher(start, Bundle(0, 0, cases), positions, groups, tools).learn(groups)
+        found = Teacher.of(start, Bundle(0, 0, cases), groups, tools).learn(groups)
         assert found is not None
         gains.append(found.whole.gain)
     assert all(0.9 * gains[0] < gain <= gains[0] for gain in gains)

@@ -12,23 +12,16 @@ import pytest
 from stageb.engines.protocol import Completion, Prompt
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all
-from stageb.guidance.learning import steps as learning
+from stageb.guidance.learning import bundles as learning
+from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Outcome, Trial, decide
 from stageb.guidance.learning.gate.exact import ExactTest
+from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflect import case_of
 from stageb.guidance.learning.state import MissionState, State, mission_from_plain, mission_to_plain
-from stageb.guidance.learning.steps import (
-    Bundle,
-    GateResult,
-    Tools,
-    apply_result,
-    draft_edits,
-    draw_bundles,
-    gate_edits,
-    reflect_on,
-)
-from stageb.guidance.learning.transitions import is_due
+from stageb.guidance.learning.tools import Tools
+from stageb.guidance.learning.transitions import after_learning, is_due
 from stageb.guidance.rules.edits import rebase
 from stageb.guidance.rules.prompts import rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -93,8 +86,7 @@ class Mission:
 
     def gated(self, mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
         """What the gate says of what is proposed."""
-        drafts = self.answer(draft_edits(mission, bundle, proposals, tools))
-        return self.answer(gate_edits(mission, bundle, drafts, tools))
+        return self.answer(Reflection(tools).prove(mission, bundle, Lesson(proposals=tuple(proposals))))
 
     def _judged(self, question: JudgeTickets) -> list[list[Judgement]]:
         for guidance, positions in question.asked:
@@ -171,7 +163,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
     for number in range(7):
         mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=chance.randrange(20)))
         before = mission
-        mission, (bundle,) = world.answer(draw_bundles(mission, tools))
+        mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
         assert (bundle.number, bundle.name, mission.bundles) == (number, f"R{number + 1}", number + 1)
         # What teaches is of one fold, each ticket once, as the present guidance judges it.
         fold = list(tools.pool.fold(number))
@@ -187,7 +179,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         }
         assert len(mission.pending) == max(0, len(before.pending) - (0 if before.again else config.batch_size))
         # What is tested shares no group with it, nor with the race.
-        (reflection,) = world.answer(reflect_on([bundle], mission.guidance, tools))
+        (reflection,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
         learnt = world.gated(mission, bundle, reflection.proposals, tools)
         edits, gate = listening[-1]
         tested = groups(tickets, (i for group in gate.groups for i in group))
@@ -203,7 +195,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         present = rule_lines(mission.guidance)
         assert all(count <= 1 for (rules, _), count in world.asked.items() if rules == present)
         # What is learnt is another guidance: what is known of the old one teaches no more, and more is sought at once.
-        after = apply_result(mission, learnt, tools)
+        after = after_learning(mission, learnt, tools)
         assert after.again == (learnt.decision.winner is not None) == (after.guidance.rules != mission.guidance.rules)
         assert after.seen == ({} if after.again else mission.seen)
         assert is_due(State({"m": after}), "m", 1000, tools.config) == after.again
@@ -221,9 +213,9 @@ def test_the_runs_of_these_tests_learn_now_and_then(listening: list[Any]) -> Non
         tools, mission = world.tools(), MissionState(NEUTRAL, left=LEFT)
         mission = world.rolled_out(mission, tools.splits.rollout_pool)
         for _ in range(4):
-            mission, (bundle,) = world.answer(draw_bundles(mission, tools))
-            (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
-            mission = apply_result(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
+            mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
+            (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
+            mission = after_learning(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
         accepted += len(mission.guidance.rules) - 1
     assert accepted >= 3
 
@@ -240,9 +232,9 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
         mission, steps = MissionState(NEUTRAL, left=LEFT), []
         for _ in range(5):
             mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=15))
-            mission, (bundle,) = world.answer(draw_bundles(mission, tools))
-            (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
-            mission = apply_result(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
+            mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
+            (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
+            mission = after_learning(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
             if committed:
                 mission = mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known)
             steps.append((mission, bundle))
@@ -262,9 +254,9 @@ def test_records_of_an_older_guidance_do_not_teach(gate: str) -> None:
     if gate == "none":
         world.config = replace(world.config, gate="none")
     tools = world.tools()
-    mission, (bundle,) = world.answer(draw_bundles(records_of(world, 50, 3), tools))
+    mission, (bundle,) = world.answer(Reflection(tools).draw(records_of(world, 50, 3)))
     assert (bundle.judged, bundle.why_not, mission.seen, mission.pending) == ((), "no ticket was judged", {}, ())
-    mission, (bundle,) = world.answer(draw_bundles(records_of(world, 50, 4), tools))
+    mission, (bundle,) = world.answer(Reflection(tools).draw(records_of(world, 50, 4)))
     assert bundle.judged
     rolled = {record.ticket.key: record for record in records_of(world, 50, 4).pending if not record.answers.set_aside}
     assert set(mission.seen) == set(rolled)
@@ -282,7 +274,7 @@ def test_of_a_ticket_that_was_rolled_out_twice_the_later_record_teaches() -> Non
         for record in mission.pending
         if not record.answers.set_aside
     ]
-    mission, _ = world.answer(draw_bundles(replace(mission, pending=(*mission.pending, *turned)), world.tools()))
+    mission, _ = world.answer(Reflection(world.tools()).draw(replace(mission, pending=(*mission.pending, *turned))))
     assert mission.seen == {record.ticket.key: case_of(record) for record in turned}
 
 
@@ -292,11 +284,11 @@ def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: 
     tools, mission = world.tools(), MissionState(NEUTRAL)
     order = [i for i in tools.splits.rollout_pool if i % 11]  # not set aside
     for n, i in enumerate(order, 1):
-        mission, _ = world.answer(draw_bundles(world.rolled_out(mission, [i]), tools))
+        mission, _ = world.answer(Reflection(tools).draw(world.rolled_out(mission, [i])))
         assert list(mission.seen) == [world.tickets[j].key for j in order[max(0, n - 10) : n]]
     again = order[-10]  # what is rolled out anew counts as the last
-    mission, _ = world.answer(draw_bundles(world.rolled_out(mission, [again]), tools))
-    mission, _ = world.answer(draw_bundles(world.rolled_out(mission, order[:1]), tools))
+    mission, _ = world.answer(Reflection(tools).draw(world.rolled_out(mission, [again])))
+    mission, _ = world.answer(Reflection(tools).draw(world.rolled_out(mission, order[:1])))
     assert world.tickets[again].key in mission.seen
     assert len(mission.seen) == 10
 
@@ -318,10 +310,10 @@ def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where
     world = made_up(Random("barred"), batch_size=5)
     tools = world.tools()
     mission, (bundle,) = world.answer(
-        draw_bundles(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool), tools)
+        Reflection(tools).draw(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool))
     )
-    proposals = world.answer(reflect_on([bundle], NEUTRAL, tools))[0].proposals
-    mission = apply_result(mission, world.gated(mission, bundle, proposals, tools), tools)
+    proposals = world.answer(Reflection(tools).propose([bundle], NEUTRAL))[0].proposals
+    mission = after_learning(mission, world.gated(mission, bundle, proposals, tools), tools)
     for number in range(3, 9):
         world.gated(mission, replace(bundle, number=number), proposals, tools)
     first, *later = offered
@@ -336,7 +328,7 @@ def test_what_failed_beside_a_former_guidance_is_forgotten_with_it_and_kept_with
     learnt = replace(NEUTRAL, step=1, rules=(*NEUTRAL.rules, Rule("G1", "Fail if a is b.")), next_number=2)
     for winner, failed, idle in ((None, (("1234", 0), ("5678", 1)), 3), (Edit((), 1, learnt), (), 0)):
         result = GateResult(Decision((), 0.0, winner), LEFT, failed=(("5678", 1),))
-        after = apply_result(mission, result, tools)
+        after = after_learning(mission, result, tools)
         assert (after.failed, after.idle_bundles, after.guidance.step) == (failed, idle, int(bool(winner)))
 
 
@@ -347,7 +339,7 @@ def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() 
     read = []
     for judged in (tools.splits.rollout_pool[:3], tools.splits.rollout_pool):
         known = {world.tickets[i].key: world.p_correct(NEUTRAL, i) for i in judged}
-        _, (bundle,) = world.answer(draw_bundles(MissionState(NEUTRAL, left=LEFT, p_correct=known), tools))
+        _, (bundle,) = world.answer(Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT, p_correct=known)))
         read.append(bundle.judged)
     assert read[0] == read[1]
     assert len(read[0]) == 10 < len(list(tools.pool.fold(0)))
@@ -368,9 +360,9 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
     tools, before = world.tools(), replace(NEUTRAL, spent=Budget((0.1, 0.0, 0.0)))
     mission = MissionState(before, Budget((0.4, 0.2, 0.1)))
     for number in range(4):
-        mission, (bundle,) = world.answer(draw_bundles(world.rolled_out(mission, tools.splits.rollout_pool[:20]), tools))
-        (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
-        mission = apply_result(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
+        mission, (bundle,) = world.answer(Reflection(tools).draw(world.rolled_out(mission, tools.splits.rollout_pool[:20])))
+        (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
+        mission = after_learning(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
         if number == 1:
             assert mission.left == Budget((0.2, 0.1, 0.1))
             assert mission.guidance.spent.edits == pytest.approx((0.3, 0.1, 0.0))
@@ -383,7 +375,7 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:
     world = made_up(Random("none"), evidence=0, evidence_tickets=500)
     _, (bundle,) = world.answer(
-        draw_bundles(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.rollout_pool[:9]), world.tools())
+        Reflection(world.tools()).draw(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.rollout_pool[:9]))
     )
     assert (bundle.asked, world.asked.total()) == (0, 0)
 
@@ -394,15 +386,15 @@ def test_without_a_gate_all_that_was_rolled_out_teaches_and_the_first_edit_is_ta
     tools, mission = world.tools(), MissionState(NEUTRAL)
     for _ in range(3):
         mission = world.rolled_out(mission, tools.splits.rollout_pool[:30])
-        mission, (bundle,) = world.answer(draw_bundles(mission, tools))
+        mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
         assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
         assert len(bundle.judged) > len(list(tools.pool.fold(0))) / FOLDS
-        (answered,) = world.answer(reflect_on([bundle], mission.guidance, tools))
+        (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
         learnt = world.gated(mission, bundle, answered.proposals, tools)
         assert learnt.decision.winner
         assert learnt.decision.winner.proposals[0] == answered.proposals[0]
         assert learnt.verdicts.judged == bundle.asked == world.asked.total() == 0
-        mission = apply_result(mission, learnt, tools)
+        mission = after_learning(mission, learnt, tools)
     assert len(mission.guidance.rules) == 4
 
 
@@ -440,7 +432,7 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
         mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=chance.randrange(1, 60)))
         rolled = [record.ticket.key for record in mission.pending if not record.answers.set_aside]
         assert is_due(State({"m": mission}), "m", 1, tools.config)
-        mission, bundles = world.answer(draw_bundles(mission, tools))
+        mission, bundles = world.answer(Reflection(tools).draw(mission))
         assert [bundle.number for bundle in bundles] == [FOLDS * turn + fold for fold in range(FOLDS)]
         assert mission.bundles == FOLDS * (turn + 1)
         assert mission.pending == ()
@@ -453,9 +445,9 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
             assert len(where) >= min(len(there), world.config.reflection.evidence_tickets)
         assert [bundle.asked for bundle in bundles[1:]] == [0, 0]  # all is told by the first
         snapshot = mission.guidance
-        reflections = world.answer(reflect_on(bundles, snapshot, tools))
+        reflections = world.answer(Reflection(tools).propose(bundles, snapshot))
         # What is sampled together is what would be sampled alone.
-        assert reflections == [world.answer(reflect_on([bundle], snapshot, tools))[0] for bundle in bundles]
+        assert reflections == [world.answer(Reflection(tools).propose([bundle], snapshot))[0] for bundle in bundles]
         cost, tokens = cost + bundles[0].asked, tokens + bundles[0].tokens
         accepted = 0
         for bundle, reflection in zip(bundles, reflections, strict=True):
@@ -466,7 +458,7 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
                 groups(world.tickets, tools.pool.fold(bundle.number))
             )
             assert all(edit.guidance.step == mission.guidance.step + 1 for edit in edits)  # of what was accepted by then
-            mission = apply_result(mission, learnt, tools)
+            mission = after_learning(mission, learnt, tools)
             cost, tokens = cost + learnt.verdicts.judged, tokens + learnt.verdicts.tokens
             accepted += learnt.decision.winner is not None
             assert mission.again == bool(accepted)  # one that taught something is not forgotten over the next
@@ -482,11 +474,11 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkey
     world = whole(made_up(Random("touched")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
     mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool)
-    mission, bundles = world.answer(draw_bundles(mission, tools))
+    mission, bundles = world.answer(Reflection(tools).draw(mission))
     before, asked = dict(mission.seen), world.asked.total()
     learnt = world.gated(mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools)
-    mission = apply_result(mission, learnt, tools)
-    after, new = world.answer(draw_bundles(mission, tools))
+    mission = after_learning(mission, learnt, tools)
+    after, new = world.answer(Reflection(tools).draw(mission))
 
     def holds(ticket: Ticket) -> bool:
         return "a: 1;" in ticket.per_image[0][1]
@@ -509,7 +501,7 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkey
     text = "Fail if b is 1."
     monkeypatch.setattr(learning, "decide", accepting(text))
     learnt = world.gated(after, new[1], proposing(text, new[1].judged[0].ticket.key), tools)
-    later, last = world.answer(draw_bundles(apply_result(after, learnt, tools), tools))
+    later, last = world.answer(Reflection(tools).draw(after_learning(after, learnt, tools)))
     assert last[0].asked == sum("b: 1" in case.ticket.per_image[0][1] for case in judged.values())
     assert all(later.seen[key] == case for key, case in judged.items() if "b: 1" not in case.ticket.per_image[0][1])
 
@@ -519,14 +511,14 @@ def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(monke
     world = whole(made_up(Random("unreadable")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
     mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool)
-    mission, bundles = world.answer(draw_bundles(mission, tools))
+    mission, bundles = world.answer(Reflection(tools).draw(mission))
     proposals = proposing("Fail if 5.", bundles[0].judged[0].ticket.key)
     learnt = world.gated(mission, bundles[0], proposals, tools)
-    mission = apply_result(mission, learnt, tools)
+    mission = after_learning(mission, learnt, tools)
     assert set(mission.seen.values()) == {None}
     known = {ticket.key: ticket for ticket in world.tickets}
     assert mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known) == mission
-    _, new = world.answer(draw_bundles(mission, tools))
+    _, new = world.answer(Reflection(tools).draw(mission))
     assert new[0].asked == len(mission.seen) == sum(len(bundle.judged) for bundle in new)
 
 
@@ -535,7 +527,7 @@ def test_of_a_round_a_verdict_settles_what_answers_leave_open() -> None:
     tools = world.tools()
     mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool)
     records = {record.ticket.key: record for record in mission.pending if not record.answers.set_aside}
-    _, bundles = world.answer(draw_bundles(mission, tools))
+    _, bundles = world.answer(Reflection(tools).draw(mission))
     for case in (case for bundle in bundles for case in bundle.judged):
         record = records[case.ticket.key]
         if record.selection.low_agreement:
@@ -550,12 +542,12 @@ def test_without_a_gate_a_round_is_one_bundle_and_what_the_edit_may_touch_teache
     world.config = replace(world.config, gate="none")
     tools = world.tools()
     mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool)
-    mission, (bundle,) = world.answer(draw_bundles(mission, tools))
+    mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
     assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
     learnt = world.gated(mission, bundle, proposing("Fail if a is 1.", bundle.judged[0].ticket.key), tools)
-    mission = apply_result(mission, learnt, tools)
+    mission = after_learning(mission, learnt, tools)
     assert not mission.again
-    _, (following,) = world.answer(draw_bundles(mission, tools))
+    _, (following,) = world.answer(Reflection(tools).draw(mission))
     assert following.judged == tuple(case for case in bundle.judged if "a: 1;" not in case.ticket.per_image[0][1])
     assert world.asked.total() == following.asked == 0
 
@@ -564,5 +556,5 @@ def test_of_a_large_round_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(learning, "REMEMBERED", 10)
     world = whole(made_up(Random("large")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
-    mission, _ = world.answer(draw_bundles(world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool), tools))
+    mission, _ = world.answer(Reflection(tools).draw(world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool)))
     assert len(mission.seen) == sum(i % 11 > 0 for i in tools.splits.rollout_pool) > 10

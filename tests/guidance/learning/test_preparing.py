@@ -12,9 +12,10 @@ from stageb.guidance.commands.fit.inputs import check_sealed
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
 from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.learning import steps
 from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.preparing import prepare
 from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import is_unprepared
 from stageb.guidance.rules.guidance_file import from_json, make_neutral, to_json
 from stageb.guidance.rules.prompts import WORDS
@@ -45,15 +46,15 @@ def judge(question: JudgeTickets) -> list[list[Judgement]]:
     return found
 
 
-def tools(config: LoopConfig = CONFIG, weighs: bool = True) -> steps.Tools:
+def tools(config: LoopConfig = CONFIG, weighs: bool = True) -> Tools:
     splits = split_tickets(TICKETS, config)["m"]
     pool = Pool(whole_groups(splits.test_order, TICKETS), 64)
-    return steps.Tools(config, TICKETS, splits, pool, Vocabulary.of(TICKETS), count_tokens, 16, weighs=weighs)
+    return Tools(config, TICKETS, splits, pool, Vocabulary.of(TICKETS), count_tokens, 16, weighs=weighs)
 
 
 def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels_are() -> None:
     mine = tools()
-    mission, judged = answer_all(steps.prepare(START, mine), judge)
+    mission, judged = answer_all(prepare(START, mine), judge)
     guidance, raced = mission.guidance, {TICKETS[i].key for i in mine.splits.race_set}
     assert guidance.step == 1 and guidance.rules == START.guidance.rules
     assert guidance.demonstrations and {each.source for each in guidance.demonstrations} <= raced
@@ -65,7 +66,7 @@ def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels
 
 def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -> None:
     assert is_unprepared(START, CONFIG)
-    assert not is_unprepared(answer_all(steps.prepare(START, tools()), judge)[0], CONFIG)
+    assert not is_unprepared(answer_all(prepare(START, tools()), judge)[0], CONFIG)
     assert not is_unprepared(replace(START, bundles=1), CONFIG)
     assert not is_unprepared(START, replace(CONFIG, model=ModelConfig()))
     assert not is_unprepared(START, replace(CONFIG, runner=RunnerConfig(judge="both")))
@@ -74,7 +75,7 @@ def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -
 @pytest.mark.parametrize("tokens", [0, 1536])
 def test_without_probabilities_there_is_no_calibration_and_without_room_no_demonstration(tokens: int) -> None:
     config = replace(CONFIG, prompt=PromptConfig(demonstration_tokens=tokens))
-    mission, _ = answer_all(steps.prepare(START, tools(config, weighs=False)), judge)
+    mission, _ = answer_all(prepare(START, tools(config, weighs=False)), judge)
     assert mission.guidance.calibration == UNCALIBRATED
     assert bool(mission.guidance.demonstrations) == bool(tokens)
     assert mission.guidance.step == bool(tokens)
@@ -82,7 +83,7 @@ def test_without_probabilities_there_is_no_calibration_and_without_room_no_demon
 
 def test_what_a_starting_guidance_demonstrates_may_not_be_sealed() -> None:
 
-    prepared = answer_all(steps.prepare(START, tools()), judge)[0].guidance
+    prepared = answer_all(prepare(START, tools()), judge)[0].guidance
     splits = {"m": split_tickets(TICKETS, CONFIG)["m"]}
     check_sealed(CONFIG, TICKETS, splits, {"m": prepared})
     other = replace(CONFIG, seed=CONFIG.seed + 1)

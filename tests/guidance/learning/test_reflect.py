@@ -9,17 +9,8 @@ from hypothesis import strategies as st
 from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.judging.questions import answer_all
-from stageb.guidance.learning.reflect import (
-    ErrorKind,
-    Reflection,
-    case_of,
-    choose_cases,
-    deciding_rule,
-    merge_equal,
-    of_kind,
-    reflect,
-    why_ineligible,
-)
+from stageb.guidance.learning.proposer import Lesson, why_ineligible
+from stageb.guidance.learning.reflect import ErrorKind, case_of, choose_cases, deciding_rule, merge_equal, of_kind, reflect
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.prompts import WORDS, Case, ordered_cases
 from stageb.guidance.words.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
@@ -62,7 +53,7 @@ class Parrot:
         return [tuple(Completion(self.text, 1, "stop") for _ in request.keys) for request in requests]
 
 
-def reflection_of(judged: Sequence[Case], engine: Parrot, config: ReflectionConfig = CONFIG, key: int = 5) -> Reflection:
+def reflection_of(judged: Sequence[Case], engine: Parrot, config: ReflectionConfig = CONFIG, key: int = 5) -> Lesson:
     """What reflecting on ``judged`` brings, where ``engine`` answers."""
     steps = reflect(judged, GUIDANCE, engine.count_tokens, config, WORDS["en"], key)
     return answer_all(steps, lambda question: engine.generate(question.requests))

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stageb.guidance.learning.gate.decide import Decision, Trial
 from stageb.guidance.learning.gate.sequential import Test
-from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflection_file import EditEntry, EvidenceEntry, GateEntry, ProposalEntry, RaceEntry
 from stageb.guidance.learning.state import TOLD_TO_STOP, MissionState
 from stageb.guidance.rules.guidance_file import format_file
 from stageb.guidance.rules.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, name_labels, rollout_prompt
 from stageb.guidance.words.types import Budget, Candidate, Choice, Guidance, Proposal, Record, Round, shallow
 from stageb.store.journal import Journal, safe_name
-
-if TYPE_CHECKING:
-    from stageb.guidance.learning.steps import Bundle, GateResult  # brings numpy, which a refusal need not wait for
 
 Row = dict[str, Any]
 
@@ -147,7 +144,7 @@ def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Reco
     append_some(journal, f"{safe_name(guidance.mission)}/distill_chatml.jsonl", rows)
 
 
-def make_reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
+def make_reflection_row(mission: str, bundle: Bundle, lesson: Lesson) -> Row:
     """Return the row of a reflection's bundle and proposals, before the gate decides on them."""
     return {
         "mission": mission,
@@ -156,13 +153,12 @@ def make_reflection_row(mission: str, bundle: Bundle, reflection: Reflection) ->
         "wrong": sum(not case.right for case in bundle.judged),
         "judged": bundle.asked,
         "eligible": not bundle.why_not,
-        "why_not": bundle.why_not or (TOLD_TO_STOP if reflection.is_stopped and not reflection.proposals else ""),
+        "why_not": bundle.why_not or (TOLD_TO_STOP if lesson.is_stopped and not lesson.proposals else ""),
         "evidence": [
-            describe_evidence(shown)
-            for shown in {(shown.rule, shown.evidence): shown for shown in reflection.shown}.values()
+            describe_evidence(shown) for shown in {(shown.rule, shown.evidence): shown for shown in lesson.shown}.values()
         ],
-        "proposals": [asdict(make_proposal_entry(proposal)) for proposal in reflection.proposals],
-        **({"sizes": [asdict(size) for size in reflection.sizes]} if reflection.sizes else {}),
+        "proposals": [asdict(make_proposal_entry(proposal)) for proposal in lesson.proposals],
+        **({"sizes": [asdict(size) for size in lesson.sizes]} if lesson.sizes else {}),
     }
 
 

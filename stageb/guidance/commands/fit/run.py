@@ -1,7 +1,7 @@
 """The recorder of a run: it opens the folder, writes the journal, reports progress, and commits after every step.
 
 Every rank has a ``FitRun``, but its methods are called on rank 0 alone (``World.alone``). It decides nothing: each method
-gets the state before a step and what the step led to (``transitions.py``, ``steps.py``), and returns the state after it.
+gets the state before a step and what the step led to (``transitions.py``), and returns the state after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.attempts import list_attempts
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Verdicts
-from stageb.guidance.learning.reflect import Reflection
+from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import (
@@ -39,7 +39,7 @@ from stageb.guidance.learning.state import (
     mission_to_plain,
     to_plain,
 )
-from stageb.guidance.learning.steps import Bundle, GateResult, Tools
+from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import UNCHANGED, after_spending, find_spent, learns_ahead, limit_passed, why_ended
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
@@ -262,32 +262,28 @@ class FitRun(RecordedRun):
         return state.with_mission(replace(mission, spent=mission.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens)))
 
     def record_reflection(
-        self, state: State, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState
+        self, state: State, bundle: Bundle, lesson: Lesson, learnt: GateResult, mission: MissionState
     ) -> State:
-        """Write down and show what a bundle taught; ``mission`` is the mission's state after it. The caller commits, so that
-        bundles drawn together count all or not at all."""
-        name = mission.guidance.mission
-        self._bundles += bool(reflection.proposals)
-        artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
-        tokens = bundle.tokens + reflection.tokens
-        spent = state.missions[name].spent.plus(judged=bundle.asked, tokens=tokens, saved=bundle.saved)
-        spent = spent.plus(reflections=len(reflection.proposals))
-        row = artifacts.make_reflection_row(name, bundle, reflection)
-        state = self._record_edits(state, row, replace(mission, spent=spent), learnt)
-        if mission.idle_bundles == self.config.early_stop.reflections:
-            idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
-            self.progress.say(f"{name}: {idle}: it stops learning (early_stop.reflections)")
-        return state
-
-    def _record_edits(self, state: State, row: artifacts.Row, mission: MissionState, learnt: GateResult) -> State:
-        """Write down and show the outcome of edits; returns the state with the mission's new one, and what it cost."""
-        name, before, verdicts = mission.guidance.mission, state.missions[mission.guidance.mission], learnt.verdicts
-        row |= {"epoch": state.done[0], **artifacts.make_outcome_row(before, mission, learnt, self.config.has_gate)}
+        """Write down and show what a bundle taught, but for what was not tried before learning was told to stop; ``mission``
+        is the mission's state after it. The caller commits, so that bundles drawn together count all or not at all."""
+        if learnt.is_stopped and not learnt.decision.tried:
+            lesson = Lesson(is_stopped=True)
+        name, verdicts = mission.guidance.mission, learnt.verdicts
+        before, reflected = state.missions[name], len(lesson.proposals)
+        self._bundles += bool(reflected)
+        artifacts.write_refused(self.journal, name, bundle.name, lesson.proposals)
+        row = artifacts.make_reflection_row(name, bundle, lesson) | {"epoch": state.done[0]}
+        row |= artifacts.make_outcome_row(before, mission, learnt, self.config.has_gate)
         self.journal.append(f"{safe_name(name)}/{REFLECTION}", [row])
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.show_edits(name, row, before.guidance, mission.guidance)
-        spent = mission.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)
+        if mission.idle_bundles == self.config.early_stop.reflections:
+            idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
+            self.progress.say(f"{name}: {idle}: it stops learning (early_stop.reflections)")
+        asked, saved = bundle.asked + verdicts.judged, bundle.saved + verdicts.saved
+        tokens = bundle.tokens + lesson.tokens + verdicts.tokens
+        spent = before.spent.plus(judged=asked, reflections=reflected, tokens=tokens, saved=saved)
         return state.with_mission(replace(mission, spent=spent))
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:

@@ -11,7 +11,7 @@ from stageb.guidance.judging.questions import Dialogue, JudgeTickets
 from stageb.guidance.learning.gate.race import TicketKind
 from stageb.guidance.rules.prompts import render_guidance
 from stageb.guidance.words.costs import EQUAL, Prices
-from stageb.guidance.words.types import Guidance, Judgement, Ticket, Verdict
+from stageb.guidance.words.types import Guidance, Judgement, Ticket
 from stageb.store import disk
 
 T = TypeVar("T")
@@ -31,7 +31,6 @@ class Judge:
     config: GateConfig
     present: Guidance
     inclusion_prob: Mapping[int, float] = field(default_factory=dict)  # by position, as ``Splits`` has it
-    constant: Verdict = ""  # for every ticket, that what is learnt must beat, too; empty: none
     prices: Prices = field(default_factory=lambda: EQUAL)
 
     def judgements(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[Judgement]]]:
@@ -55,19 +54,10 @@ class Judge:
             for (_, positions), *both in zip(asked, after, before, strict=True)
         ]
 
-    def gains_of(self, p_correct: Mapping[int, float]) -> Dialogue[list[float]]:
-        """The gains on tickets, in their order, of an edited guidance that judges them so."""
-        (before,) = yield from self.p_correct([(self.present, list(p_correct))])
-        return [self.weigh(i) * (new - old) for (i, new), old in zip(p_correct.items(), before, strict=True)]
-
     def compare(self, rights: Mapping[int, bool], before: Mapping[int, bool]) -> list[float]:
         """The gains on tickets, in their order, of verdicts that are right there or not, over others, which may be surer or
         less sure of themselves."""
         return [self.weigh(i) * (is_right - before[i]) for i, is_right in rights.items()]
-
-    def gains_over_constant(self, rights: Mapping[int, bool]) -> list[float]:
-        """The same over one verdict for every ticket."""
-        return self.compare(rights, {i: self.tickets[i].label == self.constant for i in rights})
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
@@ -102,11 +92,7 @@ class Verdicts:
 
     def of(self, guidance: Guidance) -> dict[int, float]:
         """The probabilities of the right label known under ``guidance``, by position: equal rules judge alike."""
-        return {i: judgement.p_correct for i, judgement in self.known_under(guidance).items()}
-
-    def known_under(self, guidance: Guidance) -> Mapping[int, Judgement]:
-        """The judgements known under it, by position."""
-        return self.known.get(render_guidance(guidance), {})
+        return {i: judgement.p_correct for i, judgement in self.known.get(render_guidance(guidance), {}).items()}
 
     def plus(self, guidance: Guidance, p_correct: Mapping[int, float]) -> Verdicts:
         """With probabilities of the right label that are known without asking."""

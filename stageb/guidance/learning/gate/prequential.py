@@ -14,83 +14,72 @@ the next one that would bet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.betting import BettingTest, kelly_stake
-from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.state import LearningStopped
 from stageb.guidance.tickets.groups import Group
-from stageb.guidance.words.types import Guidance
 
 FIRST = 0.2  # of the groups, that teach before the first bet
 GROWTH = 1.5  # from what has taught to what will have, after each block
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
-    """The guidance that some groups have taught, and its expected gains and losses."""
+class Bet:
+    """What some groups have taught bets on the block behind them."""
 
-    guidance: Guidance
     won: float  # share of tickets that it is hoped to judge better than the present guidance
     lost: float  # that it is feared to judge worse
-    # Where learning has had the block judged already, by position: whether its verdict is right, and whether that of the
-    # present guidance is, prepared by the same groups.
-    rights: Mapping[int, bool] = field(default_factory=dict)
-    before: Mapping[int, bool] = field(default_factory=dict)
+    gains: Mapping[str, Sequence[float]]  # null hypothesis -> what it gained on the tickets of the block, in their order
 
 
 Memory = TypeVar("Memory")
 
-Learn = Callable[[Sequence[Group], Sequence[Group], Memory], Dialogue[tuple[Taught | None, Memory]]]
-"""Groups in, the block behind them, and what earlier blocks have left to remember; what they teach, or None where that is
-nothing to bet on, and what to remember next. Of the block nothing may play a part in what is taught; it is there to be
-judged, for what is learnt later. Raises ``LearningStopped`` where learning was told to stop."""
+Learn = Callable[[Sequence[Group], Sequence[Group], Memory], Dialogue[tuple[Bet | None, Memory]]]
+"""Groups in, the block behind them, and what earlier blocks have left to remember; the bet of what they teach, or None where
+that is nothing to bet on, and what to remember next. Of the block nothing may play a part in what is taught; it is there to
+be judged. Raises ``LearningStopped`` where learning was told to stop."""
 
 
 def prove_learning(
-    learn: Learn[Memory], groups: Sequence[Group], judge: Judge, level: float, ends: Sequence[int], memory: Memory
+    learn: Learn[Memory], groups: Sequence[Group], level: float, ends: Sequence[int], memory: Memory
 ) -> Dialogue[tuple[BettingTest, Memory, bool]]:
     """The test of learning from ``groups`` in their order, at its end: at the first block that proves it, or the last, or
     where learning is told to stop, which leaves the bound as it is; what is remembered then; and whether it was told to
     stop. After a proof, further blocks are learnt from without a bet, where anything is remembered.
     ``ends`` are how many groups have taught before each block, and after the last.
 
-    Where ``judge`` names a constant verdict, what is learnt must be right more often, at the prices of errors, than that
-    one for every ticket, too: there are two tests, each at the level, both must prove it, and the one that does least is
-    returned. So the bound holds for either null hypothesis."""
-    names = ("present", "constant") if judge.constant else ("present",)
-    tests = {name: BettingTest(level, len(groups) - ends[0]) for name in names}
-    is_stopped = False
+    Bets name the null hypotheses: that what is learnt is no better than the present guidance, say, or than one verdict for
+    every ticket. Each has a test at the level, all must reject theirs, and the one that does least is returned. So the bound
+    holds for any of them."""
+    begun = BettingTest(level, len(groups) - ends[0])
+    tests: dict[str, BettingTest] = {}
     for begin, end in pairwise(ends):
-        is_proven = all(test.accepts for test in tests.values())
+        is_proven = bool(tests) and all(test.accepts for test in tests.values())
         if is_proven and memory is None:
             break
         block = groups[begin:end]
-        positions = [i for group in block for i in group]
         try:
-            taught, memory = yield from learn(groups[:begin], block, memory)
+            bet, memory = yield from learn(groups[:begin], block, memory)
         except LearningStopped:
-            is_stopped = True
-            break
-        if taught is None or is_proven:
-            continue
-        rights = taught.rights
-        if taught.before:
-            over_present = judge.compare(rights, taught.before)
-        else:
-            (p_correct,) = yield from judge.p_correct([(taught.guidance, positions)])
-            rights = {i: p > 0.5 for i, p in zip(positions, p_correct, strict=True)}
-            over_present = yield from judge.gains_of(dict(zip(positions, p_correct, strict=True)))
-        gains = {"present": over_present, "constant": judge.gains_over_constant(rights)}
-        stake = kelly_stake(taught.won, taught.lost)
-        tests = {
-            name: test if test.accepts else _place_bets(test, gains[name], block, stake) for name, test in tests.items()
-        }
+            return _find_least(tests, begun), memory, True
+        if bet and not is_proven:
+            stake = kelly_stake(bet.won, bet.lost)
+            last = {name: tests.get(name, begun) for name in bet.gains}
+            tests = {
+                name: test if test.accepts else _place_bets(test, bet.gains[name], block, stake)
+                for name, test in last.items()
+            }
+    return _find_least(tests, begun), memory, False
+
+
+def _find_least(tests: Mapping[str, BettingTest], begun: BettingTest) -> BettingTest:
+    """Of those that have rejected nothing yet the one that has come least far; else the first."""
     failing = [test for test in tests.values() if not test.accepts]
-    return min(failing, key=lambda test: test.standard_errors, default=tests["present"]), memory, is_stopped
+    return min(failing, key=lambda test: test.standard_errors, default=next(iter(tests.values()), begun))
 
 
 def _place_bets(test: BettingTest, gains: Sequence[float], block: Sequence[Group], stake: float) -> BettingTest:

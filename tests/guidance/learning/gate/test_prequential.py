@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
+from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.judge import Judge
-from stageb.guidance.learning.gate.prequential import Taught, block_ends, prove_learning
+from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
 from stageb.guidance.learning.state import LearningStopped
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import Group
-from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket, Verdict
+from stageb.guidance.words.types import Ticket, Verdict
 
 PRESENT = make_neutral("m", WORDS["en"])
 LEVEL = 0.05
@@ -28,6 +28,11 @@ def ticket(number: int) -> Ticket:
     return Ticket("m", f"g{number}", "fail", (("image_1", f"n: {number}"),))
 
 
+def refuse(question: object) -> None:
+    """Nothing is asked."""
+    raise AssertionError(question)
+
+
 def prove(
     rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None, constant: Verdict = "", passes: int = 0
 ) -> bool:
@@ -35,23 +40,20 @@ def prove(
     so many are labelled pass."""
     tickets = [replace(ticket(number), label="pass" if number % 10 < passes else "fail") for number in range(len(rights))]
 
-    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Taught | None, None]]:
+    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Bet | None, None]]:
         yield from ()
         if seen is not None:
             seen.append(len(groups))
-        rules = (*PRESENT.rules, Rule("G1", f"learnt from {len(groups)}"))
-        return Taught(Guidance("m", 1, rules, 2), 0.3, 0.1), None
+        places = [place for (place,) in block]
+        after = {place: rights[place][1] for place in places}
+        nulls = {"present": {place: rights[place][0] for place in places}}
+        if constant:
+            nulls["constant"] = {place: tickets[place].label == constant for place in places}
+        return Bet(0.3, 0.1, {name: judge.compare(after, before) for name, before in nulls.items()}), None
 
-    def answer(question: JudgeTickets) -> list[list[Judgement]]:
-        return [
-            [Judgement(float(rights[i][len(guidance.rules) > 1]), 0) for i in positions]
-            for guidance, positions in question.asked
-        ]
-
-    groups = [(position,) for position in range(len(rights))]
-    judge = Judge(tickets, GateConfig(), PRESENT, constant=constant)
-    proving = prove_learning(learn, groups, judge, LEVEL, block_ends(len(groups)), None)
-    return answer_all(proving, answer)[0].accepts
+    groups, judge = [(position,) for position in range(len(rights))], Judge(tickets, GateConfig(), PRESENT)
+    proving = prove_learning(learn, groups, LEVEL, block_ends(len(groups)), None)
+    return answer_all(proving, refuse)[0].accepts
 
 
 @given(st.integers(1, 3000))
@@ -67,23 +69,14 @@ def test_a_test_that_is_told_to_stop_ends_where_it_stands(after: int) -> None:
     """With the tickets that were bet on by then: wealth may be looked at whenever one likes."""
     count, ends = 200, block_ends(200)
 
-    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Taught | None, None]]:
+    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Bet | None, None]]:
         if len(groups) == ends[after]:
             raise LearningStopped
         yield from ()
-        return Taught(Guidance("m", 1, (*PRESENT.rules, Rule("G1", "learnt")), 2), 0.3, 0.1), None
+        return Bet(0.3, 0.1, {"present": [float(place % 20 == 0) for (place,) in block]}), None
 
-    def answer(question: JudgeTickets) -> list[list[Judgement]]:
-        return [
-            [Judgement(float(len(guidance.rules) > 1 and i % 20 == 0), 0) for i in positions]
-            for guidance, positions in question.asked
-        ]
-
-    tickets = [ticket(i) for i in range(count)]
-    groups = [(position,) for position in range(count)]
-    test, _, is_stopped = answer_all(
-        prove_learning(learn, groups, Judge(tickets, GateConfig(), PRESENT), LEVEL, ends, None), answer
-    )
+    proving = prove_learning(learn, [(place,) for place in range(count)], LEVEL, ends, None)
+    test, _, is_stopped = answer_all(proving, refuse)
     assert is_stopped and test.seen == ends[after] - ends[0] and test.mean == pytest.approx(0.06 * bool(after))
 
 

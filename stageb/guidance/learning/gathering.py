@@ -1,0 +1,76 @@
+"""Gathers the material that code learns from: what train tickets say, as masks, beside how they are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from stageb.guidance.learning.material import Material
+from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms
+from stageb.guidance.learning.tools import Tools
+from stageb.guidance.rules.conditions.words import find_whole_words
+from stageb.guidance.rules.evidence import find_named
+from stageb.guidance.rules.evidence_forms import Forms, reading
+from stageb.guidance.rules.judge import read_rules
+from stageb.guidance.rules.limits import to_mask
+from stageb.guidance.rules.parse import OutOfReach
+from stageb.guidance.rules.prompts import Case
+from stageb.guidance.tickets.groups import Group
+from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Verdict
+
+
+def gather_material(
+    present: Guidance, cases: Sequence[Case], places: dict[int, int], groups: Sequence[Group], tools: Tools
+) -> Material:
+    """The tickets of ``cases``, judged under the ``present`` guidance, as bits in their order; ``places`` are those of
+    positions, and ``groups`` of these are kept together."""
+    config, labels = tools.config, present.labels
+    forms = Forms(config.reflection.arithmetic, wide=True, comparable=frozenset(config.columns.comparable))
+    labelled = {
+        label: to_mask(place for place, case in enumerate(cases) if case.ticket.label == label)
+        for label in (*labels[1:], labels[0])
+    }
+    fails = sum(labelled.values()) ^ labelled[labels[0]]
+    wrong = to_mask(place for place, case in enumerate(cases) if not case.right)
+    readings = [reading(case.ticket) for case in cases]
+    masks = find_terms(readings, forms)
+    gaps = find_gaps(masks, readings)
+    masks = masks.plus(find_guards(gaps, (1 << len(readings)) - 1))
+    plain = {term: mask for term, mask in masks.items() if not term.is_denied}
+    whole_words = find_whole_words(readings)
+    return Material(
+        masks,
+        gaps,
+        fails,
+        fails ^ wrong,
+        frozenset(_list_verdicts(present, tools)),
+        _find_prices(tools),
+        labelled=labelled if has_labels(labels) else {},
+        named=find_named(plain, [case.ticket.reason for case in cases]),
+        held=to_mask(_find_held(present, places, tools)) if has_labels(labels) else 0,
+        keeps=any(rule.is_fixed for rule in present.rules),
+        groups=[to_mask(places[position] for position in group) for group in groups if len(group) > 1],
+        words=masks.keep(term for term in masks if term.word in whole_words),
+    )
+
+
+def _list_verdicts(present: Guidance, tools: Tools) -> Iterator[Verdict]:
+    """The verdicts that rules give; of a rule that cannot be read, all."""
+    for rule in read_rules(present, tools.vocabulary, tools.words).each:
+        yield from present.labels if isinstance(rule.code, OutOfReach) else (rule.code.verdict,)
+
+
+def _find_prices(tools: Tools) -> tuple[float, float]:
+    """What errors cost, of a ticket labelled fail and of one labelled pass; one drawn by price speaks for others."""
+    chance = min(tools.splits.inclusion_prob.values(), default=1.0)  # of a ticket of the cheaper label
+    dearest = max(tools.prices.values())
+    prices = {label: price if price == dearest else price / chance for label, price in tools.prices.items()}
+    return prices["fail"], prices["pass"]
+
+
+def _find_held(present: Guidance, places: dict[int, int], tools: Tools) -> Iterator[int]:
+    """The places of tickets that fixed rules decide, or may."""
+    fixed = (rule for rule in present.rules if rule.is_fixed and rule.key != HEADLINE_KEY)
+    rulings = tools.rule_on(replace(present, rules=(*present.rules[:1], *fixed)), [*places])
+    return (place for place, ruling in zip(places.values(), rulings, strict=True) if ruling.rule != HEADLINE_KEY)

@@ -1,0 +1,67 @@
+"""What a model that judges all tickets reads and is read by, beside rules: demonstrations, and a calibration of its
+verdicts. The shipped model needs neither, nor does code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.learning.calibration import calibrate
+from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.tools import Tools
+from stageb.guidance.learning.transitions import needs_preparing
+from stageb.guidance.rules.demonstrations import demonstrate
+from stageb.guidance.rules.prompts import Case
+from stageb.guidance.tickets.splits import note_tickets
+from stageb.guidance.words.calibration import CALIBRATED_ON
+from stageb.guidance.words.types import Guidance
+
+
+@dataclass(frozen=True, slots=True)
+class Preparer:
+    """Chooses demonstrations, and calibrates by tickets that are none of them."""
+
+    tools: Tools
+    judge: Judge
+
+    def demonstrate(self, guidance: Guidance, cases: Sequence[Case]) -> Guidance:
+        """``guidance`` with demonstrations from these cases, if any are to be shown."""
+        tools, room = self.tools, self.tools.config.prompt.demonstration_tokens
+        if not room or not needs_preparing(tools.config):
+            return guidance
+        return demonstrate(guidance, cases, tools.vocabulary, tools.words, tools.count, room)
+
+    def calibrate(
+        self, some: Sequence[Guidance], positions: Sequence[int], verdicts: Verdicts
+    ) -> Dialogue[tuple[list[Guidance], Verdicts]]:
+        """Each guidance, calibrated by the first of these tickets, and the verdicts known then: new rules shift all
+        verdicts, which would hide what they are worth."""
+        tools, asked = self.tools, positions[:CALIBRATED_ON]
+        if not tools.weighs or not needs_preparing(tools.config):
+            return list(some), verdicts
+        judged, verdicts = yield from ask_once(self.judge.judgements([(each, asked) for each in some]), verdicts)
+        calibrated = []
+        for guidance, judgements in zip(some, judged, strict=True):
+            known = dict(zip(asked, judgements, strict=True))
+            guidance, p_correct = calibrate(guidance, known, tools.tickets, tools.temperature)
+            calibrated.append(guidance)
+            verdicts = verdicts.plus(guidance, p_correct)
+        return calibrated, verdicts
+
+
+def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
+    """The mission with its first guidance prepared, and the verdicts asked for it: a step further where there are
+    demonstrations or a calibration, all by tickets that edits are raced on, and no test looks at."""
+    positions = tools.splits.race_set or tools.splits.rollout_pool
+    preparer = Preparer(tools, tools.make_judge(mission.guidance))
+    guidance = preparer.demonstrate(mission.guidance, [Case(tools.tickets[i], False, None) for i in positions])
+    named = {each.source for each in guidance.shown}
+    others = [i for i in positions if tools.tickets[i].key not in named]
+    (guidance,), verdicts = yield from preparer.calibrate([guidance], others, Verdicts())
+    if guidance == mission.guidance:
+        return mission, verdicts
+    known = {tools.tickets[i].key: p for i, p in verdicts.of(guidance).items()}
+    guidance = note_tickets(replace(guidance, step=guidance.step + 1), tools.tickets, tools.splits)
+    return replace(mission, guidance=guidance, p_correct=known), verdicts

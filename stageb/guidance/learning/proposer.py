@@ -1,0 +1,96 @@
+"""Who proposes edits of a guidance, and has them proven: code (``rule_learner.py``) or a model (``bundles.py``), behind one
+protocol. ``loop.py`` draws, has proposed, has proven and applies, whoever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self, TypeVar
+
+from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.learning.gate.decide import Decision
+from stageb.guidance.learning.gate.judge import Verdicts
+from stageb.guidance.learning.reflection_file import SizeEntry
+from stageb.guidance.learning.state import MissionState
+from stageb.guidance.rules.edits import rebase
+from stageb.guidance.rules.prompts import Case, ReflectionInput
+from stageb.guidance.words.types import Budget, Guidance, Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The tickets that teach together, as the present guidance judges them."""
+
+    number: int  # from 0; modulo FOLDS, the fold that teaches
+    key: int  # of its random stream
+    judged: tuple[Case, ...]  # in the pool's order
+    asked: int = 0  # verdicts that the model was asked for
+    tokens: int = 0  # that these took
+    saved: int = 0  # verdicts that rules as code gave
+
+    @property
+    def name(self) -> str:
+        """R1, R2, ..."""
+        return f"R{self.number + 1}"
+
+    @property
+    def why_not(self) -> str:
+        """Why it cannot teach; empty where it can."""
+        return why_ineligible(self.judged)
+
+    def after(self, verdicts: Verdicts) -> Bundle:
+        """The bundle with what it took to ask for these."""
+        return replace(self, asked=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)
+
+
+def why_ineligible(judged: Sequence[Case]) -> str:
+    """An empty string when these tickets can teach, otherwise why they cannot."""
+    if not judged:
+        return "no ticket was judged"
+    return "all right with high agreement" if all(case.right for case in judged) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a bundle taught."""
+
+    shown: tuple[ReflectionInput, ...] = ()  # what each answer saw
+    proposals: tuple[Proposal, ...] = ()
+    tokens: int = 0  # read and made
+    sizes: tuple[SizeEntry, ...] = ()  # of what code learns at once: the same in other sizes
+    is_stopped: bool = False  # learning was told to stop on the way
+
+    def rebase(self, made_for: Guidance, present: Guidance) -> Self:
+        """The lesson without proposals for the guidance ``made_for`` that come too late for the ``present`` one."""
+        return replace(self, proposals=rebase(self.proposals, made_for, present))
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """The gate's decision on what was proposed, and what it cost."""
+
+    decision: Decision
+    left: Budget  # of the mission's part in the run's false-acceptance budget
+    verdicts: Verdicts = field(default_factory=Verdicts)  # known then, and what they took
+    failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
+    prepared: Guidance | None = None  # the present guidance, prepared anew, where no edit takes its place
+    is_stopped: bool = False  # learning was told to stop before it was known
+
+
+L = TypeVar("L", bound=Lesson)
+
+
+class Proposer(Protocol[L]):
+    """Learns from train tickets of one mission. Its methods change nothing that they are given."""
+
+    def draw(self, mission: MissionState) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
+        """The mission without the records that are used up, and the bundles that teach next: one or more."""
+        ...
+
+    def propose(self, bundles: Sequence[Bundle], guidance: Guidance) -> Dialogue[list[L]]:
+        """What each of the bundles teaches, whose tickets ``guidance`` has judged."""
+        ...
+
+    def prove(self, mission: MissionState, bundle: Bundle, lesson: L) -> Dialogue[GateResult]:
+        """The gate's decision on what a bundle taught, under what was accepted by then."""
+        ...

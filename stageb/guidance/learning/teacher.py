@@ -1,0 +1,153 @@
+"""What train tickets teach by code, as one edit of the present guidance: a whole guidance, its size and its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import NamedTuple, Self
+
+from stageb.guidance.learning.gate.decide import Edit
+from stageb.guidance.learning.gathering import gather_material
+from stageb.guidance.learning.material import Material, Whole
+from stageb.guidance.learning.proposer import Bundle
+from stageb.guidance.learning.reflection_file import SizeEntry
+from stageb.guidance.learning.scorecards import judge_compared
+from stageb.guidance.learning.terms import hold_any
+from stageb.guidance.learning.tools import Tools
+from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, learn_whole
+from stageb.guidance.learning.writing import WrittenRule, write_whole
+from stageb.guidance.rules.edits import MEASURED, apply
+from stageb.guidance.rules.limits import to_mask
+from stageb.guidance.tickets.groups import Group
+from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
+
+NAMED = 3  # tickets that a rule names as its sources
+
+
+class Learnt(NamedTuple):
+    """What some groups teach, and the edit that puts it into the present guidance."""
+
+    whole: Whole
+    edit: Edit
+    by_size: Mapping[int, Whole]  # the same where so many conditions are asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """Learns from groups of a mission's train tickets, beside the present guidance."""
+
+    present: Guidance
+    bundle: Bundle
+    groups: Sequence[Group]
+    tools: Tools
+    places: Mapping[int, int]  # of positions: which ticket of the bundle it is
+    material: Material  # its tickets as bits
+
+    @classmethod
+    def of(cls, present: Guidance, bundle: Bundle, groups: Sequence[Group], tools: Tools) -> Self:
+        """The teacher of what a bundle's tickets say, as the ``present`` guidance judges them."""
+        places = {tools.splits.by_key[case.ticket.key]: place for place, case in enumerate(bundle.judged)}
+        return cls(present, bundle, groups, tools, places, gather_material(present, bundle.judged, places, groups, tools))
+
+    def learn(self, groups: Sequence[Group], with_others: bool = False) -> Learnt | None:
+        """What ``groups`` teach, if asked for ``with_others`` of ``SIZES``; None where that is nothing, or has no room.
+        Raises ``LearningStopped``."""
+        folds, has_own = self._cut(groups), has_labels(self.present.labels)
+        if len(folds) < 2:
+            return None
+        most = self.tools.config.reflection.size or SIZE[has_own]
+        smaller = [size for size in SIZES[has_own][::-1] if size < most]
+        found = self._learn_sizes(folds, [most, *(SIZES[has_own] if with_others else ())])
+        for size in (most, *smaller):  # smaller ones where there is no room
+            whole = found.get(size) or self._learn_sizes(folds, [size]).get(size)
+            edit = self._edit(whole, sum(folds)) if whole else None
+            if whole is None or edit is None:
+                break
+            if self._has_room(edit, whole):
+                return Learnt(whole, edit, found)
+        return None
+
+    def list_sizes(self, learnt: Learnt) -> tuple[SizeEntry, ...]:
+        """What all groups teach in each size, with what is hoped of it, and the same one once."""
+        among = sum(self._cut(self.groups))
+        listed: dict[int, SizeEntry] = {}
+        for most, whole in sorted(learnt.by_size.items()):
+            edit = self._edit(whole, among)
+            if edit and self._has_room(edit, whole):
+                (proposal,) = edit.proposals
+                listed.setdefault(whole.size, SizeEntry(most, whole.size, self.estimate(whole), proposal.operations))
+        return tuple(listed.values())
+
+    def estimate(self, whole: Whole) -> Estimate:
+        """What is hoped of it on tickets like these, each judged by what others taught."""
+        cases = self.bundle.judged
+        right = sum(case.right for case in cases) / len(cases)
+        figures = right, right + whole.won - whole.lost, whole.present, whole.cost
+        return Estimate(len(cases), *(round(figure, 6) for figure in figures))
+
+    def find_rights(self, whole: Whole) -> dict[int, bool]:
+        """Whether code is right of each ticket, by position, as those teach it that are in other folds."""
+        return {i: not whole.wrong >> place & 1 for i, place in self.places.items()}
+
+    def _cut(self, groups: Sequence[Group]) -> list[int]:
+        """The masks of the folds of ``groups``."""
+        parts = [[self.places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
+        return [to_mask(part) for part in parts if part]
+
+    def _learn_sizes(self, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, Whole]:
+        """What is learnt in each of the ``sizes``. Those of pass and fail are found together; of labels, each list hangs on
+        the size of those before it."""
+        sizes = [*dict.fromkeys(sizes)]
+        together = [[size] for size in sizes] if has_labels(self.present.labels) else [sizes]
+        count = f"{sum(folds).bit_count():,} of {len(self.places):,} tickets"
+        material = replace(self.material, pause=partial(self.tools.pause, f"learning rules from {count} by code"))
+        return {size: each for some in together for size, each in learn_whole(material, folds, some).items()}
+
+    def _has_room(self, edit: Edit, whole: Whole) -> bool:
+        """Whether the rules are within the limits, and all cards became some: one that is too long is not read back, and the
+        others are nothing without it."""
+        needed = len(whole.cards) + sum(len(card.lists) for card in whole.cards.values())
+        written = sum(operation.op == "add" for operation in edit.proposals[0].operations)
+        return written >= needed and self.tools.fits(edit.guidance)
+
+    def _edit(self, whole: Whole, among: int) -> Edit | None:
+        """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
+        words = self.tools.words
+        others = [rule for rule in self.present.rules if rule.is_fixed or not whole.replaces]
+        rules = write_whole(whole, self.tools.know_lists(others), words)
+        if not rules:
+            return None
+        costs = f"cost {whole.cost:.3f} a ticket at the prices given, {whole.present:.3f} without them"
+        if {*self.tools.prices.values()} == {1}:
+            costs = f"judge {1 - whole.cost:.1%} rightly, {1 - whole.present:.1%} without them"
+        why = f"{MEASURED} {costs} ({among.bit_count():,} tickets)"
+        operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
+        if whole.replaces:
+            free = [rule for rule in self.present.rules if not rule.is_fixed]
+            kept, former = [rule.text for rule in rules], [rule for rule in free if rule.key != HEADLINE_KEY]
+            if whole.lists and kept == [rule.text for rule in former]:
+                return None
+            spare = [rule for rule in former if whole.lists or rule.text not in kept]
+            operations += [Operation("remove", rule.key, (), "", "what is learnt at once says it", ()) for rule in spare]
+            headline = words.failing_headline if whole.verdict == "pass" else words.neutral_headline
+            if free[:1] and free[0].key == HEADLINE_KEY and free[0].text != headline:
+                operations.append(Operation("update", HEADLINE_KEY, (), headline, "", operations[0].evidence))
+        edited = apply(self.present, operations, self.bundle.name)
+        if edited is self.present:
+            return None
+        return Edit((Proposal(0, "", tuple(operations), ()),), 1, edited)
+
+    def _sources(self, whole: Whole, rule: WrittenRule, among: int) -> tuple[str, ...]:
+        """The first tickets that a rule judges rightly, of those that it speaks of."""
+        fails = self.material.fails
+        of_verdict = self.material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
+        if rule.lines:
+            held = hold_any(self.material.masks, rule.lines) & of_verdict
+        else:
+            held = judge_compared(whole.cards, self.material.masks, among)[rule.verdict] & of_verdict
+        held = held & among or among
+        places = (place for place, bit in enumerate(reversed(f"{held:b}")) if bit == "1")
+        return tuple(self.bundle.judged[place].ticket.key for place in islice(places, NAMED))

@@ -1,0 +1,107 @@
+"""What a mission learns with: its tickets, the limits on its guidance, and what asks how both go together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stageb.engines.protocol import Prompt
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.judging.questions import CountTokens
+from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.gate.decide import Choose, Gate
+from stageb.guidance.learning.gate.judge import Judge, Verdicts
+from stageb.guidance.learning.state import MissionState
+from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.judge import read_rules
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.prompts import Words, name_labels, rule_lines, words_of
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.word_lists import find_word_lists
+from stageb.guidance.tickets.splits import Splits, weigh_labels
+from stageb.guidance.words.costs import Prices, prices_of
+from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket, Verdict
+
+LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for more they grow
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What one mission learns with."""
+
+    config: LoopConfig
+    tickets: Sequence[Ticket]  # all of the run's; positions elsewhere point here
+    splits: Splits
+    pool: Pool  # what edits are made from and tested on
+    vocabulary: Vocabulary  # of the train tickets: what a rule may name
+    count_tokens: CountTokens
+    look: int  # tickets between two looks of a test
+    choose: Choose | None = None  # the user's own, in place of race and test
+    weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
+    labels: tuple[Verdict, ...] = PASS_FAIL  # of the mission
+    pause: Callable[[str], None] = lambda doing: (
+        None
+    )  # told what is learnt, between small steps; may raise ``LearningStopped``
+
+    @property
+    def words(self) -> Words:
+        """What the model reads and writes."""
+        return name_labels(words_of(self.config.prompt, self.config.model), self.labels)
+
+    @property
+    def temperature(self) -> float:
+        """At which verdicts are weighed."""
+        return self.config.sampler.grid[0].temperature
+
+    @property
+    def prices(self) -> Prices:
+        """Of errors, by label."""
+        return prices_of(self.config.price)
+
+    @property
+    def weights(self) -> Mapping[Verdict, float]:
+        """Of errors in what a bundle teaches, by label."""
+        return weigh_labels(self.splits, self.prices)
+
+    def count(self, text: str) -> int:
+        """The tokens of a text."""
+        full, empty = self.count_tokens([Prompt(text, ""), Prompt("", "")])
+        return full - empty
+
+    def fits(self, guidance: Guidance) -> bool:
+        """Whether a guidance's rules are within the limits, in number and tokens: of each label of its own that code
+        judges."""
+        config, labels, by_model = self.config.reflection, guidance.labels, self.config.runner.judge == "model"
+        times = max(1.0, len(labels) / LABELS) if by_model or labels == PASS_FAIL else len(labels)
+        guidance = replace(guidance, rules=tuple(rule for rule in guidance.rules if not rule.is_background))
+        most = config.max_guidance_tokens * times  # a ticket and demonstrations have the other half of a prompt
+        room = min(most, self.config.sampler.max_prompt_tokens // 2) if by_model else most
+        return len(guidance.rules) <= config.max_rules * times and self.count(rule_lines(guidance)) <= room
+
+    def know_lists(self, rules: Sequence[Rule]) -> Vocabulary:
+        """The vocabulary beside the word lists of these rules."""
+        return replace(self.vocabulary, lists=find_word_lists(rules))
+
+    def rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
+        """What the rules as code say of these tickets."""
+        judge = read_rules(guidance, self.vocabulary, self.words).compile()
+        return [judge(reading(self.tickets[i])) for i in positions]
+
+    def judge_by_code(self, guidance: Guidance, positions: Sequence[int]) -> list[bool]:
+        """Whether the rules as code, under which a ticket of which they say nothing has the first label, are right."""
+        rulings, default = self.rule_on(guidance, positions), guidance.labels[0]
+        return [(each.verdict or default) == self.tickets[i].label for i, each in zip(positions, rulings, strict=True)]
+
+    def make_judge(self, present: Guidance) -> Judge:
+        """What asks how tickets are judged, beside the ``present`` guidance."""
+        return Judge(self.tickets, self.config.gating, present, self.splits.inclusion_prob, self.prices)
+
+    def make_gate(self, present: Guidance, race_on: Sequence[int], taught_by: int | None) -> Gate:
+        """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no fold."""
+        groups, chunk = self.pool.groups_outside(taught_by), self.config.gating.race_chunk
+        return Gate(self.make_judge(present), race_on, chunk, groups, self.look)
+
+    def known_verdicts(self, mission: MissionState) -> Verdicts:
+        """How the mission's present guidance judges tickets, as far as that is known."""
+        by_key = self.splits.by_key
+        return Verdicts().plus(mission.guidance, {by_key[key]: p for key, p in mission.p_correct.items()})
