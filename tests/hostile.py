@@ -57,7 +57,7 @@ from bending import (
 
 from stageb.cli import commands
 from stageb.errors import BadInputError, ConfigError, InputError, StagebError, shown
-from stageb.guidance.commands.fit.artifacts import make_proposal_entry
+from stageb.guidance.commands.fit.reflection_row import make_proposal_entry
 from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.edits import apply, named, number

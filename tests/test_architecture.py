@@ -248,7 +248,6 @@ TAKING_MORE = {
     "stageb/two_channel/commands/boxes": 33,
     "lab/bench/learning/proposer": 32,
     "stageb/engines/native/transformers": 31,
-    "stageb/guidance/commands/fit/artifacts": 31,
     "stageb/guidance/commands/use/validate": 31,
 }
 

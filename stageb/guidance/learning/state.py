@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.rules.guidance_file import from_json, to_json
@@ -194,6 +195,39 @@ class MissionState:
     spent: Spent = field(default_factory=Spent)
     unpaid: bool = False  # whether it has learnt what costs nothing, and nothing else, since its share was spent
 
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {
+            "guidance": to_json(self.guidance),
+            "pending": [_record_to_plain(record) for record in self.pending],
+            "seen": {key: case and [case.right, case.reason] for key, case in self.seen.items()},
+            "tally": _tally_to_plain(self.tally),
+            "judged": {split: [step, _tally_to_plain(tally)] for split, (step, tally) in self.judged.items()},
+            "choices": [
+                [to_json(choice.guidance), choice.n, dict(choice.missed), dict(choice.scale)] for choice in self.choices
+            ],
+            "failed": list(self.failed),
+            "left": asdict(self.left),
+            "spent": asdict(self.spent),
+            **{name: getattr(self, name) for name in _PLAIN_FIELDS},
+        }
+
+    @classmethod
+    def from_plain(cls, name: str, body: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Self:
+        """What ``to_plain`` wrote of the mission of this name; ``tickets`` by ticket_key."""
+        return cls(
+            guidance=from_json(body["guidance"], "a commit")[name],
+            pending=tuple(_record_from_plain(row, tickets) for row in body["pending"]),
+            seen={key: case and Case(tickets[key], *case) for key, case in body["seen"].items()},
+            tally=Tally(**body["tally"]),
+            judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
+            choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),
+            failed=tuple((name, fold) for name, fold in body["failed"]),
+            left=Budget(tuple(body["left"]["edits"])),
+            spent=Spent(**body["spent"]),
+            **{field: body[field] for field in _PLAIN_FIELDS},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -210,69 +244,31 @@ class State:
     @property
     def spent(self) -> Spent:
         """What all missions have cost."""
-        total = Spent()
-        for mission in self.missions.values():
-            total = total.plus(**asdict(mission.spent))
-        return total
+        return reduce(lambda total, mission: total.plus(**asdict(mission.spent)), self.missions.values(), Spent())
 
     def with_mission(self, mission: MissionState) -> State:
         """The state with one mission's part replaced."""
         return replace(self, missions={**self.missions, mission.guidance.mission: mission})
 
+    def to_plain(self) -> dict[str, Any]:
+        """The state as JSON data, but for its missions, which are committed each by itself."""
+        return {
+            "done": list(self.done),
+            "spent": asdict(self.spent),
+            "ended": self.ended,
+            "over": dict(self.over),
+            "finished": self.finished,
+            "first": [shallow(candidate) for candidate in self.first],
+        }
 
-def to_plain(state: State) -> dict[str, Any]:
-    """The state as JSON data, but for its missions, which are committed each by itself."""
-    return {
-        "done": list(state.done),
-        "spent": asdict(state.spent),
-        "ended": state.ended,
-        "over": dict(state.over),
-        "finished": state.finished,
-        "first": [shallow(candidate) for candidate in state.first],
-    }
-
-
-def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> State:
-    """What ``to_plain`` wrote, with the missions put back."""
-    first = tuple(Candidate(**each) for each in data["first"])
-    return State(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"], first)
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> Self:
+        """What ``to_plain`` wrote, with the missions put back."""
+        first = tuple(Candidate(**each) for each in data["first"])
+        return cls(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"], first)
 
 
 _PLAIN_FIELDS = "again bundles p_correct changed idle_epochs idle_bundles distilled unpaid".split()  # JSON data already
-
-
-def mission_to_plain(mission: MissionState) -> dict[str, Any]:
-    """One mission's part as JSON data."""
-    return {
-        "guidance": to_json(mission.guidance),
-        "pending": [_record_to_plain(record) for record in mission.pending],
-        "seen": {key: case and [case.right, case.reason] for key, case in mission.seen.items()},
-        "tally": _tally_to_plain(mission.tally),
-        "judged": {split: [step, _tally_to_plain(tally)] for split, (step, tally) in mission.judged.items()},
-        "choices": [
-            [to_json(choice.guidance), choice.n, dict(choice.missed), dict(choice.scale)] for choice in mission.choices
-        ],
-        "failed": list(mission.failed),
-        "left": asdict(mission.left),
-        "spent": asdict(mission.spent),
-        **{name: getattr(mission, name) for name in _PLAIN_FIELDS},
-    }
-
-
-def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> MissionState:
-    """What ``mission_to_plain`` wrote; ``tickets`` by ticket_key."""
-    return MissionState(
-        guidance=from_json(body["guidance"], "a commit")[name],
-        pending=tuple(_record_from_plain(row, tickets) for row in body["pending"]),
-        seen={key: case and Case(tickets[key], *case) for key, case in body["seen"].items()},
-        tally=Tally(**body["tally"]),
-        judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
-        choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),
-        failed=tuple((name, fold) for name, fold in body["failed"]),
-        left=Budget(tuple(body["left"]["edits"])),
-        spent=Spent(**body["spent"]),
-        **{field: body[field] for field in _PLAIN_FIELDS},
-    )
 
 
 def _tally_to_plain(tally: Tally) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Outcome, 
 from stageb.guidance.learning.gate.exact import ExactTest
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflect import case_of
-from stageb.guidance.learning.state import MissionState, State, mission_from_plain, mission_to_plain
+from stageb.guidance.learning.state import MissionState, State
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import after_learning, is_due
 from stageb.guidance.rules.edits import rebase
@@ -236,7 +236,7 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
             (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
             mission = after_learning(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
             if committed:
-                mission = mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known)
+                mission = MissionState.from_plain("m", json.loads(json.dumps(mission.to_plain())), known)
             steps.append((mission, bundle))
         return steps
 
@@ -517,7 +517,7 @@ def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(monke
     mission = after_learning(mission, learnt, tools)
     assert set(mission.seen.values()) == {None}
     known = {ticket.key: ticket for ticket in world.tickets}
-    assert mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known) == mission
+    assert MissionState.from_plain("m", json.loads(json.dumps(mission.to_plain())), known) == mission
     _, new = world.answer(Reflection(tools).draw(mission))
     assert new[0].asked == len(mission.seen) == sum(len(bundle.judged) for bundle in new)
 

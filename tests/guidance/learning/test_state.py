@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.state import (
-    MissionState,
-    Spent,
-    State,
-    Tally,
-    from_plain,
-    mission_from_plain,
-    mission_to_plain,
-    to_plain,
-)
+from stageb.guidance.learning.state import MissionState, Spent, State, Tally
 from stageb.guidance.learning.transitions import after_choice
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import EQUAL, measure_ratio
@@ -61,8 +52,8 @@ def test_no_field_of_a_mission_is_forgotten_and_tickets_are_named_alone() -> Non
         True,
     )
     assert all(getattr(mission, each.name) != getattr(MissionState(guidance), each.name) for each in fields(mission)[1:])
-    written = json.dumps(mission_to_plain(mission))
-    assert mission_from_plain("m", json.loads(written), {ticket.key: ticket}) == mission
+    written = json.dumps(mission.to_plain())
+    assert MissionState.from_plain("m", json.loads(written), {ticket.key: ticket}) == mission
     assert ticket.key in written and "a: b" not in written
 
 
@@ -70,7 +61,7 @@ def test_no_field_of_a_run_is_forgotten() -> None:
     first = (Candidate(0, 1, 0.7, "It fails.", None, "", False, 3, "hm", "not the two-line answer"),)
     state = State({}, (2, 1, 3, 4), "budget.rollouts", {"m": "budget.tokens"}, True, first)
     assert all(getattr(state, each.name) != getattr(State({}), each.name) for each in fields(state)[1:])
-    assert from_plain(json.loads(json.dumps(to_plain(state))), {}) == state
+    assert State.from_plain(json.loads(json.dumps(state.to_plain())), {}) == state
 
 
 # Tallies

@@ -12,33 +12,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stageb.guidance.commands.fit import artifacts, summary
-from stageb.guidance.commands.fit.artifacts import append_some
+from stageb.guidance.commands.fit import summary
+from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, LIMITS, NOT_SHAPING, Inputs, shape
 from stageb.guidance.commands.fit.progress import FitProgress
+from stageb.guidance.commands.fit.reflection_row import make_bundle_row, make_outcome_row
 from stageb.guidance.commands.report import write
 from stageb.guidance.commands.use.black_box import measure_on_test
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import FEWEST_ANSWERS, check_readable
 from stageb.guidance.judging.ranks import GuidanceRanks
 from stageb.guidance.judging.selection import latest_of_the_best
-from stageb.guidance.learning.attempts import list_attempts
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
-from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
+from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.learning.schedule import GuidanceSchedule
-from stageb.guidance.learning.state import (
-    STOP,
-    LearningStopped,
-    MissionState,
-    State,
-    Tally,
-    from_plain,
-    mission_from_plain,
-    mission_to_plain,
-    to_plain,
-)
+from stageb.guidance.learning.state import STOP, LearningStopped, MissionState, State, Tally
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import UNCHANGED, after_spending, find_spent, learns_ahead, limit_passed, why_ended
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -49,7 +39,7 @@ from stageb.job import lifetime
 from stageb.runs.folder import RecordedRun, describe, is_finished
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import say_finished
-from stageb.store.journal import Journal, safe_name
+from stageb.store.journal import Journal
 
 
 def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: GuidanceRanks) -> Journal:
@@ -62,11 +52,10 @@ def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inp
         journal.go_back(limit)
     if not (journal.state or {}).get("finished"):  # else it is only shown again, and stays as it is
         describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
-    if journal.number == 0:
-        rows = [
-            {"file": bad.line.path, "line": bad.line.line, "what": bad.line.what, "raw": bad.raw} for bad in inputs.set_aside
-        ]
-        append_some(journal, BAD_RECORDS, rows)
+    if journal.number == 0 and inputs.set_aside:
+        lines = ((bad.line, bad.raw) for bad in inputs.set_aside)
+        rows = ({"file": line.path, "line": line.line, "what": line.what, "raw": raw} for line, raw in lines)
+        journal.append(BAD_RECORDS, rows)
     return journal
 
 
@@ -105,7 +94,7 @@ class FitRun(RecordedRun):
             self.journal.close()
             return False
         for mission in state.missions.values():
-            artifacts.restore_current(self.journal, mission.guidance)
+            self._files(mission.guidance.mission).restore_current(mission.guidance)
         say_finished(self.config.output, GO_ON)
         self._show_result(state)
         return True
@@ -114,19 +103,18 @@ class FitRun(RecordedRun):
         """Open the folder, and take up where its last commit left off."""
         self.journal = open_folder(self.config, self._yaml, fresh, self.inputs, self.ranks)
         state = self._take_up()
-        for mission in state.missions.values():
+        for name, mission in state.missions.items():
             if self.journal.number:
-                artifacts.write_current(self.journal, mission.guidance)
+                self._files(name).write_current(mission.guidance)
             else:
-                artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+                self._write_guidance(mission)
         for row in self.journal.notes("timings.jsonl"):
             self._count_seconds(row["mission"], row["seconds"])
         raised = self.journal.raised
         if raised:
             kept = state.ended if state.ended not in (*raised, STOP) else ""
             state = self._committed = self._check_budget(replace(state, ended=kept))
-        rows = [self.journal.rows(f"{safe_name(name)}/{REFLECTION}") for name in state.missions]
-        edits = [list_attempts(list(map(parse_row, of_mission))) for of_mission in rows]
+        edits = [self._files(name).list_attempts() for name in state.missions]
         self.progress = FitProgress(self.config, self.schedule, state, edits)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.say, level="warning"))
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
@@ -164,8 +152,8 @@ class FitRun(RecordedRun):
         missions = {}
         for name, splits in self.inputs.splits.items():
             by_key = {tickets[i].key: tickets[i] for i in splits.train}
-            missions[name] = mission_from_plain(name, self.journal.part(name), by_key)
-        self._committed = from_plain(committed, missions)
+            missions[name] = MissionState.from_plain(name, self.journal.part(name), by_key)
+        self._committed = State.from_plain(committed, missions)
         return self._committed
 
     # Steps of the loop
@@ -226,7 +214,7 @@ class FitRun(RecordedRun):
 
     def record_round(self, state: State, batch: Round, records: Sequence[Record], mission: MissionState) -> State:
         """Write down, show and commit a round; ``mission`` is where that leaves the mission, as below."""
-        artifacts.write_round(self.journal, batch, records)
+        self._files(batch.mission).write_round(batch, records)
         step = mission.guidance.step
         self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
         if batch.last:
@@ -237,7 +225,7 @@ class FitRun(RecordedRun):
         """Write down the right answers of a round as training data, as many as are wanted, and commit."""
         before = state.missions[batch.mission].distilled
         right = [record for record in records if record.selection.label_match][: mission.distilled - before]
-        artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
+        self._files(batch.mission).write_distilled(mission.guidance, right, self.ranks.words)
         self.progress.show_skipped(batch, f"{mission.distilled} right answers")
         return self._finish_step(state, replace(mission, spent=mission.spent.on(records, 1)), batch.place, batch)
 
@@ -249,16 +237,16 @@ class FitRun(RecordedRun):
         """Write down and commit which of the guidances that epochs ended with is final."""
         name, guidance = mission.guidance.mission, mission.guidance
         if mission.choices:
-            artifacts.write_choice(self.journal, name, mission.choices, latest_of_the_best(mission.choices, self.prices))
+            self._files(name).write_choice(mission.choices, latest_of_the_best(mission.choices, self.prices))
         if guidance.step != state.missions[name].guidance.step:
             self.progress.say(f"{name}: back to guidance step {guidance.step}, which does better on val")
-            artifacts.write_current(self.journal, guidance)
+            self._files(name).write_current(guidance)
         return self._finish_step(state, mission, self.schedule.choice(name))
 
     def record_preparation(self, state: State, mission: MissionState, verdicts: Verdicts) -> State:
         """Write down a first guidance with its demonstrations, calibrated by ``verdicts``. The caller commits, with what is
         learnt at once."""
-        artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+        self._write_guidance(mission)
         return state.with_mission(replace(mission, spent=mission.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens)))
 
     def record_reflection(
@@ -271,12 +259,12 @@ class FitRun(RecordedRun):
         name, verdicts = mission.guidance.mission, learnt.verdicts
         before, reflected = state.missions[name], len(lesson.proposals)
         self._bundles += bool(reflected)
-        artifacts.write_refused(self.journal, name, bundle.name, lesson.proposals)
-        row = artifacts.make_reflection_row(name, bundle, lesson) | {"epoch": state.done[0]}
-        row |= artifacts.make_outcome_row(before, mission, learnt, self.config.has_gate)
-        self.journal.append(f"{safe_name(name)}/{REFLECTION}", [row])
+        self._files(name).write_refused(bundle.name, lesson.proposals)
+        row = make_bundle_row(name, bundle, lesson) | {"epoch": state.done[0]}
+        row |= make_outcome_row(before, mission, learnt, self.config.has_gate)
+        self._files(name).append(REFLECTION, [row])
         if mission.guidance != before.guidance:
-            artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+            self._write_guidance(mission)
         self.progress.show_edits(name, row, before.guidance, mission.guidance)
         if mission.idle_bundles == self.config.early_stop.reflections:
             idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
@@ -286,12 +274,18 @@ class FitRun(RecordedRun):
         spent = before.spent.plus(judged=asked, reflections=reflected, tokens=tokens, saved=saved)
         return state.with_mission(replace(mission, spent=spent))
 
+    def _files(self, mission: str) -> MissionFiles:
+        return MissionFiles(self.journal, mission)
+
+    def _write_guidance(self, mission: MissionState) -> None:
+        self._files(mission.guidance.mission).write_guidance(mission.guidance, self.config.guidance.retention)
+
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
         """Write down and show the figures of a whole split."""
         figures = tally.row(self.prices, batch.scale)
         if self.config.runner.judge == "both" or tally.by_rules:
             figures["by_rules"] = tally.by_rules
-        artifacts.write_metrics(self.journal, batch, step, figures)
+        self._files(batch.mission).write_metrics(batch, step, figures)
         self._log(batch, figures, "")
 
     def _log(self, batch: Round, figures: Mapping[str, Any], kind: str) -> None:
@@ -312,10 +306,8 @@ class FitRun(RecordedRun):
         seconds = round(now - self._since, 3)
         self._count_seconds(name, seconds)
         before, state = self._committed, self._check_budget(state)
-        changed = {
-            name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.missions.get(name)
-        }
-        self.journal.commit(to_plain(state), changed, keep=keep or limit_passed(before, state, self.schedule))
+        changed = {name: each.to_plain() for name, each in state.missions.items() if each is not before.missions.get(name)}
+        self.journal.commit(state.to_plain(), changed, keep=keep or limit_passed(before, state, self.schedule))
         self._committed = state
         if state.finished or self._is_over(state):  # whatever ended it: a stop must not stop what learns on later
             (self.journal.folder / STOP).unlink(missing_ok=True)

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from stageb.guidance.commands.fit.advice import advise
+from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.commands.report.read import collect_verdicts, read_letter
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.attempts import Attempts, describe_judge, describe_provisional, list_attempts, name_last_stage
-from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
+from stageb.guidance.learning.attempts import Attempts, describe_judge, describe_provisional, name_last_stage
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
@@ -40,7 +40,7 @@ def show(
         console.print(line)
     for mission, box in black_boxes.items():
         console.print(f"{mission}, test: {box.describe(prices_of(config.price))}")
-    applied = {mission: list_applied(journal, learnt) for mission, learnt in guidance.items()}
+    applied = {mission: MissionFiles(journal, mission).list_attempts(learnt.step) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
         count, lists = len(find_deciding(learnt.rules)), len(find_word_lists(learnt.rules))
         named = f" with {count_of(lists, 'word list')}" if lists else ""
@@ -108,7 +108,7 @@ def _pair_rows(
     """By mission and split the first row of metrics.jsonl, and that of the final guidance, which may be an earlier one: not
     the last that was measured."""
     for mission, learnt in guidance.items():
-        rows = journal.rows(f"{safe_name(mission)}/metrics.jsonl")
+        rows = MissionFiles(journal, mission).read("metrics.jsonl")
         for split in SPLITS[1:]:
             of_split = [row for row in rows if row["split"] == split]
             of_final = [row for row in of_split if row["guidance_step"] == learnt.step]
@@ -154,24 +154,18 @@ def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tick
 
 def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:
     """Advise what to try next where a run has changed nothing of a mission's guidance."""
-    attempts = list_attempts([parse_row(row) for row in journal.rows(f"{safe_name(mission)}/{REFLECTION}")])
+    files = MissionFiles(journal, mission)
+    attempts = files.list_attempts()
     if not config.runner.epochs or attempts.accepted:
         return
     why = STOP if state.ended == STOP else state.over.get(mission, "")
-    lines = list(advise(journal.rows(f"{safe_name(mission)}/metrics.jsonl"), attempts, config, why))
+    lines = list(advise(files.read("metrics.jsonl"), attempts, config, why))
     shown = len(state.missions[mission].guidance.shown)
     if shown:
         yield f"  The model is shown {count_of(shown, 'train ticket')} with their verdicts, and told no rule."
     what = "No rule was learnt" if shown else "Nothing was learnt"
     yield f"  {what}: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
     yield from (f"  - {line}" for line in lines)
-
-
-def list_applied(journal: Journal, guidance: Guidance) -> Attempts:
-    """List the edits of a run on the way to ``guidance``; those of an earlier run, which it may have started from, left
-    out."""
-    rows = map(parse_row, journal.rows(f"{safe_name(guidance.mission)}/{REFLECTION}"))
-    return list_attempts([row for row in rows if row.applied is not None and row.step_after <= guidance.step])
 
 
 def describe_applied(edits: Attempts) -> str:
