@@ -21,9 +21,12 @@ from stageb.errors import BadInputError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import find_shares, sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
+from stageb.guidance.learning.at_once import RuleLearner
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
+from stageb.guidance.learning.proof import Proof
 from stageb.guidance.learning.stacking import Stacker, Weighed
+from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.guidance_file import from_json, make_neutral, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS, rule_lines
@@ -177,6 +180,25 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
     assert guidance.judge == "model" and set(after.rights(trial.blocks[0])) == set(trial.blocks[0])
     guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)
     assert guidance and guidance.judge == "rules"  # right of nine in ten, and the model, which passes nearly all, of fewer
+
+
+def test_where_all_tickets_teach_nothing_no_block_is_judged_under_what_it_might_teach() -> None:
+    trial = Trial(right=1.0)
+    learner, asked = RuleLearner(trial.stacker.tools), list[tuple[Rule, ...]]()
+
+    def answer(question: JudgeTickets) -> list[list[Judgement]]:
+        asked.extend(guidance.rules for guidance, _ in question.asked)
+        return trial.answer(question)
+
+    _, bundles = answer_all(learner.draw(MissionState(START)), answer)
+    (lesson,) = answer_all(learner.propose(bundles, START), answer)
+    assert lesson.learnt and not asked
+    for learnt in (lesson.learnt, None):
+        asked.clear()
+        proof = Proof(lesson.teacher, learnt, learner.tools.make_judge(START))
+        _, preparers, _ = answer_all(proof.prove(0.05), answer)
+        assert preparers and preparers.present.weighed
+        assert ({*asked} == {START.rules}) == (learnt is None)
 
 
 def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:

@@ -66,24 +66,21 @@ class RuleLearner:
 
     def prove(self, mission: MissionState, bundle: Bundle, lesson: WholeLesson) -> Dialogue[GateResult]:
         """The gate's decision on the proposal; where none may stay, perhaps the present guidance prepared anew."""
-        tools, learnt = self.tools, lesson.learnt
-        if learnt and tools.choose:
-            gate = tools.make_gate(mission.guidance, (), None)
-            deciding = decide_by(tools.choose, [learnt.edit], gate, sum(mission.left.edits))
-            decision, verdicts = yield from ask_once(deciding, tools.known_verdicts(mission))
-            return GateResult(decision, mission.left, verdicts)
-        result, verdicts = yield from ask_once(self._prove(mission, lesson), tools.known_verdicts(mission))
+        result, verdicts = yield from ask_once(self._prove(mission, lesson), self.tools.known_verdicts(mission))
         return replace(result, verdicts=verdicts)
 
     def _prove(self, mission: MissionState, lesson: WholeLesson) -> Dialogue[GateResult]:
-        left, learnt, is_all = mission.left, lesson.learnt, self.tools.config.reflection.scope == "all"
-        nothing = Decision((), 0.0)
+        tools, left, learnt, nothing = self.tools, mission.left, lesson.learnt, Decision((), 0.0)
+        is_all = tools.config.reflection.scope == "all"
+        if learnt and tools.choose:
+            gate = tools.make_gate(mission.guidance, (), None)
+            return GateResult((yield from decide_by(tools.choose, [learnt.edit], gate, sum(left.edits))), left)
         # Tickets that calibrate the present guidance are no longer fit to test further edits of it.
-        prepares = needs_preparing(self.tools.config) and is_all and not (lesson.teacher.bundle.why_not or lesson.is_stopped)
+        prepares = needs_preparing(tools.config) and is_all and not (lesson.teacher.bundle.why_not or lesson.is_stopped)
         if not (learnt or prepares):
             return GateResult(nothing, left, is_stopped=lesson.is_stopped)
         share = 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
-        proof = Proof(lesson.teacher, learnt, self.tools.make_judge(mission.guidance))
+        proof = Proof(lesson.teacher, learnt, tools.make_judge(mission.guidance))
         test, preparers, is_stopped = yield from proof.prove(next_level(sum(left.edits), share))
         if preparers and is_stopped:  # nobody knows yet how far to trust the rules beside the model
             return GateResult(nothing, left, is_stopped=True)
