@@ -177,11 +177,11 @@ def learn_from(run: FitRun, state: State, name: str, proposer: Proposer[L]) -> D
     snapshot, is_stopped = mission.guidance, False
     for bundle, lesson in zip(bundles, (yield from proposer.propose(bundles, snapshot)), strict=True):
         lesson = lesson.rebase(snapshot, mission.guidance)
-        run.progress.show_activity(f"{name}: trying what {len(lesson.proposals)} answers propose")
+        run.progress.show_activity(f"{name}: testing what was proposed")
         learnt = yield from proposer.prove(mission, bundle, lesson)
         mission = transitions.after_learning(mission, learnt, run.tools(name))
         state = run.record_reflection(state, bundle, lesson, learnt, mission)
-        is_stopped = is_stopped or learnt.is_stopped
+        is_stopped |= learnt.is_stopped
     if is_stopped:  # told to learn on, the run goes back and learns this anew
         state = run.commit(transitions.after_stop(state), name, keep=STOP)
     return state
