@@ -50,7 +50,8 @@ class Pointwise(nn.Conv2d):
         """(images, channels, rows, columns) to the same."""
         assert self.bias is not None
         filters = self.weight.flatten(1).expand(len(images), -1, -1)
-        return torch.baddbmm(self.bias[:, None], filters, images.flatten(2)).unflatten(2, images.shape[2:])
+        found: Tensor = torch.baddbmm(self.bias[:, None], filters, images.flatten(2)).unflatten(2, images.shape[2:])
+        return found
 
 
 class Bottleneck(nn.Module):
