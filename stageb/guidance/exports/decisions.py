@@ -36,7 +36,7 @@ from stageb.guidance.rules.conditions import (
 from stageb.guidance.rules.conditions.numbers import list_fields
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Verdict
 
 Kind = Literal["number", "flag", "text"]

@@ -21,7 +21,7 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import write_decimal
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.words.automation import PERSON, STAGEB
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Ticket, Verdict
 
 

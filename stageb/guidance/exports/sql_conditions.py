@@ -20,7 +20,7 @@ from stageb.guidance.rules.conditions import Columns, Condition, Expression, Poi
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number, parse_quantity
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import Verdict
 
 SIGNS: Mapping[Side, str] = {"above": ">", "below": "<"}

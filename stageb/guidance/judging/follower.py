@@ -108,10 +108,10 @@ def _judge(prompt: Prompt, words: Words, forms: _RuleForms, slip: bool) -> str:
     """The two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule means what the headline says;
     of other labels the first rule that holds wins, and no rule means the first."""
     labels = tuple(words.verdicts)
-    is_failing = words.failing_headline and words.failing_headline in prompt.system
     summaries = [line.partition(": ")[2] or line for line in prompt.user.splitlines()]
     facts = {fact.casefold() for fact in _list_facts(summaries, forms)}
-    verdict, reason = labels[-1 if is_failing else 0], f"{HEADLINE_KEY}: no rule speaks of it"
+    verdict = next((each for each, text in words.headlines.items() if text in prompt.system), labels[0])
+    reason = f"{HEADLINE_KEY}: no rule speaks of it"
     for rule_key, (given, if_, conditions) in _find_rules(prompt.system, words, forms).items():
         if if_ == all(_holds(term, facts, forms) for term in conditions.split(forms.and_)):
             verdict, reason = given, f"{rule_key}: {conditions}"

@@ -39,7 +39,7 @@ from stageb.guidance.rules.prompts import (
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_word_lists
-from stageb.guidance.words.costs import list_labels
+from stageb.guidance.words.labels import list_labels
 from stageb.guidance.words.types import (
     BY_RULES,
     Answers,

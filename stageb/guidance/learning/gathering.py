@@ -16,7 +16,8 @@ from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.costs import Prices
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Verdict
 
 
@@ -31,7 +32,6 @@ def gather_material(
         label: to_mask(place for place, case in enumerate(cases) if case.ticket.label == label)
         for label in (*labels[1:], labels[0])
     }
-    fails = sum(labelled.values()) ^ labelled[labels[0]]
     wrong = to_mask(place for place, case in enumerate(cases) if not case.right)
     readings = [reading(case.ticket) for case in cases]
     masks = find_terms(readings, forms)
@@ -42,11 +42,10 @@ def gather_material(
     return Material(
         masks,
         gaps,
-        fails,
-        fails ^ wrong,
+        labelled,
+        wrong,
         frozenset(_list_verdicts(present, tools)),
         _find_prices(tools),
-        labelled=labelled if has_labels(labels) else {},
         named=find_named(plain, [case.ticket.reason for case in cases]),
         held=to_mask(_find_held(present, places, tools)) if has_labels(labels) else 0,
         keeps=any(rule.is_fixed for rule in present.rules),
@@ -61,12 +60,11 @@ def _list_verdicts(present: Guidance, tools: Tools) -> Iterator[Verdict]:
         yield from present.labels if isinstance(rule.code, OutOfReach) else (rule.code.verdict,)
 
 
-def _find_prices(tools: Tools) -> tuple[float, float]:
-    """What errors cost, of a ticket labelled fail and of one labelled pass; one drawn by price speaks for others."""
+def _find_prices(tools: Tools) -> Prices:
+    """The cost of errors by label; a ticket that was drawn by price speaks for others."""
     chance = min(tools.splits.inclusion_prob.values(), default=1.0)  # of a ticket of the cheaper label
     dearest = max(tools.prices.values())
-    prices = {label: price if price == dearest else price / chance for label, price in tools.prices.items()}
-    return prices["fail"], prices["pass"]
+    return {label: price if price == dearest else price / chance for label, price in tools.prices.items()}
 
 
 def _find_held(present: Guidance, places: dict[int, int], tools: Tools) -> Iterator[int]:

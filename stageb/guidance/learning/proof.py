@@ -19,7 +19,7 @@ from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import Edit, Outcome, Trial
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
-from stageb.guidance.learning.material import Whole
+from stageb.guidance.learning.material import MeasuredWhole
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.teacher import Learnt, Teacher
 from stageb.guidance.learning.transitions import needs_preparing
@@ -122,7 +122,7 @@ class Proof:
         gained = {name: self.judge.compare(rights, others) for name, others in nulls.items()}
         return Bet(learnt.whole.won, learnt.whole.lost, gained), Preparers(edited, present)
 
-    def _keep_beside(self, whole: Whole, edit: Edit, preparers: Preparers) -> Edit | None:
+    def _keep_beside(self, whole: MeasuredWhole, edit: Edit, preparers: Preparers) -> Edit | None:
         """The edit, where it may take the place of the present guidance though no test shows that it is better; None where
         it may not. Its rules are likely to be better than the best constant verdict, and what they say is weighed beside
         what the model says: so that is kept unless the model without them is ahead by more than a standard error. Where too

@@ -19,7 +19,7 @@ from stageb.guidance.rules.edits import named
 from stageb.guidance.rules.evidence import Clue
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.texts import find_copied, one_line
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
 from stageb.untrusted import strict_json

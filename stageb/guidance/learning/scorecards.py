@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
 from stageb.guidance.learning.terms import Conjunction, Masks, Tally, hold_together, repack, unpack
 from stageb.guidance.rules.conditions import Expression, negate
+from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import Verdict
 
 MOST_TERMS = 30  # of a card
@@ -45,8 +46,9 @@ MORE = 10  # lines of a card, for each of which one more is added at once
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """A ticket fails, or has the card's label, if it has ``least`` points or more."""
+    """Tickets have ``verdict`` that have ``least`` points or more."""
 
+    verdict: Verdict
     points: Mapping[Conjunction, int]  # in the order in which they came
     least: int
     lists: Sequence[Sequence[Conjunction]] = ()  # of these, words that have the same points, the most telling first
@@ -97,31 +99,28 @@ def _drop_implied(line: Sequence[Expression]) -> Conjunction | None:
 Listing = Callable[[Tally], "list[list[int]]"]
 """What finds the places of words that speak for the wanted tickets, in lists."""
 
-Cards = Mapping[Verdict, Scorecard]
-"""A card for each label, which are compared: of those that a ticket is furthest above the first counts."""
-
 
 def grow_cards(
     masks: Masks,
-    fails: int,
-    passes: int,
-    prices: tuple[float, float],
+    labelled: Mapping[Verdict, int],
+    among: int,
+    prices: Prices,
     listing: Listing | None = None,
     longest: int = MOST_TERMS,
 ) -> list[Scorecard]:
-    """Cards of one condition, of two, and so on to the ``longest``, for ``fails`` and ``passes``; ``prices`` of one of
-    either judged wrong. With a ``listing`` each has the lists of words that speak for either, the first one nothing else."""
-    among = fails | passes
+    """Cards of one condition, of two, and so on to the ``longest``, that tell the first of two labels from the other among
+    these tickets. With a ``listing`` each has the lists of words that speak for either, the first one nothing else."""
+    verdict, other = labelled
     terms, held = _distinct(masks, among)
-    if not terms or not fails or not passes:
+    labels = unpack([labelled[verdict]], among)[0].astype(np.float64)
+    if not terms or not 0 < labels.sum() < len(labels):
         return []
-    labels = unpack([fails], among)[0].astype(np.float64)
     # Half of the price weighs tickets, half moves the limit: all by weight, few failures would teach as if they were many.
-    of_each = np.sqrt(np.array(prices))
+    of_each = np.sqrt(np.array([prices[verdict], prices[other]]))
     of_each *= len(labels) / np.where(labels > 0, *of_each).sum()
     weights = np.where(labels > 0, *of_each)
-    even = (log(prices[1]) - log(prices[0])) / 2
-    first, tally = np.ones((len(labels), 1)), Tally.of(terms, held, fails, among)
+    even = (log(prices[other]) - log(prices[verdict])) / 2
+    first, tally = np.ones((len(labels), 1)), Tally.of(terms, held, labelled[verdict] & among, among)
     fitted = _fit(first, labels, weights, np.zeros(1))
     gains = _promise_first(tally, fitted[0], *of_each)
     lists = [words for side in (tally, tally.turned) for words in (listing(side) if listing else ())]
@@ -138,7 +137,7 @@ def grow_cards(
     def write() -> None:
         if card := _round(design, labels, weights, fitted, even):
             lines = [*named, *([(terms[tried[place]],)] for place in chosen)]
-            cards.append(_write_card(lines, card[0], card[1], len(lists)))
+            cards.append(_write_card(verdict, lines, card[0], card[1], len(lists)))
 
     if lists:
         write()
@@ -159,7 +158,7 @@ def grow_compared(
     longest: int,
     paired: int = PAIRED,
     listing: Listing | None = None,
-) -> list[Cards]:
+) -> list[tuple[Scorecard, ...]]:
     """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets ``among`` these that are
     ``labelled``; so many conditions may be joined in pairs. With a ``listing`` each has the lists of words that speak for
     its label, the first one nothing else. What these masks have been grown to before is not grown again."""
@@ -167,7 +166,7 @@ def grow_compared(
     known = masks.compared.get(key)
     if known is None or known[0] < longest:
         known = masks.compared[key] = longest, _grow_compared(masks, labelled, among, longest, paired, listing)
-    found: list[Cards] = []
+    found: list[tuple[Scorecard, ...]] = []
     most = 0  # lines of a label's card, of those found
     for lines, cards in known[1][: longest + (listing is not None)]:
         if found and most >= longest:
@@ -177,14 +176,14 @@ def grow_compared(
     return found
 
 
-def judge_compared(cards: Cards, masks: Masks, among: int) -> dict[Verdict, int]:
-    """The tickets ``among`` these that have each label by its card; of those that reach none nothing is said."""
+def judge_compared(cards: Sequence[Scorecard], masks: Masks, among: int) -> dict[Verdict, int]:
+    """The tickets ``among`` these by the card that each is furthest above, the first of equals; without those below all."""
     above = []
-    for card in cards.values():
+    for card in cards:
         rows = unpack([hold_together(masks, line) for line in card.points], among).astype(np.float32)
         above.append(np.array([*card.points.values()], np.float32) @ rows - card.least)
     first, is_reached = np.argmax(above, axis=0), np.max(above, axis=0) >= 0
-    return {label: repack((first == place) & is_reached, among) for place, label in enumerate(cards)}
+    return {card.verdict: repack((first == place) & is_reached, among) for place, card in enumerate(cards)}
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ def judge_compared(cards: Cards, masks: Masks, among: int) -> dict[Verdict, int]
 
 def _grow_compared(
     masks: Masks, labelled: Mapping[Verdict, int], among: int, longest: int, paired: int, listing: Listing | None
-) -> list[tuple[int, Cards]]:
+) -> list[tuple[int, tuple[Scorecard, ...]]]:
     """As ``grow_compared`` says, each with the lines that its longest card was given."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
@@ -206,16 +205,16 @@ def _grow_compared(
         tally = Tally.of(terms, held, labelled[label], among)
         lists = {tuple(words): _count_words(words, held, among) for words in (listing(tally) if listing else ())}
         lines = _find_lines(tally, held, labelled[label], among, score[0], paired) if longest else []
-        growing.append(_Growing(mine, terms, lists, lines, among))
+        growing.append(_Growing(label, mine, terms, lists, lines, among))
     if listing and not any(each.lists for each in growing):
         return []
-    found: list[tuple[int, Cards]] = []
+    found: list[tuple[int, tuple[Scorecard, ...]]] = []
     is_first = listing is not None
     while len(found) < longest + (listing is not None) and (is_first or all(len(each.chosen) < longest for each in growing)):
         for place, each in enumerate(growing):
             others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
             scores[place] = each.lengthen(scores[place] - others, others, 0 if is_first else 1 + len(each.chosen) // MORE)
-        cards = _round_together(dict(zip(labels, growing, strict=True)), default=[*labelled][-1])
+        cards = _round_together(growing, default=[*labelled][-1])
         found.append((max(len(each.chosen) for each in growing), cards))
         is_first = False
     return found
@@ -244,13 +243,14 @@ class _Growing:
 
     def __init__(
         self,
+        verdict: Verdict,
         wanted: Numbers,
         terms: Sequence[Expression],
         lists: Mapping[tuple[int, ...], Numbers],  # places of words -> how many of them each ticket mentions
         lines: Sequence[tuple[Conjunction, int]],  # that may have points, and the tickets ``among`` these that meet each
         among: int,
     ) -> None:
-        self.wanted = wanted
+        self.verdict, self.wanted = verdict, wanted
         self.lists: list[list[Conjunction]] = [[(terms[place],) for place in words] for words in lists]
         listed = {line for words in self.lists for line in words}
         free = [each for each in lines if each[0] not in listed] if listed else lines
@@ -261,8 +261,7 @@ class _Growing:
         self.fitted = np.zeros(1 + len(lists))
 
     def lengthen(self, log_odds: Numbers, others: Numbers, count: int) -> Numbers:
-        """The label's scores with ``count`` lines more, as far as there are some, beside what ``others`` have; ``log_odds``
-        are those before."""
+        """The label's scores with up to ``count`` lines more, beside what ``others`` have; ``log_odds`` are those before."""
         even = np.ones(len(self.wanted))
         if left := min(count, len(self.lines) - len(self.chosen)):
             gains = _promise(self._rows, self.wanted, even, log_odds)
@@ -279,7 +278,7 @@ class _Growing:
     def write(self, points: Numbers, least: int) -> Scorecard:
         """Its card with whole points of each list and line."""
         lines = [*self.lists, *([self.lines[place]] for place in self.chosen)]
-        return _write_card(lines, [int(each) for each in points], least, len(self.lists))
+        return _write_card(self.verdict, lines, [int(each) for each in points], least, len(self.lists))
 
 
 def _find_lines(
@@ -307,40 +306,37 @@ def _find_lines(
     return lines
 
 
-def _round_together(growing: Mapping[Verdict, _Growing], default: Verdict) -> Cards:
+def _round_together(growing: Sequence[_Growing], default: Verdict) -> tuple[Scorecard, ...]:
     """Whole points by the multiplier of least loss, and limits that are as high as those under which most train tickets are
     judged right, where one that reaches none has the label ``default``."""
-    largest = max(float(np.abs(each.fitted[1:]).max(initial=0)) for each in growing.values())
+    largest = max(float(np.abs(each.fitted[1:]).max(initial=0)) for each in growing)
     if largest < 1e-6:
-        return {}
-    wanted = np.array([each.wanted for each in growing.values()])
+        return ()
+    wanted = np.array([each.wanted for each in growing])
 
     def scale(times: float) -> tuple[float, list[Numbers], Numbers]:
-        points = [np.round(times * each.fitted) for each in growing.values()]
-        sums = np.array([each.design @ some for each, some in zip(growing.values(), points, strict=True)])
+        points = [np.round(times * each.fitted) for each in growing]
+        sums = np.array([each.design @ some for each, some in zip(growing, points, strict=True)])
         loss = float((np.logaddexp.reduce(sums / times) - (wanted * sums / times).sum(axis=0)).sum())
         return round(loss, 6), points, sums
 
     scales = [scale(most / largest) for most in np.linspace(1, MOST_COMPARED_POINTS, SCALES)]
     _, points, sums = min(scales, key=lambda each: each[0])
     most, is_right = sums.max(axis=0), np.take_along_axis(wanted, sums.argmax(axis=0)[None], axis=0)[0]
-    is_default = np.array([label == default for label in growing]) @ wanted
+    is_default = np.array([each.verdict == default for each in growing]) @ wanted
     limits = np.unique(most)[::-1]  # of sums, that a card must reach; the highest first
     limit = limits[np.argmax([np.where(most >= each, is_right, is_default).sum() for each in limits])]
-    return {
-        label: each.write(some[1:], int(limit - some[0]))
-        for (label, each), some in zip(growing.items(), points, strict=True)
-    }
+    return tuple(each.write(some[1:], int(limit - some[0])) for each, some in zip(growing, points, strict=True))
 
 
-def _write_card(lines: Sequence[Sequence[Conjunction]], points: Sequence[int], least: int, lists: int) -> Scorecard:
+def _write_card(of: Verdict, lines: Sequence[Sequence[Conjunction]], points: list[int], least: int, lists: int) -> Scorecard:
     """A card on which each of some ``lines`` has the same points; the first ``lists`` of these are word lists."""
     each = {line: score for some, score in zip(lines, points, strict=True) if score for line in some}
     listed: dict[int, list[Conjunction]] = {}  # those of the same points are one list
     for some, score in zip(lines[:lists], points, strict=False):
         if score:
             listed.setdefault(score, []).extend(some)
-    return Scorecard(each, least, tuple(listed.values()))
+    return Scorecard(of, each, least, tuple(listed.values()))
 
 
 def _promise_first(tally: Tally, log_odds: float, price: float = 1.0, other: float = 1.0) -> Numbers:

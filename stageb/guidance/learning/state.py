@@ -11,15 +11,8 @@ from typing import Any, Self
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.rules.guidance_file import from_json, to_json
 from stageb.guidance.rules.prompts import Case
-from stageb.guidance.words.costs import (
-    Prices,
-    effective_counts,
-    has_labels,
-    measure_classes,
-    measure_interval,
-    measure_ratio,
-    scale_up,
-)
+from stageb.guidance.words.costs import Prices, effective_counts, measure_classes, measure_interval, measure_ratio, scale_up
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import (
     NOTHING,
     NOWHERE,

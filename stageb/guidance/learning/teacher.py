@@ -10,10 +10,9 @@ from typing import NamedTuple, Self
 
 from stageb.guidance.learning.gate.decide import Edit
 from stageb.guidance.learning.gathering import gather_material
-from stageb.guidance.learning.material import Material, Whole
+from stageb.guidance.learning.material import Material, MeasuredWhole, judge_whole
 from stageb.guidance.learning.proposer import Bundle
 from stageb.guidance.learning.reflection_file import SizeEntry
-from stageb.guidance.learning.scorecards import judge_compared
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, learn_whole
@@ -21,7 +20,7 @@ from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply
 from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.tickets.groups import Group
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
 NAMED = 3  # tickets that a rule names as its sources
@@ -30,9 +29,9 @@ NAMED = 3  # tickets that a rule names as its sources
 class Learnt(NamedTuple):
     """What some groups teach, and the edit that puts it into the present guidance."""
 
-    whole: Whole
+    whole: MeasuredWhole
     edit: Edit
-    by_size: Mapping[int, Whole]  # the same where so many conditions are asked for
+    by_size: Mapping[int, MeasuredWhole]  # the same where so many conditions are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,14 @@ class Teacher:
                 listed.setdefault(whole.size, SizeEntry(most, whole.size, self.estimate(whole), proposal.operations))
         return tuple(listed.values())
 
-    def estimate(self, whole: Whole) -> Estimate:
+    def estimate(self, whole: MeasuredWhole) -> Estimate:
         """What is hoped of it on tickets like these, each judged by what others taught."""
         cases = self.bundle.judged
         right = sum(case.right for case in cases) / len(cases)
         figures = right, right + whole.won - whole.lost, whole.present, whole.cost
         return Estimate(len(cases), *(round(figure, 6) for figure in figures))
 
-    def find_rights(self, whole: Whole) -> dict[int, bool]:
+    def find_rights(self, whole: MeasuredWhole) -> dict[int, bool]:
         """Whether code is right of each ticket, by position, as those teach it that are in other folds."""
         return {i: not whole.wrong >> place & 1 for i, place in self.places.items()}
 
@@ -97,23 +96,20 @@ class Teacher:
         parts = [[self.places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
         return [to_mask(part) for part in parts if part]
 
-    def _learn_sizes(self, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, Whole]:
-        """What is learnt in each of the ``sizes``. Those of pass and fail are found together; of labels, each list hangs on
-        the size of those before it."""
-        sizes = [*dict.fromkeys(sizes)]
-        together = [[size] for size in sizes] if has_labels(self.present.labels) else [sizes]
+    def _learn_sizes(self, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, MeasuredWhole]:
+        """What is learnt in each of the ``sizes``."""
         count = f"{sum(folds).bit_count():,} of {len(self.places):,} tickets"
         material = replace(self.material, pause=partial(self.tools.pause, f"learning rules from {count} by code"))
-        return {size: each for some in together for size, each in learn_whole(material, folds, some).items()}
+        return learn_whole(material, folds, [*dict.fromkeys(sizes)])
 
-    def _has_room(self, edit: Edit, whole: Whole) -> bool:
+    def _has_room(self, edit: Edit, whole: MeasuredWhole) -> bool:
         """Whether the rules are within the limits, and all cards became some: one that is too long is not read back, and the
         others are nothing without it."""
-        needed = len(whole.cards) + sum(len(card.lists) for card in whole.cards.values())
+        needed = len(whole.cards) + sum(len(card.lists) for card in whole.cards)
         written = sum(operation.op == "add" for operation in edit.proposals[0].operations)
         return written >= needed and self.tools.fits(edit.guidance)
 
-    def _edit(self, whole: Whole, among: int) -> Edit | None:
+    def _edit(self, whole: MeasuredWhole, among: int) -> Edit | None:
         """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
         words = self.tools.words
         others = [rule for rule in self.present.rules if rule.is_fixed or not whole.replaces]
@@ -125,14 +121,14 @@ class Teacher:
             costs = f"judge {1 - whole.cost:.1%} rightly, {1 - whole.present:.1%} without them"
         why = f"{MEASURED} {costs} ({among.bit_count():,} tickets)"
         operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
-        if whole.replaces:
-            free = [rule for rule in self.present.rules if not rule.is_fixed]
+        if whole.default is not None:
+            free, is_ordered = [rule for rule in self.present.rules if not rule.is_fixed], has_labels(self.present.labels)
             kept, former = [rule.text for rule in rules], [rule for rule in free if rule.key != HEADLINE_KEY]
-            if whole.lists and kept == [rule.text for rule in former]:
+            if is_ordered and kept == [rule.text for rule in former]:
                 return None
-            spare = [rule for rule in former if whole.lists or rule.text not in kept]
+            spare = [rule for rule in former if is_ordered or rule.text not in kept]
             operations += [Operation("remove", rule.key, (), "", "what is learnt at once says it", ()) for rule in spare]
-            headline = words.failing_headline if whole.verdict == "pass" else words.neutral_headline
+            headline = words.headlines[whole.default]
             if free[:1] and free[0].key == HEADLINE_KEY and free[0].text != headline:
                 operations.append(Operation("update", HEADLINE_KEY, (), headline, "", operations[0].evidence))
         edited = apply(self.present, operations, self.bundle.name)
@@ -140,14 +136,12 @@ class Teacher:
             return None
         return Edit((Proposal(0, "", tuple(operations), ()),), 1, edited)
 
-    def _sources(self, whole: Whole, rule: WrittenRule, among: int) -> tuple[str, ...]:
+    def _sources(self, whole: MeasuredWhole, rule: WrittenRule, among: int) -> tuple[str, ...]:
         """The first tickets that a rule judges rightly, of those that it speaks of."""
-        fails = self.material.fails
-        of_verdict = self.material.labelled.get(rule.verdict, fails if rule.verdict == "fail" else ~fails)
+        masks, labelled = self.material.masks, self.material.labelled[rule.verdict] & among
         if rule.lines:
-            held = hold_any(self.material.masks, rule.lines) & of_verdict
+            held = hold_any(masks, rule.lines) & labelled or among
         else:
-            held = judge_compared(whole.cards, self.material.masks, among)[rule.verdict] & of_verdict
-        held = held & among or among
+            held = judge_whole(whole, masks, among)[rule.verdict] & labelled or among
         places = (place for place, bit in enumerate(reversed(f"{held:b}")) if bit == "1")
         return tuple(self.bundle.judged[place].ticket.key for place in islice(places, NAMED))

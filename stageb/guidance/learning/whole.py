@@ -23,10 +23,20 @@ from typing import NamedTuple
 
 from stageb.guidance.learning.forms import GAIN, UNLIKE, Form, Kind, find_ways, learn_cards, learn_compared, list_forms
 from stageb.guidance.learning.lists import cover
-from stageb.guidance.learning.material import Material, Whole, find_cost, find_gain, find_wrong, judge_whole
+from stageb.guidance.learning.material import (
+    DecisionList,
+    Material,
+    MeasuredWhole,
+    Whole,
+    find_cost,
+    find_gain,
+    find_wrong,
+    judge_whole,
+)
 from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.word_lists import find_lists
+from stageb.guidance.words.labels import has_labels
 
 FOLDS = 5
 ERRORS = 2  # of the dearer kind, by which it must be better as well
@@ -36,8 +46,8 @@ SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to
 GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
 LISTED = (10, 30, 100)  # words that lists of each verdict hold at most
 OF_LABEL = 12  # conditions for each label of a mission's own, where it may have ``SIZE`` in all
-SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}  # conditions, by whether a
-#   mission has labels of its own: of a guidance, and those of which the accuracy is estimated
+SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}  # conditions, by whether the
+#   order of rules decides: of a guidance, and those of which the accuracy is estimated
 
 
 class _Found(NamedTuple):
@@ -51,30 +61,32 @@ class _Found(NamedTuple):
     misfits: int = 0  # tickets that taught it, and that it judges wrong
 
 
+NOTHING_LEARNT = Whole((), None)
 _Chosen = dict[int, _Found]  # the best for each number of conditions that it may have; none where none is so small
 
 
-def learn_whole(material: Material, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, Whole]:
+def learn_whole(material: Material, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, MeasuredWhole]:
     """The guidance of each of the ``sizes``, conditions at most, that these tickets teach, each of them in one of the masks
     ``folds``; without those of which none is estimated to cost less than the present one."""
     among = sum(folds)
-    present, count = (material.fails ^ material.judged_fail) & among, among.bit_count()
-    if material.labelled:
-        chosen = _learn_labels(material, folds, sizes)
+    present, count = material.wrong & among, among.bit_count()
+    if has_labels(material.labelled):  # each list hangs on the size of those before it
+        chosen = {most: found for size in sizes for most, found in _learn_labels(material, folds, size).items()}
     else:
         listed = _word_forms(learn_cards, MOST_TERMS, material, folds)
         cards = [] if material.keeps else [Form(GAIN, [partial(learn_cards, None, MOST_TERMS)])]
         forms = list_forms(material, find_ways(material), cards, [] if material.keeps else listed)
         chosen = _choose(forms, material, folds, sizes)
     return {
-        size: replace(
-            found.whole,
+        size: MeasuredWhole(
+            found.whole.parts,
+            found.whole.default,
+            found.wrong,
             cost=found.cost / count,
             present=find_cost(present, material) / count,
             won=(present & ~found.wrong).bit_count() / count,
             lost=(found.wrong & ~present).bit_count() / count,
             gain=find_gain(found.wrong, present, material, among),
-            wrong=found.wrong,
         )
         for size, found in chosen.items()
         if found.cost < find_cost(present, material)
@@ -91,7 +103,7 @@ def _choose(
     plainer forms have come to."""
     best = dict(chosen or {})
     for form in forms:
-        perfect = _Found(0.0, FEWEST, 0, Whole("", False), 0)
+        perfect = _Found(0.0, FEWEST, 0, NOTHING_LEARNT, 0)
         if not any(size not in best or _beats(perfect, best[size], form.enough, material, folds) for size in sizes):
             continue
         found = _try_kinds(form.kinds, material, folds)
@@ -118,37 +130,27 @@ def _beats(one: _Found, other: _Found, enough: float, material: Material, folds:
         return True
     if not other.misfits and one.size > other.size:
         enough = max(enough, UNLIKE)
-    return saved > ERRORS * max(material.prices) and find_gain(one.wrong, other.wrong, material, sum(folds)) > enough
+    return saved > ERRORS * material.dearest and find_gain(one.wrong, other.wrong, material, sum(folds)) > enough
 
 
 def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
     """Whether ``one`` judges all tickets that taught it right, and ``other`` does not. By the estimate, it costs ``ERRORS``
     more at most, and each condition that it has more sets ``RIGHTED`` tickets right; wrong labels would take one each."""
-    if one.misfits or not other.misfits or one.cost > other.cost + ERRORS * max(material.prices):
+    if one.misfits or not other.misfits or one.cost > other.cost + ERRORS * material.dearest:
         return False
     return RIGHTED * (one.size - other.size) <= other.misfits
 
 
-def _learn_labels(material: Material, folds: Sequence[int], sizes: Sequence[int]) -> _Chosen:
+def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Chosen:
     """Lists of labels, or cards where these are better."""
-    best: _Chosen = {}
-    for each_label in sorted({_find_share(size) for size in sizes}):
-        lists = _learn_by_label(material, folds, each_label)
-        for size in sizes:
-            if lists and lists.size <= size and (size not in best or lists[:2] < best[size][:2]):
-                best[size] = lists
-    largest = best.get(max(sizes))
-    is_good = largest and largest.wrong.bit_count() < GOOD * sum(folds).bit_count()
+    each_label = -(-OF_LABEL * size // SIZE[True])
+    lists = _learn_by_label(material, folds, each_label)
+    best = {size: lists} if lists and lists.size <= size else {}
+    is_good = best and best[size].wrong.bit_count() < GOOD * sum(folds).bit_count()
     enough = FAR if is_good else GAIN
-    longest = _find_share(max(sizes))
-    listed = _word_forms(partial(learn_compared, 0), longest, material, folds, enough)
-    cards = [Form(enough, [partial(learn_compared, paired, None, longest)]) for paired in (0, PAIRED)]
-    return _choose(chain(islice(listed, 1), cards, listed), material, folds, sizes, best)
-
-
-def _find_share(size: int) -> int:
-    """How many conditions each label may have of so many in all."""
-    return -(-OF_LABEL * size // SIZE[True])
+    listed = _word_forms(partial(learn_compared, 0), each_label, material, folds, enough)
+    cards = [Form(enough, [partial(learn_compared, paired, None, each_label)]) for paired in (0, PAIRED)]
+    return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], best)
 
 
 def _learn_by_label(material: Material, folds: Sequence[int], most: int) -> _Found | None:
@@ -156,29 +158,28 @@ def _learn_by_label(material: Material, folds: Sequence[int], most: int) -> _Fou
     leave, and the tickets that all of these judge wrong out of fold. What no list holds for has the last label. The label
     comes next that one line tells best."""
     among, claimed = sum(folds), material.held
-    right, told = claimed & ~(material.fails ^ material.judged_fail), claimed  # told: what is spoken of out of fold
-    fitted = right  # what they judge right of the tickets that taught them
-    lists: list[Whole] = []
+    right, told = claimed & ~material.wrong, claimed  # told: what is spoken of out of fold
+    lists: list[DecisionList] = []
     *others, default = material.labelled
     while others:
-        open_ = among & ~claimed
-        label = max(others, key=lambda each: _find_purest(material, material.labelled[each] & open_, open_))
+        left = among & ~claimed
+        label = max(others, key=lambda each: _find_purest(material, material.labelled[each] & left, left))
         others.remove(label)
-        wanted = material.labelled[label] & among & ~claimed
-        left = replace(material, fails=wanted | claimed, judged_fail=claimed)  # what is claimed plays no part
-        found = _choose(list_forms(left, [("fail", False)]), left, folds, [most]).get(most)
+        wanted = material.labelled[label] & left
+        # What is claimed plays no part: it has the label already, and rightly.
+        against = replace(material, labelled={label: wanted | claimed, "": left & ~wanted}, wrong=wanted)
+        found = _choose(list_forms(against, [(label, None)]), against, folds, [most]).get(most)
         if found and found.wrong.bit_count() < wanted.bit_count():
-            lists.append(replace(found.whole, verdict=label))
-            held = (found.wrong ^ wanted) & among & ~claimed & ~told
+            lists += found.whole.lists
+            held = (found.wrong ^ wanted) & left & ~told
             right, told = right | held & wanted, told | held
-            judged = judge_whole(found.whole, left, among) & ~claimed
-            fitted, claimed = fitted | judged & wanted, claimed | judged
+            claimed |= judge_whole(found.whole, material.masks, left)[label]
     right |= material.labelled[default] & among & ~told
-    fitted |= material.labelled[default] & among & ~claimed
     if not lists:
         return None
-    whole, wrong = Whole("", bool(material.verdicts), lists=tuple(lists)), among & ~right
-    return _Found(find_cost(wrong, material), whole.size, 0, whole, wrong, (among & ~fitted).bit_count())
+    whole, wrong = Whole(tuple(lists), default), among & ~right
+    misfits = find_wrong(whole, material, among).bit_count()
+    return _Found(find_cost(wrong, material), whole.size, 0, whole, wrong, misfits)
 
 
 def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
@@ -239,7 +240,7 @@ def _try_kinds(kinds: Sequence[Kind], material: Material, folds: Sequence[int]) 
         for number, whole in enumerate(kind(material, among)):
             wrong = 0
             for fold, wholes in by_fold:
-                taught = wholes[min(number, len(wholes) - 1)] if wholes else Whole("fail", False)
+                taught = wholes[min(number, len(wholes) - 1)] if wholes else NOTHING_LEARNT
                 wrong |= find_wrong(taught, material, fold)
             misfits = find_wrong(whole, material, among).bit_count()
             found.append(_Found(find_cost(wrong, material), whole.size, place, whole, wrong, misfits))

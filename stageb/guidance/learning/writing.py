@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from stageb.guidance.learning.material import Whole
+from stageb.guidance.learning.material import DecisionList, Whole
 from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Conjunction
 from stageb.guidance.rules.conditions import All, Expression, Mentions, Points, conjoin
@@ -41,15 +41,15 @@ def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Writ
     those that would not be read back as meant: a value may look like two. ``vocabulary`` has the lists that are there."""
     lists: dict[str, WordList] = {}
     named: list[WrittenRule] = []
-    for card_of in (whole, *whole.lists):
-        for lines in card_of.card.lists if card_of.card else ():
+    for card in whole.cards:
+        for lines in card.lists:
             each = _name_list(lines, {*lists, *vocabulary.lists})
             lists[each.name] = each
-            named.append(WrittenRule(write_word_list(each, choose_grammar(words)), (), card_of.verdict))
+            named.append(WrittenRule(write_word_list(each, choose_grammar(words)), (), card.verdict))
     vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{each.name: each.words for each in lists.values()}})
     rules: list[WrittenRule] = []
-    for one in whole.lists or (whole,):
-        written = _write_rules(one, vocabulary, words)
+    for part in whole.parts:
+        written = _write_rules(part, vocabulary, words)
         found = {known.name: known.words for rule in written if (known := read_word_list(rule.text))}
         vocabulary = replace(vocabulary, lists={**vocabulary.lists, **found})
         rules += written
@@ -84,33 +84,33 @@ def _name_words(
     return named, found
 
 
-def _write_rules(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
-    """The rules of one verdict, or of one label."""
-    (opening, end), grammar = begin_rule([*words.verdicts][-1], words), choose_grammar(words)
+def _write_rules(part: DecisionList | Scorecard, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
+    """The rules of one verdict."""
+    (opening, end), grammar = begin_rule(part.verdict, words), choose_grammar(words)
 
     def is_readable(line: Conjunction) -> bool:
         """Whether each of its conditions is read back as meant."""
         each = [literal.affirmed for literal in line]
-        read = [parse_rule(f"{opening}{part.write(grammar)}{end}", vocabulary, words) for part in each]
+        read = [parse_rule(f"{opening}{atom.write(grammar)}{end}", vocabulary, words) for atom in each]
         return [code.condition if isinstance(code, RuleCode) else None for code in read] == each
 
-    if whole.card:
-        codes: list[_Code] = [(card, ()) for card in _write_card(whole.card, vocabulary, is_readable)]
+    if isinstance(part, Scorecard):
+        codes: list[_Code] = [(card, ()) for card in _write_card(part, vocabulary, is_readable)]
     else:
-        codes = join_codes([(_join_literals(line), (line,)) for line in whole.lines if is_readable(line)])
+        codes = join_codes([(_join_literals(line), (line,)) for line in part.lines if is_readable(line)])
     codes, named = _name_words(codes, vocabulary)
-    vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{name: part.words for name, (part, _) in named.items()}})
-    rules = [(RuleCode(whole.verdict, expression), lines) for expression, lines in codes]
+    vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{name: some.words for name, (some, _) in named.items()}})
+    rules = [(RuleCode(part.verdict, expression), lines) for expression, lines in codes]
     called = call_counts(vocabulary, grammar)
     texts = [(write_rule(code, words, called), code, lines) for code, lines in rules]
     written = [
-        WrittenRule(text, lines, whole.verdict)
+        WrittenRule(text, lines, part.verdict)
         for text, code, lines in sorted(texts, key=lambda each: len(each[1].expression.conjuncts))
         if _is_same(parse_rule(text, vocabulary, words), code)
     ]
     lists = [
-        WrittenRule(write_word_list(WordList(name, part.words), grammar), lines, whole.verdict)
-        for name, (part, lines) in named.items()
+        WrittenRule(write_word_list(WordList(name, some.words), grammar), lines, part.verdict)
+        for name, (some, lines) in named.items()
         if any(rule.lines == lines for rule in written)
     ]
     return [*lists, *written]

@@ -18,7 +18,7 @@ from stageb.guidance.rules.judge import make_counters, read_rules
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_deciding
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Demonstration, Guidance, Verdict
 
 BY_LABEL = 32  # that tell nothing but the label, at most, and half of the tickets: the others tell how it is read

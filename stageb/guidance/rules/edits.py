@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import (
     ESTIMATE,
     HEADLINE_KEY,

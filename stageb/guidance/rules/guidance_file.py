@@ -21,18 +21,20 @@ from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import number
 from stageb.guidance.rules.prompts import Words, find_words, name_labels, render_guidance
 from stageb.guidance.words.automation import Automation
-from stageb.guidance.words.budgets import FOLDS, NOTHING, Budget
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.texts import are_named, labels_fault
 from stageb.guidance.words.types import (
     BACKGROUND,
     ESTIMATE,
     FIXED,
+    FOLDS,
     HEADLINE_KEY,
     NAME_LENGTH,
+    NOTHING,
     PASS_FAIL,
     PROVISIONAL,
     UNCALIBRATED,
+    Budget,
     Calibration,
     Demonstration,
     Guidance,
@@ -53,10 +55,9 @@ FIELDS = ("step", "next_number", "experiences", "metadata", "spent", *SEEN, *SHO
 
 
 def make_neutral(mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL, default: Verdict = "") -> Guidance:
-    """The guidance of a mission that nothing is known of: a headline that favours no rule. A ticket that no rule speaks of
-    has the first of ``labels``, unless ``default`` is fail."""
+    """A headline alone, by which all tickets have the ``default``, or else the first of ``labels``."""
     named = name_labels(words, labels)
-    headline = Rule(HEADLINE_KEY, named.failing_headline if default == "fail" else named.neutral_headline)
+    headline = Rule(HEADLINE_KEY, named.headlines.get(default, named.neutral_headline))
     return Guidance(mission, 0, (headline,), 1, labels=labels)
 
 

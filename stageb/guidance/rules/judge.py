@@ -51,7 +51,7 @@ class CodedRules:
     """Those of a mission."""
 
     each: Sequence[CodedRule]
-    labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them, but fail first where its headline fails
+    labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them, but the one first that its headline gives
     words: Words = field(default=EN, repr=False)  # by which they were read
 
     def compile(self) -> Callable[[Reading], Ruling]:
@@ -81,8 +81,8 @@ def collect_rules(
 ) -> CodedRules:
     """The rules of a guidance that speak, each as ``parse`` reads it, beside the verdict of tickets that none speaks of."""
     coded = [CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional) for rule in speaking_rules(rules, words)]
-    is_failing = rules[:1] and rules[0].text == words.failing_headline
-    return CodedRules(coded, labels[::-1] if is_failing else labels, words)
+    default = next((each for each, text in words.headlines.items() if rules[:1] and rules[0].text == text), labels[0])
+    return CodedRules(coded, tuple(sorted(labels, key=lambda label: label != default)), words)
 
 
 def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:
@@ -101,7 +101,7 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
     """``rules`` that decide, and a headline that is no neutral one, which says what happens where none of these speaks."""
     headline = [rule for rule in rules if rule.key == HEADLINE_KEY]
-    neutral = (words.neutral_headline, words.failing_headline)
+    neutral = words.headlines.values()
     return [*(rule for rule in headline if rule.text not in neutral and not rule.is_background), *find_deciding(rules)]
 
 

@@ -48,8 +48,7 @@ def _filled(
     texts: dict[str, Any] = {name: put(getattr(words, name)) for name in ("rollout", "reflection")}
     for name in ("counted", "right", "wrong"):
         texts[name] = {verdict: put(text, of.get(verdict, forms)) for verdict, text in getattr(words, name).items()}
-    for name in ("neutral_headline", "failing_headline"):
-        texts[name] = put(getattr(words, name), template=False)
+    texts["headlines"] = {verdict: put(text, template=False) for verdict, text in words.headlines.items()}
     return replace(words, **texts, **changed)
 
 
@@ -151,8 +150,7 @@ def _with_labels(language: str, has_instruct: bool, begin: str, labels: tuple[Ve
     texts: dict[str, Any] = {
         name: dict.fromkeys(labels, getattr(template, name)["pass"]) for name in ("counted", "right", "wrong")
     }
-    texts |= {**(INSTRUCT[language] if has_instruct else {}), "neutral_headline": _LABEL_HEADLINE[language]}
-    texts["failing_headline"] = ""
+    texts |= {**(INSTRUCT[language] if has_instruct else {}), "headlines": {labels[0]: _LABEL_HEADLINE[language]}}
     wording = _find_any(sorted(labels, key=len, reverse=True))
     changed = {"verdicts": {each: each for each in labels}, "verdict_wording": wording, "begin": begin}
     return _filled(replace(template, **texts), forms, of_label, **changed)

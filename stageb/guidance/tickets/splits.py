@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.tickets.groups import join_equal, name_content, whole_groups
-from stageb.guidance.words.costs import EQUAL, Prices, describe_counts, find_cheapest, has_labels, prices_of
+from stageb.guidance.words.costs import EQUAL, Prices, describe_counts, find_cheapest, prices_of
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
 from stageb.seeds import shuffled, stream, uniform
 from stageb.untrusted.strict_json import short

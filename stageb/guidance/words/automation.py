@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from math import inf
 from typing import Any
 
-from stageb.guidance.words.calibration import Verdict
+from stageb.guidance.words.labels import Verdict
 
 MODEL = "model"  # the decider of a verdict that a model gave
 STAGEB, PERSON = "stageb", "person"  # who decides a ticket

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Verdict = str  # one of the labels of a mission
+from stageb.guidance.words.labels import PASS_FAIL, Verdict
 
-PASS_FAIL: tuple[Verdict, ...] = ("pass", "fail")  # the labels of a mission, unless its tickets have others
 LARGEST_NUMBER = 1e6  # of any number, whatever its sign
 CALIBRATED_ON = 192  # race tickets by which guidance is calibrated, at most
 

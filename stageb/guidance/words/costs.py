@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stageb.errors import ConfigError, shown, write_option
+from stageb.guidance.words.labels import Verdict, has_labels, list_labels
 from stageb.guidance.words.texts import count_of
-from stageb.guidance.words.types import PASS_FAIL, Verdict
 from stageb.runs.figures import wilson
 from stageb.settings import PRICE, Section, setting
 
@@ -102,19 +102,9 @@ def find_cheapest(counts: Mapping[Verdict, float], prices: Prices) -> Verdict:
     return max(cost, key=cost.__getitem__)
 
 
-def list_labels(labels: Iterable[Verdict]) -> tuple[Verdict, ...]:
-    """Pass and fail where there are no others; else these in order."""
-    return tuple(sorted({*labels})) if has_labels(labels := {*labels}) else PASS_FAIL
-
-
 def describe_counts(counts: Mapping[Verdict, int]) -> str:
     """How many tickets have each label: ``high (12), low (30)``, which a label that is a number cannot blur."""
     return ", ".join(f"{label} ({counts[label]:,})" for label in list_labels(counts))
-
-
-def has_labels(labels: Iterable[Verdict]) -> bool:
-    """Whether these are others than pass and fail."""
-    return not set(labels) <= set(PASS_FAIL)
 
 
 def _measure_macro_f1(confusion: Confusion) -> float | None:

@@ -7,14 +7,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from stageb.guidance.words.automation import Automation
-from stageb.guidance.words.budgets import FOLDS as FOLDS
-from stageb.guidance.words.budgets import NOTHING as NOTHING
-from stageb.guidance.words.budgets import Budget as Budget
-from stageb.guidance.words.calibration import PASS_FAIL as PASS_FAIL
 from stageb.guidance.words.calibration import UNCALIBRATED as UNCALIBRATED
 from stageb.guidance.words.calibration import Calibration as Calibration
 from stageb.guidance.words.calibration import Leads as Leads
-from stageb.guidance.words.calibration import Verdict as Verdict
+from stageb.guidance.words.labels import PASS_FAIL as PASS_FAIL
+from stageb.guidance.words.labels import Verdict as Verdict
 
 Split = Literal["train", "val", "test"]
 Fault = Literal[  # why an answer cannot be read
@@ -100,9 +97,6 @@ class Ticket:
         return f"{self.group_id}::{self.label}" if self.label else self.group_id
 
 
-MOST_TICKETS, MOST_COST = 10**9, 1e12  # of an estimate; each is far above what can be
-
-
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Figures of learnt rules on train tickets, each judged by what the others taught, beside the rules without them."""
@@ -116,13 +110,10 @@ class Estimate:
     @staticmethod
     def parse(figures: Any) -> Estimate | None:
         """The estimate that a file tells of; None where these are no such figures: what no run comes to, no line shows."""
-        most = {"tickets": MOST_TICKETS, "acc_before": 1, "acc": 1, "cost_before": MOST_COST, "cost": MOST_COST}
-        if not isinstance(figures, dict) or not most.keys() <= figures.keys():
-            return None
-        told = {name: figures[name] for name in most}
-        if not all(type(each) in (int, float) and 0 <= each <= most[name] for name, each in told.items()):
-            return None
-        return Estimate(**told)
+        most = {"tickets": 10**9, "acc_before": 1, "acc": 1, "cost_before": 1e12, "cost": 1e12}
+        told: dict[str, Any] = {name: figures.get(name) for name in most} if isinstance(figures, dict) else {}
+        are_figures = (type(each) in (int, float) and 0 <= each <= most[name] for name, each in told.items())
+        return Estimate(**told) if told and all(are_figures) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +181,36 @@ class Demonstration:
         return cls(**{**plain, "per_image": tuple(summaries.items())})
 
 
+FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An error budget of one mission, left or spent: probabilities of accepting an edit that is no better."""
+
+    edits: tuple[float, ...] = (0.0,) * FOLDS  # by the fold that taught the edits
+
+    @property
+    def chance(self) -> float:
+        """All probabilities together."""
+        return sum(self.edits)
+
+    def plus(self, other: Budget) -> Budget:
+        """The sum of both, fold by fold."""
+        return Budget(tuple(map(float.__add__, self.edits, other.edits)))
+
+    def less(self, spent: Budget) -> Budget:
+        """The budget that is left after ``spent``, fold by fold, never below 0."""
+        return Budget(tuple(max(0.0, mine - its) for mine, its in zip(self.edits, spent.edits, strict=True)))
+
+    def most(self, other: Budget) -> Budget:
+        """The larger of both, fold by fold."""
+        return Budget(tuple(map(max, self.edits, other.edits)))
+
+
+NOTHING = Budget()
+
+
 @dataclass(frozen=True, slots=True)
 class Guidance:
     """A mission's numbered rules at one step."""
@@ -199,19 +220,14 @@ class Guidance:
     rules: tuple[Rule, ...]  # in ascending number, of labels of its own in the order that decides; the first is G0
     next_number: int  # the number that the next new rule gets; never goes back, so a removed key is never given again
     spent: Budget = NOTHING  # on the tickets that taught it, by all runs that led to it
-    taught_by: frozenset[str] = frozenset()  # what the tickets say (``groups.name_content``) that it was learnt, raced or
-    #   tested on, by all runs that led to it
+    taught_by: frozenset[str] = frozenset()  # names of what tickets say (``groups.name_content``) that taught or tested it
     chosen_by: frozenset[str] = frozenset()  # the same of those that chose it among others, or told when to stop
     demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
     calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
     judge: JudgeName = ""  # the best one on train tickets that taught none of them
     labels: tuple[Verdict, ...] = PASS_FAIL  # that a ticket may have; the first where no rule speaks of it
-    #   (of rules that disagree the first wins, of neighbouring cards the one furthest exceeded; of pass and fail, those
-    #   that pass)
-    named: tuple[tuple[str, str], ...] = ()  # field and value, or no field and a word, by which its rules are read as code
-    #   where the tickets that taught it are not known
-    automation: Automation | None = None  # what is promised of tickets decided alone, if anything is; of other rules it
-    #   tells nothing (``judging.automation.holds``)
+    named: tuple[tuple[str, str], ...] = ()  # field and value, or a word alone, by which rules are read without its tickets
+    automation: Automation | None = None  # the promise about tickets decided alone; of other rules it tells nothing
 
     def is_decided(self, ruling: Verdict | None, leads: Leads) -> bool:
         """Whether its judge takes what the rules as code say of a ticket, and asks no model."""

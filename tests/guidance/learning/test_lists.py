@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stageb.guidance.learning import whole as wholes
 from stageb.guidance.learning.forms import learn_lists
 from stageb.guidance.learning.lists import Demands, cover
-from stageb.guidance.learning.material import Material, Whole, find_gain, find_undecided, judge_whole
+from stageb.guidance.learning.material import Material, MeasuredWhole, Whole, find_gain, find_undecided, find_wrong
 from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, grow_compared, judge_compared
 from stageb.guidance.learning.terms import (
     Conjunction,
@@ -37,9 +37,9 @@ from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import Ticket, Verdict
 
-EQUAL = (1.0, 1.0)
 FIELDS = dict.fromkeys("abcdef", ("one", "two", "three"))
 
 
@@ -55,11 +55,16 @@ def mask(places: list[int]) -> int:
     return sum(1 << place for place in places)
 
 
-def material(readings: list[Reading], fails: int, prices: tuple[float, float] = EQUAL) -> Material:
-    return Material(find_terms(readings, Forms()), {}, fails, 0, frozenset(), prices)
+def label(fails: int, rows: int) -> dict[Verdict, int]:
+    return {"fail": fails, "pass": (1 << rows) - 1 & ~fails}
 
 
-def learn_whole(of: Material, folds: list[int], size: int = 160) -> Whole | None:
+def material(readings: list[Reading], fails: int, prices: Prices = EQUAL) -> Material:
+    """Tickets that all pass so far."""
+    return Material(find_terms(readings, Forms()), {}, label(fails, len(readings)), fails, frozenset(), prices)
+
+
+def learn_whole(of: Material, folds: list[int], size: int = 160) -> MeasuredWhole | None:
     return wholes.learn_whole(of, folds, [size]).get(size)
 
 
@@ -67,9 +72,8 @@ def folds(rows: int) -> list[int]:
     return [mask(list(range(fold, rows, FOLDS))) for fold in range(FOLDS)]
 
 
-def wrong(whole: Whole | None, of: Material, among: int) -> int:
-    fails = judge_whole(whole, of, among) if whole else 0
-    return ((fails ^ of.fails) & among).bit_count()
+def count_wrong(whole: Whole | None, of: Material, among: int) -> int:
+    return find_wrong(whole or Whole((), None), of, among).bit_count()
 
 
 def fails_by_rule(each: Reading) -> bool:
@@ -108,9 +112,9 @@ def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     fails = mask([n for n, each in enumerate(readings) if (each.pairs.get("a"), each.pairs.get("b")) == ("one", "two")])
     masks, everyone = find_terms(readings, Forms()), (1 << rows) - 1
     gaps = find_gaps(masks, readings)
-    of = Material(masks.plus(find_guards(gaps, everyone)), gaps, fails, 0, frozenset(), EQUAL)
+    of = Material(masks.plus(find_guards(gaps, everyone)), gaps, label(fails, rows), fails, frozenset(), EQUAL)
     whole = learn_whole(of, folds(rows))
-    assert whole and not whole.card and wrong(whole, of, everyone) == find_undecided(whole, of, everyone) == 0
+    assert whole and not whole.cards and count_wrong(whole, of, everyone) == find_undecided(whole, of, everyone) == 0
     (line,) = whole.lines
     assert {name for term in line if is_guard(term) for name in term.fields} == {"a", "b"}
 
@@ -127,8 +131,8 @@ def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> No
         study = material(readings, labels)
         whole = learn_whole(study, folds(600))
         assert whole
-        assert whole.card is None
-        assert wrong(whole, study, (1 << 600) - 1) == 0
+        assert not whole.cards
+        assert count_wrong(whole, study, (1 << 600) - 1) == 0
         assert len(whole.lines) <= 6
 
 
@@ -138,7 +142,7 @@ def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
     study = material(readings, fails)
     whole = learn_whole(study, folds(300))
     assert whole
-    assert wrong(whole, study, mask(list(range(400)))) == 0
+    assert count_wrong(whole, study, mask(list(range(400)))) == 0
     (line,) = whole.lines
     assert {(term.affirmed.to_plain().get("at_least"), term.is_denied) for term in line} == {(2, False), (3, True)}
 
@@ -180,12 +184,12 @@ def test_points_are_learnt_as_points() -> None:
     learnt, unseen = folds(600), mask(list(range(600, 900)))
     whole = learn_whole(study, learnt)
     assert whole
-    assert whole.card
-    assert wrong(whole, study, unseen) <= 15
+    assert whole.cards
+    assert count_wrong(whole, study, unseen) <= 15
     assert whole.cost < whole.present
     shorter = learn_whole(study, learnt, 2)  # as where there is no room for more
     assert shorter
-    assert shorter.card is None or len(shorter.card.points) <= 2
+    assert all(len(card.points) <= 2 for card in shorter.cards)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -202,10 +206,10 @@ def test_a_dear_miss_makes_more_tickets_fail() -> None:
     noisy = [each.pairs["a"] == "one" and draw.random() < 0.4 for each in readings]
     labels, everything = mask([place for place, fails in enumerate(noisy) if fails]), (1 << 500) - 1
     failing = []
-    for prices in (EQUAL, (10.0, 1.0)):
+    for prices in (EQUAL, {"fail": 10.0, "pass": 1.0}):
         study = material(readings, labels, prices)
         found = learn_whole(study, folds(500))
-        failing.append(judge_whole(found, study, everything) if found else 0)
+        failing.append(find_wrong(found, study, everything) ^ labels if found else 0)
     assert failing[0].bit_count() < failing[1].bit_count()
 
 
@@ -215,12 +219,12 @@ def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
     readings, draw = table(rows, seed), Random(seed)
     masks = find_terms(readings, Forms())
     fails, everything = mask([place for place in range(rows) if draw.random() < 0.5]), (1 << rows) - 1
-    for card in grow_cards(masks, fails, everything & ~fails, EQUAL):
+    for card in grow_cards(masks, label(fails, rows), everything, EQUAL):
         assert len(card.points) <= MOST_TERMS
         assert all(0 < abs(points) <= MOST_POINTS for points in card.points.values())
         sums = [sum(points for line, points in card.points.items() if masks[line[0]] >> place & 1) for place in range(rows)]
         failing = mask([place for place in range(rows) if sums[place] >= card.least])
-        assert judge_compared({"fail": card}, masks, everything) == {"fail": failing}
+        assert judge_compared([card], masks, everything) == {"fail": failing}
 
 
 def test_words_of_a_card_that_have_the_same_points_are_listed() -> None:
@@ -229,7 +233,7 @@ def test_words_of_a_card_that_have_the_same_points_are_listed() -> None:
     points: dict[Conjunction, int] = {(words["fire"],): 3, (sealed,): 3, (words["water"],): -2, (words["smoke"],): 3}
     texts = tuple(f"{word} seen" for word in words)
     tickets = [Ticket("m", "g", "fail", (("image_1", "; ".join(["seal: worn", *texts])),))]
-    (rule,) = write_whole(Whole("fail", True, card=Scorecard(points, 4)), Vocabulary.of(tickets), WORDS["en"])
+    (rule,) = write_whole(Whole((Scorecard("fail", points, 4),), "pass"), Vocabulary.of(tickets), WORDS["en"])
     listed = "3 for each of fire, smoke that a summary mentions; 3 if seal is worn; -2 if a summary mentions water"
     assert rule.text == f"Fail if it has 4 points or more: {listed}."
 
@@ -311,9 +315,10 @@ def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: V
     labelled, worn = mask([n for n in range(400) if n % 12 in (3, 6, 9)]), OneOf("seal", ("worn",))
     fails = labelled if verdict == "fail" else (1 << 400) - 1 & ~labelled
     for missed, alarm in ((1.0, 1.0), (20.0, 1.0), (1.0, 20.0)):
-        of = material(readings, fails, (missed, alarm))
+        of = material(readings, fails, {"fail": missed, "pass": alarm})
         mended, broken = (missed, alarm) if verdict == "fail" else (alarm, missed)
-        learnt = learn_lists(verdict, True, Demands(), of.masks, None)(of, (1 << 400) - 1)
+        default = "pass" if verdict == "fail" else "fail"
+        learnt = learn_lists(verdict, default, Demands(), of.masks, None)(of, (1 << 400) - 1)
         assert ((worn,) in [line for whole in learnt for line in whole.lines]) == (mended > 2 * broken)
 
 
@@ -349,7 +354,7 @@ def test_lines_that_share_tickets_keep_conditions_that_cost_more_than_they_mend(
     readings = [read_summaries(("; ".join(f"{name}: {draw.choice('xob')}" for name in "abcdefghi"),)) for _ in range(500)]
     study = material(readings, mask([place for place, each in enumerate(readings) if wins(each)]))
     whole = learn_whole(study, folds(500))
-    assert wrong(whole, study, (1 << 500) - 1) <= 10
+    assert count_wrong(whole, study, (1 << 500) - 1) <= 10
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(86, 19), (109, 4), (119, 12), (125, 3), (135, 13), (205, 8)])
@@ -389,9 +394,9 @@ def test_where_missed_failures_are_dearer_a_card_fails_more(seed: int) -> None:
         [place for place, each in enumerate(readings) if draw.random() < (0.7 if each.pairs["a"] == "one" else 0.3)]
     )
     failing = []
-    for prices in ((1.0, 10.0), EQUAL, (10.0, 1.0)):
-        first = grow_cards(masks, fails, everything & ~fails, prices)[0]
-        failing.append(judge_compared({"fail": first}, masks, everything)["fail"].bit_count())
+    for missed, alarm in ((1.0, 10.0), (1.0, 1.0), (10.0, 1.0)):
+        first = grow_cards(masks, label(fails, 200), everything, {"fail": missed, "pass": alarm})[0]
+        failing.append(judge_compared([first], masks, everything)["fail"].bit_count())
     assert failing[0] < failing[1] < failing[2]
 
 
@@ -403,13 +408,14 @@ def test_of_so_many_conditions_all_may_be_used(size: int) -> None:
     found = [learn_whole(study, folds(400), each) for each in (size, 4)]
     sizes = [each.size if each else 0 for each in found]
     assert sizes[0] <= size and sizes[1] == 4
-    assert wrong(found[1], study, (1 << 400) - 1) == 0 or size < 4
+    assert count_wrong(found[1], study, (1 << 400) - 1) == 0 or size < 4
     assert sizes[0] == size or size in (1, 3)  # what is between two lines tells no more than the first
 
 
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255), st.integers(1, 50))
 def test_a_gain_has_as_many_standard_errors_in_any_currency(one: int, other: int, fails: int, price: int) -> None:
     groups = [0b11, 0b111000]
-    of = [Material(Masks({}), {}, fails, 0, frozenset(), (each, 3.0 * each), groups=groups) for each in (1.0, float(price))]
+    prices = [{"fail": each, "pass": 3.0 * each} for each in (1.0, float(price))]
+    of = [Material(Masks({}), {}, label(fails, 8), 0, frozenset(), each, groups=groups) for each in prices]
     plain, dear = (find_gain(one, other, each, 255) for each in of)
     assert dear == pytest.approx(plain)

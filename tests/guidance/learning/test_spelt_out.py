@@ -18,7 +18,7 @@ MASKS = Masks({term: sum(row[place] << n for n, row in enumerate(ROWS)) for plac
 
 @given(st.lists(st.integers(-5, 5).filter(bool), min_size=1, max_size=len(TERMS)), st.integers(-6, 8))
 def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(points: list[int], least: int) -> None:
-    card = Scorecard({(term,): each for term, each in zip(TERMS, points, strict=False)}, least)
+    card = Scorecard("fail", {(term,): each for term, each in zip(TERMS, points, strict=False)}, least)
     reached = sum(
         (sum(each for each, held in zip(points, row, strict=False) if held) >= least) << n for n, row in enumerate(ROWS)
     )
@@ -35,4 +35,4 @@ def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(points
 def test_what_a_value_implies_of_others_is_not_said() -> None:
     yes, no = (OneOf("vote", (value,)) for value in ("y", "n"))
     other = OneOf("b", ("1",))
-    assert Scorecard({(yes,): -2, (no,): 2, (other,): 1}, 2).spell_out()[0] == [(no,)]
+    assert Scorecard("fail", {(yes,): -2, (no,): 2, (other,): 1}, 2).spell_out()[0] == [(no,)]

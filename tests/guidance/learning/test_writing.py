@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.material import Whole
+from stageb.guidance.learning.material import DecisionList, Whole
 from stageb.guidance.learning.writing import join_codes, write_whole
 from stageb.guidance.rules.conditions import All, AtLeast, Expression, Mentions, Not, OneOf, Some, compile_expression
 from stageb.guidance.rules.evidence_forms import reading
@@ -58,7 +58,8 @@ def test_many_words_of_a_rule_are_a_list_that_has_a_name(language: str) -> None:
     tickets = [Ticket("m", f"g{n}", "pass", (("image_1", f"{word} here; a: x"),)) for n, word in enumerate(LEAKS)]
     known, words = Vocabulary.of(tickets), WORDS[language]
     for some in (LEAKS, LEAKS[:3]):
-        whole = Whole("fail", True, tuple((Mentions((word,)), OneOf("a", ("x",))) for word in some))
+        lines = tuple((Mentions((word,)), OneOf("a", ("x",))) for word in some)
+        whole = Whole((DecisionList("fail", lines),), "pass")
         *lists, rule = write_whole(whole, known, words)
         assert [read_word_list(each.text) for each in lists] == [WordList("drip", tuple(sorted(some)))][: len(some) > 3]
         assert rule.lines == whole.lines and all(each.lines == whole.lines for each in lists)

@@ -72,7 +72,7 @@ def test_what_no_changed_rule_holds_for_before_or_after_is_not_touched(
 @pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_headline_says_what_happens_to_tickets_that_no_rule_speaks_of(words: Words, fails: bool) -> None:
-    said = Rule("G0", words.failing_headline if fails else words.neutral_headline)
+    said = Rule("G0", words.headlines["fail" if fails else "pass"])
     other = parse_rule("Fail if state is torn.", TOUCHED_VOCABULARY, EN)
     assert isinstance(other, RuleCode)
     rules = (said, Rule("G1", write_rule(replace(other, verdict="pass" if fails else "fail"), words)))

@@ -26,7 +26,8 @@ from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import normalize_text
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tables import hint_nearest
-from stageb.guidance.words.costs import EQUAL, has_labels, list_labels, prices_of
+from stageb.guidance.words.costs import EQUAL, prices_of
+from stageb.guidance.words.labels import has_labels, list_labels
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
 

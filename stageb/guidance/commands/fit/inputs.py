@@ -31,7 +31,8 @@ from stageb.guidance.tickets.splits import (
     split_tickets,
 )
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
-from stageb.guidance.words.costs import check_prices, has_labels, prices_of
+from stageb.guidance.words.costs import check_prices, prices_of
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
 from stageb.store import commits

@@ -21,7 +21,8 @@ from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
-from stageb.guidance.words.costs import count_wrong, describe_classes, has_labels, prices_of, warn_of_constant
+from stageb.guidance.words.costs import count_wrong, describe_classes, prices_of, warn_of_constant
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import Guidance, Split, Ticket
 from stageb.runs.figures import make_console, make_table, print_table

@@ -29,7 +29,7 @@ from stageb.guidance.rules.guidance_file import keep_origins, load_seed, make_ne
 from stageb.guidance.rules.judge import keep_named
 from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.costs import has_labels
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.job import process
 from stageb.runs.folder import is_finished
@@ -298,7 +298,7 @@ def _join_turned(keys: list[str], start: Guidance, learnt: Guidance, words: Word
     """Part changes into those that are accepted together: all, where the headline turns from pass to fail or back, since
     rules that mend what it says do nothing without it, and it is wrong of most tickets without them."""
     headlines = {guidance.rules[0].text for guidance in (start, learnt)}
-    turns = headlines == {words.neutral_headline, words.failing_headline}
+    turns = len(headlines) > 1 and headlines <= {*words.headlines.values()}
     return [keys] if turns else [[key] for key in keys]
 
 

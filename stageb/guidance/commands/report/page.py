@@ -30,7 +30,8 @@ from stageb.guidance.learning.attempts import keep_furthest
 from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.tickets.splits import SPLITS
-from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, has_labels, prices_of
+from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, prices_of
+from stageb.guidance.words.labels import has_labels
 from stageb.runs.folder import RunRow
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -9,7 +9,8 @@ from typing import Any
 from stageb.guidance.learning.attempts import Attempt
 from stageb.guidance.learning.proposals import MAX_RATIONALE_CHARS
 from stageb.guidance.learning.reflection_file import ACCEPTED
-from stageb.guidance.words.costs import EQUAL, Prices, count_alarms, count_wrong, has_labels, warn_of_constant
+from stageb.guidance.words.costs import EQUAL, Prices, count_alarms, count_wrong, warn_of_constant
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import PASS_FAIL, PROVISIONAL
 from stageb.runs.figures import wilson

@@ -16,7 +16,8 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.splits import split_tickets
-from stageb.guidance.words.costs import Prices, list_labels, measure_classes, measure_interval, measure_ratio, prices_of
+from stageb.guidance.words.costs import Prices, measure_classes, measure_interval, measure_ratio, prices_of
+from stageb.guidance.words.labels import list_labels
 from stageb.guidance.words.types import Ticket, Verdict
 
 FEWEST = 3  # train tickets with a value or a word, below which boosting does not look at it

@@ -33,7 +33,8 @@ from stageb.guidance.rules.prompts import rollout_prompt, words_of
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import describe_left_out
-from stageb.guidance.words.costs import describe_counts, has_labels
+from stageb.guidance.words.costs import describe_counts
+from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import NOWHERE
 from stageb.runs.folder import RunFolder
 from stageb.store.commits import COMMIT, flatten
