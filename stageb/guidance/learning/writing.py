@@ -10,7 +10,6 @@ from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Conjunction
 from stageb.guidance.rules.conditions import All, Expression, Mentions, Points, conjoin
 from stageb.guidance.rules.conditions.logic import join_words
-from stageb.guidance.rules.conditions.words import is_mentionable
 from stageb.guidance.rules.judge import begin_rule, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.paths import call_counts
@@ -69,17 +68,17 @@ def _choose_name(words: Sequence[str], taken: Set[str]) -> str:
 
 def _name_words(
     codes: Sequence[_Code], vocabulary: Vocabulary
-) -> tuple[list[_Code], dict[str, tuple[Mentions, tuple[Conjunction, ...]]]]:
+) -> tuple[list[_Code], dict[str, tuple[tuple[str, ...], tuple[Conjunction, ...]]]]:
     """The codes with a name in the place of many words; and for each name these, with the lines that mention them."""
     named: list[_Code] = []
-    found: dict[str, tuple[Mentions, tuple[Conjunction, ...]]] = {}
+    found: dict[str, tuple[tuple[str, ...], tuple[Conjunction, ...]]] = {}
     for expression, lines in codes:
         parts = [*expression.conjuncts]
         for place, part in enumerate(parts):
-            if isinstance(part, Mentions) and len(part.words) >= NAMED and all(map(is_mentionable, part.words)):
-                name = _choose_name([word.removesuffix(ANY) for word in part.words], {*vocabulary.lists, *found})
-                parts[place] = replace(part, word_list=name)
-                found[name] = part, lines
+            if len(listed := part.listable) >= NAMED:
+                name = _choose_name([word.removesuffix(ANY) for word in listed], {*vocabulary.lists, *found})
+                parts[place] = part.enlist(name)
+                found[name] = listed, lines
         named.append((conjoin(parts), lines))
     return named, found
 
@@ -99,7 +98,7 @@ def _write_rules(part: DecisionList | Scorecard, vocabulary: Vocabulary, words: 
     else:
         codes = join_codes([(_join_literals(line), (line,)) for line in part.lines if is_readable(line)])
     codes, named = _name_words(codes, vocabulary)
-    vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{name: some.words for name, (some, _) in named.items()}})
+    vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{name: listed for name, (listed, _) in named.items()}})
     rules = [(RuleCode(part.verdict, expression), lines) for expression, lines in codes]
     called = call_counts(vocabulary, grammar)
     texts = [(write_rule(code, words, called), code, lines) for code, lines in rules]
@@ -109,8 +108,8 @@ def _write_rules(part: DecisionList | Scorecard, vocabulary: Vocabulary, words: 
         if _is_same(parse_rule(text, vocabulary, words), code)
     ]
     lists = [
-        WrittenRule(write_word_list(WordList(name, some.words), grammar), lines, part.verdict)
-        for name, (some, lines) in named.items()
+        WrittenRule(write_word_list(WordList(name, listed), grammar), lines, part.verdict)
+        for name, (listed, lines) in named.items()
         if any(rule.lines == lines for rule in written)
     ]
     return [*lists, *written]

@@ -180,6 +180,15 @@ class Expression(ABC):
         """The same without what it implies itself."""
         return self
 
+    @property
+    def listable(self) -> tuple[str, ...]:
+        """The words that it names, where a list may hold them."""
+        return ()
+
+    def enlist(self, name: str) -> Expression:
+        """The same by the word list of this ``name``, which holds its words."""
+        return self
+
     def unlist(self) -> Expression:
         """The same by its words, where it names a word list."""
         return self

@@ -139,6 +139,13 @@ class Mentions(Condition):
 
         return replace(self, words=tuple(sorted(word for word in self.words if not is_implied(word))))
 
+    @property
+    def listable(self) -> tuple[str, ...]:
+        return self.words if not self.word_list and all(map(is_mentionable, self.words)) else ()
+
+    def enlist(self, name: str) -> Expression:
+        return replace(self, word_list=name)
+
     def unlist(self) -> Expression:
         return replace(self, word_list="")
 
