@@ -8,6 +8,7 @@ from math import sqrt
 
 from stageb.errors import StagebError, shown
 from stageb.guidance.words.costs import EQUAL, Prices
+from stageb.guidance.words.labels import rank
 from stageb.guidance.words.types import Answers, Candidate, Choice, Selection, Ticket
 from stageb.settings import function_named
 
@@ -19,13 +20,13 @@ MAJORITY = "majority"
 
 
 def majority(mission: str, candidates: Sequence[Candidate]) -> Candidate:
-    """A candidate of the verdict that most gave; a tie goes to the one whose name comes first: to fail rather than to pass,
-    since a missed fault costs more than a look.
+    """A candidate of the verdict that most gave; a tie goes to the last by ``rank``, of other labels to the one whose name
+    comes first.
 
     Of that verdict's candidates it is the one of lowest temperature, then of lowest index; their order does not matter.
     """
     votes = Counter(candidate.verdict or "" for candidate in candidates)
-    verdict = min(votes, key=lambda each: (-votes[each], each))
+    verdict = min(votes, key=lambda each: (-votes[each], -rank(each), each))
     agreeing = (candidate for candidate in candidates if candidate.verdict == verdict)
     return min(agreeing, key=lambda candidate: (candidate.temperature, candidate.index))
 

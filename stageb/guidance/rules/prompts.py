@@ -29,6 +29,7 @@ from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.evidence import NOTHING, Evidence
 from stageb.guidance.rules.wordings import CHINESE, EN, ENGLISH, INSTRUCT, ZH, Grammar
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
+from stageb.guidance.words.labels import rank
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
 from stageb.tiny import NAME
 
@@ -317,7 +318,7 @@ def case_text(case: Case, words: Words) -> str:
 def ordered_cases(cases: Sequence[Case]) -> list[Case]:
     """Right cases before wrong ones, pass before fail, other labels by name, otherwise as given: the order in which a prompt
     names them."""
-    return sorted(cases, key=lambda case: (not case.right, case.ticket.label == "fail", case.ticket.label))
+    return sorted(cases, key=lambda case: (not case.right, rank(case.ticket.label), case.ticket.label))
 
 
 def verdict_lines(words: Words) -> dict[Verdict, str]:
