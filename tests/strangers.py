@@ -614,8 +614,8 @@ def again(place: Path, made: Judged, files: Files | None = None) -> None:
     words = lay_judged(place, made)
     for name, entry in (files or {}).items():
         lay_one(place / "out" / name, entry)
-    output = place / "out" / "o.jsonl"
-    with mock.patch("stageb.guidance.commands.use.judged.MOST", 2):
+    output, batches = place / "out" / "o.jsonl", "stageb.guidance.tickets.batches"
+    with mock.patch("stageb.guidance.commands.use.judged.MOST", 2), mock.patch(f"{batches}.MOST_ROWS", 2):
         run(["predict", "--guidance", str(place / "g.json"), "--tickets", *words, "--output", str(output), "--by=rules"])
 
 
