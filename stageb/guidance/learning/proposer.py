@@ -1,4 +1,4 @@
-"""Who proposes edits of a guidance, and has them proven: code (``rule_learner.py``) or a model (``bundles.py``), behind one
+"""Who proposes edits of a guidance, and has them proven: code (``at_once.py``) or a model (``bundles.py``), behind one
 protocol. ``loop.py`` draws, has proposed, has proven and applies, whoever it is."""
 
 from __future__ import annotations

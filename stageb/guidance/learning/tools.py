@@ -39,9 +39,8 @@ class Tools:
     choose: Choose | None = None  # the user's own, in place of race and test
     weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
     labels: tuple[Verdict, ...] = PASS_FAIL  # of the mission
-    pause: Callable[[str], None] = lambda doing: (
-        None
-    )  # told what is learnt, between small steps; may raise ``LearningStopped``
+    # Told what is learnt, between small steps; may raise ``LearningStopped``.
+    pause: Callable[[str], None] = lambda doing: None
 
     @property
     def words(self) -> Words:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from stageb.guidance.learning.material import DecisionList, Whole
@@ -16,7 +16,7 @@ from stageb.guidance.rules.paths import call_counts
 from stageb.guidance.rules.prompts import Words, choose_grammar
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.word_lists import WordList, read_word_list, write_word_list
+from stageb.guidance.rules.word_lists import WordList, write_word_list
 from stageb.guidance.words.types import Verdict
 
 
@@ -33,26 +33,29 @@ class WrittenRule:
 NAMED = 4  # words of a rule, or more, that become a list
 
 _Code = tuple[Expression, tuple[Conjunction, ...]]
+_Named = tuple[WordList, tuple[Conjunction, ...]]  # a list, and the lines of the rule that names it
 
 
 def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
     """The rules of what was learnt, those of a verdict the shortest first, behind all word lists that they name, without
     those that would not be read back as meant: a value may look like two. ``vocabulary`` has the lists that are there."""
-    lists: dict[str, WordList] = {}
-    named: list[WrittenRule] = []
+    grammar, named, rules = choose_grammar(words), list[WrittenRule](), list[WrittenRule]()
     for card in whole.cards:
         for lines in card.lists:
-            each = _name_list(lines, {*lists, *vocabulary.lists})
-            lists[each.name] = each
-            named.append(WrittenRule(write_word_list(each, choose_grammar(words)), (), card.verdict))
-    vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{each.name: each.words for each in lists.values()}})
-    rules: list[WrittenRule] = []
+            each = _name_list(lines, vocabulary.lists.keys())
+            vocabulary = _know(vocabulary, [each])
+            named.append(WrittenRule(write_word_list(each, grammar), (), card.verdict))
     for part in whole.parts:
-        written = _write_rules(part, vocabulary, words)
-        found = {known.name: known.words for rule in written if (known := read_word_list(rule.text))}
-        vocabulary = replace(vocabulary, lists={**vocabulary.lists, **found})
+        lists, written = _write_rules(part, vocabulary, words)
+        vocabulary = _know(vocabulary, (each for each, _ in lists))
+        named += [WrittenRule(write_word_list(each, grammar), of_rule, part.verdict) for each, of_rule in lists]
         rules += written
-    return [*named, *sorted(rules, key=lambda rule: read_word_list(rule.text) is None)]
+    return [*named, *rules]
+
+
+def _know(vocabulary: Vocabulary, lists: Iterable[WordList]) -> Vocabulary:
+    """The vocabulary beside these lists."""
+    return replace(vocabulary, lists={**vocabulary.lists, **{each.name: each.words for each in lists}})
 
 
 def _name_list(lines: Sequence[Conjunction], taken: Set[str]) -> WordList:
@@ -66,25 +69,25 @@ def _choose_name(words: Sequence[str], taken: Set[str]) -> str:
     return next((word for word in words if word not in taken), f"{words[0]} {len(taken)}")
 
 
-def _name_words(
-    codes: Sequence[_Code], vocabulary: Vocabulary
-) -> tuple[list[_Code], dict[str, tuple[tuple[str, ...], tuple[Conjunction, ...]]]]:
-    """The codes with a name in the place of many words; and for each name these, with the lines that mention them."""
+def _name_words(codes: Sequence[_Code], taken: Set[str]) -> tuple[list[_Code], list[_Named]]:
+    """The codes with a name in the place of many words, and the lists of these, under names that are not ``taken``."""
     named: list[_Code] = []
-    found: dict[str, tuple[tuple[str, ...], tuple[Conjunction, ...]]] = {}
+    found: list[_Named] = []
     for expression, lines in codes:
         parts = [*expression.conjuncts]
         for place, part in enumerate(parts):
             if len(listed := part.listable) >= NAMED:
-                name = _choose_name([word.removesuffix(ANY) for word in listed], {*vocabulary.lists, *found})
+                name = _choose_name([word.removesuffix(ANY) for word in listed], {*taken, *(each.name for each, _ in found)})
                 parts[place] = part.enlist(name)
-                found[name] = listed, lines
+                found.append((WordList(name, listed), lines))
         named.append((conjoin(parts), lines))
     return named, found
 
 
-def _write_rules(part: DecisionList | Scorecard, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
-    """The rules of one verdict."""
+def _write_rules(
+    part: DecisionList | Scorecard, vocabulary: Vocabulary, words: Words
+) -> tuple[list[_Named], list[WrittenRule]]:
+    """The rules of one verdict, behind the lists that they alone name."""
     (opening, end), grammar = begin_rule(part.verdict, words), choose_grammar(words)
 
     def is_readable(line: Conjunction) -> bool:
@@ -97,8 +100,8 @@ def _write_rules(part: DecisionList | Scorecard, vocabulary: Vocabulary, words: 
         codes: list[_Code] = [(card, ()) for card in _write_card(part, vocabulary, is_readable)]
     else:
         codes = join_codes([(_join_literals(line), (line,)) for line in part.lines if is_readable(line)])
-    codes, named = _name_words(codes, vocabulary)
-    vocabulary = replace(vocabulary, lists={**vocabulary.lists, **{name: listed for name, (listed, _) in named.items()}})
+    codes, named = _name_words(codes, vocabulary.lists.keys())
+    vocabulary = _know(vocabulary, (each for each, _ in named))
     rules = [(RuleCode(part.verdict, expression), lines) for expression, lines in codes]
     called = call_counts(vocabulary, grammar)
     texts = [(write_rule(code, words, called), code, lines) for code, lines in rules]
@@ -107,12 +110,7 @@ def _write_rules(part: DecisionList | Scorecard, vocabulary: Vocabulary, words: 
         for text, code, lines in sorted(texts, key=lambda each: len(each[1].expression.conjuncts))
         if _is_same(parse_rule(text, vocabulary, words), code)
     ]
-    lists = [
-        WrittenRule(write_word_list(WordList(name, listed), grammar), lines, part.verdict)
-        for name, (listed, lines) in named.items()
-        if any(rule.lines == lines for rule in written)
-    ]
-    return [*lists, *written]
+    return [(each, lines) for each, lines in named if any(rule.lines == lines for rule in written)], written
 
 
 def join_codes(codes: Sequence[_Code]) -> list[_Code]:
