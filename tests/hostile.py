@@ -57,9 +57,9 @@ from bending import (
 
 from stageb.cli import commands
 from stageb.errors import BadInputError, ConfigError, InputError, StagebError, shown
-from stageb.guidance.commands.fit.reflection_row import make_proposal_entry
 from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
+from stageb.guidance.learning.reflection_file import ProposalEntry
 from stageb.guidance.rules.edits import apply, named, number
 from stageb.guidance.rules.evidence import Evidence, find_evidence
 from stageb.guidance.rules.guidance_file import from_json, load_seed, make_neutral, to_json
@@ -447,7 +447,8 @@ def meet_reflection(asked: Asked) -> bool:
     assert (proposal.index, proposal.text) == (2, asked.text)
     assert all(refusal.reason and "\n" not in refusal.reason for refusal in proposal.refusals)
     check_refusals(asked.text, len(proposal.operations), [refusal.raw for refusal in proposal.refusals])
-    (row,) = disk.json_lines([asdict(make_proposal_entry(proposal))]).decode("utf-8").splitlines()
+    entry = ProposalEntry(proposal.index, proposal.operations, proposal.refusals, proposal.text)
+    (row,) = disk.json_lines([asdict(entry)]).decode("utf-8").splitlines()
     assert json.loads(row)["text"] == joined(asked.text)
     after = apply(before, proposal.operations, "R1")
     check_guidance(after)

@@ -25,7 +25,6 @@ from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import find_default, rank_labels, split_tickets
-from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Content, Guidance, Judgement, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
@@ -61,7 +60,7 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     labels, vocabulary = rank_labels(tickets, splits), Vocabulary.of(tickets)
     pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
     tools = Tools(config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels)
-    default = find_default(tickets, splits, labels, prices_of(config.price))
+    default = find_default(tickets, splits, labels, config.price.by_label)
     mission = MissionState(make_neutral(name, WORDS["en"], labels, default), divide_budget(config.gating, 1))
 
     def judge(question: Any) -> list[list[Judgement]]:

@@ -35,9 +35,9 @@ class Tool:
     """A command of a loop that is not about one run's folder."""
 
     summary: str  # what --help says
-    run: str  # "module:function", called with (config, its YAML text), or with the words where ``config`` is empty
+    run: str  # "module:function", called with its config, or with the words where ``config`` is empty
     config: str = ""  # "module:dataclass", every field with a default; empty: ``run`` reads the words itself
-    fresh: bool = False  # whether it can start anew: ``run`` is called with a third argument then, whether --fresh was given
+    fresh: bool = False  # whether it can start anew: ``run`` is told then whether --fresh was given
     beneath: str = ""  # "module:function" from the values given to whole values that take the place of defaults
     operand: str = ""  # the key that a first word without dashes gives
     needs: tuple[str, ...] = ()  # modules that ``extra`` brings; a tool asks for no more of its loop's extra than it uses

@@ -96,14 +96,15 @@ def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, st
     return config_from(name, tool, read_words(arguments))
 
 
-def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -> Any:
+def from_keywords(name: str, keywords: Mapping[str, Any]) -> Any:
     """The config that a Python caller gives, as ``draft_keywords`` reads it. Raises ``InputError`` as ``parse`` does."""
-    return draft_keywords(name, entry, keywords).build()
+    return draft_keywords(name, keywords).build()
 
 
-def draft_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -> Draft:
-    """The values that a Python caller gives: keys by name, sections as mappings, ``config`` one YAML file, or several of
-    which later ones win, beneath them.
+def draft_keywords(name: str, keywords: Mapping[str, Any]) -> Draft:
+    """The values that a Python caller gives to the tool ``name``, or else to the default loop: keys
+    by name, sections as mappings, ``config`` one YAML file, or several of which later ones win,
+    beneath them.
 
     Raises ``InputError`` as ``parse`` does.
     """
@@ -116,6 +117,7 @@ def draft_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -
     named = keywords.get("config") or ()
     names = [named] if isinstance(named, str | Path) else list(named)
     files = [*(read_file(find_file(str(name))) for name in names), ConfigFile("keywords", plain)]
+    entry = commands.tools().get(name) or commands.loops()[commands.DEFAULT]
     return draft_values(entry, [("config", file) for file in files])
 
 

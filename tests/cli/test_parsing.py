@@ -641,26 +641,24 @@ def test_numbers_may_stand_in_a_list_of_texts(fit: Fit) -> None:
     Path("c.yaml").write_text("columns: {passes: [0], fails: [1, 2.5]}\n")
     assert main(["fit", *TICKETS, "--config", "c.yaml"]) == 0
     assert (fit.config.columns.passes, fit.config.columns.fails) == (["0"], ["1", "2.5"])
-    assert parsing.from_keywords(
-        "fit", commands.loops()["guidance"], {"tickets": ["a"], "columns": {"passes": [0]}}
-    ).columns.passes == ["0"]
+    keys = {"tickets": ["a"], "columns": {"passes": [0]}}
+    assert parsing.from_keywords("fit", keys).columns.passes == ["0"]
 
 
 def test_keywords_stack_configs_as_the_command_line_does(fit: Fit) -> None:
     Path("one.yaml").write_text("seed: 3\ngate: {alpha: 0.1}\n")
     Path("two.yaml").write_text("gate: {alpha: 0.2}\n")
-    entry = commands.loops()["guidance"]
     for names in (["tickets", "frugal", "one.yaml", "two.yaml"], ["two.yaml", "one.yaml"], ["two.yaml"]):
         assert main(["fit", *(f"--config={name}" for name in names), *TICKETS]) == 0
         for config in (names, list(map(Path, names))) if len(names) > 1 else (names, names[0]):
-            assert parsing.from_keywords("fit", entry, {"tickets": ["my.jsonl"], "config": config}) == fit.config
+            assert parsing.from_keywords("fit", {"tickets": ["my.jsonl"], "config": config}) == fit.config
     assert fit.config == replace(fit.config, seed=17, gate=GateConfig(alpha=0.2))
 
 
 def test_keywords_take_the_numbers_of_numpy() -> None:
     """As those that a loop over ``numpy.arange`` gives."""
     keys = {"tickets": ["a"], "seed": numpy.int64(3), "gate": {"alpha": numpy.float32(0.5)}}
-    config = parsing.from_keywords("fit", commands.loops()["guidance"], keys)
+    config = parsing.from_keywords("fit", keys)
     assert (config.seed, config.gate.alpha) == (3, 0.5)
 
 

@@ -19,7 +19,7 @@ from stageb.guidance.rules.prompts import Words, name_labels, rule_lines, words_
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.splits import Splits, weigh_labels
-from stageb.guidance.words.costs import Prices, prices_of
+from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket, Verdict
 
 LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for more they grow
@@ -55,7 +55,7 @@ class Tools:
     @property
     def prices(self) -> Prices:
         """Of errors, by label."""
-        return prices_of(self.config.price)
+        return self.config.price.by_label
 
     @property
     def weights(self) -> Mapping[Verdict, float]:

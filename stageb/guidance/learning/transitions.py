@@ -16,7 +16,6 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import find_touched
 from stageb.guidance.rules.prompts import Case, has_instruct_texts
 from stageb.guidance.tickets.splits import note_tickets, sign_rules, split_seed
-from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import FOLDS, UNCALIBRATED, Choice, Guidance, Record, Round
 
 UNCHANGED = "unchanged"
@@ -147,7 +146,7 @@ def after_epoch(mission: MissionState) -> MissionState:
 
 def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
     """The mission with its final guidance, by val alone, at the prices of errors."""
-    chosen = latest_of_the_best(mission.choices, prices_of(config.price)).guidance if mission.choices else mission.guidance
+    chosen = latest_of_the_best(mission.choices, config.price.by_label).guidance if mission.choices else mission.guidance
     if chosen.step == mission.guidance.step:
         return mission
     return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))  # nobody gets back what was spent

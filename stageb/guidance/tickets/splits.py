@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.tickets.groups import join_equal, name_content, whole_groups
-from stageb.guidance.words.costs import EQUAL, Prices, describe_counts, find_cheapest, prices_of
+from stageb.guidance.words.costs import EQUAL, Prices, describe_counts, find_cheapest
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
 from stageb.seeds import shuffled, stream, uniform
@@ -147,7 +147,7 @@ def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Seq
     """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and no more than their share
     of ``train``; none where there is no gate. Train tickets that are not drawn are neither raced, studied nor tested on."""
     seed, times = split_seed(config), oversampling(config)
-    prices = prices_of(config.price) if config.has_gate else EQUAL
+    prices = config.price.by_label if config.has_gate else EQUAL
     order = shuffled(by["train"], stream(seed, "gate", mission))
     if config.reflection.scope == "all" and config.runner.judge == "both":  # every ticket teaches and tests
         whole = tuple(by["train"]), tuple(by["val"]), tuple(by["test"])

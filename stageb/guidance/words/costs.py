@@ -35,14 +35,14 @@ class PriceConfig(Section, at="price"):
     false_alarm: float = setting(1.0, PRICE)
     """The cost of a false alarm: a ticket labelled pass that fails."""
 
+    @property
+    def by_label(self) -> Prices:
+        """The price of a ticket of each label that is judged wrong."""
+        return {"pass": self.false_alarm, "fail": self.missed_failure}
+
 
 FORMER_PRICES = {"gate.fp_weight": "write price.missed_failure", "gate.fn_weight": "write price.false_alarm"}
 """Keys that prices had, each with what takes its place."""
-
-
-def prices_of(price: PriceConfig) -> Prices:
-    """The prices that a config sets."""
-    return {"pass": price.false_alarm, "fail": price.missed_failure}
 
 
 def scale_up(confusion: Confusion, scale: Mapping[str, float]) -> Confusion:

@@ -288,10 +288,6 @@ class Judgement:
     by_rules: bool = False  # whether rules as code gave it, and no model
     scores: Sequence[float] = ()  # the labels' log-probabilities, but for a constant; none where nothing is weighed
 
-    def is_wrong(self, label: int) -> bool:
-        """Whether another label is more probable than the ticket's, which stands at this place."""
-        return self.scores[label] < max(self.scores) if self.scores else self.p_correct < 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:

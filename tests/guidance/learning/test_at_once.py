@@ -23,7 +23,7 @@ from stageb.guidance.rules.prompts import WORDS, Case
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
-from stageb.guidance.words.costs import PriceConfig, prices_of
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Ticket
 
 ALL = {"runner.judge": "both", "reflection.scope": "all", "runner.epochs": 1, "split.val": 0.0, "split.train": 0.85}
@@ -205,7 +205,7 @@ def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price()
     tools = Tools(config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16)
     cases = tuple(Case(given[i], True, None) for i in splits.test_order)
     prices = Teacher.of(start, Bundle(0, 0, cases), (), tools).material.prices
-    weights = weigh_labels(splits, prices_of(config.price))
+    weights = weigh_labels(splits, config.price.by_label)
     assert splits.inclusion_prob and prices == pytest.approx({label: 20 * weight for label, weight in weights.items()})
 
 

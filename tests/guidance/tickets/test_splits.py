@@ -25,7 +25,7 @@ from stageb.guidance.tickets.splits import (
     split_tickets,
     weigh_labels,
 )
-from stageb.guidance.words.costs import EQUAL, PriceConfig, prices_of
+from stageb.guidance.words.costs import EQUAL, PriceConfig
 from stageb.guidance.words.types import Split, Ticket
 from stageb.seeds import stream
 
@@ -182,7 +182,7 @@ def test_what_is_drawn_weighs_as_the_whole_does() -> None:
     weighed = []
     for seed in range(20):
         splits = split_tickets(RARE, replace(DEAR, seed=seed))["m"]
-        prices = {i: weigh_labels(splits, prices_of(DEAR.price))[RARE[i].label] for i in splits.test_order}
+        prices = {i: weigh_labels(splits, DEAR.price.by_label)[RARE[i].label] for i in splits.test_order}
         weighed.append(sum(prices[i] * gains[RARE[i].label] for i in prices) / sum(prices.values()))
     assert sum(weighed) / len(weighed) == pytest.approx(whole, rel=0.05)
 

@@ -9,14 +9,13 @@ from stageb.guidance.words.costs import (
     describe_classes,
     effective_counts,
     measure_classes,
-    prices_of,
     warn_of_constant,
 )
 
 ALWAYS_PASS = {"pass": {"pass": 965, "fail": 0, "none": 0}, "fail": {"pass": 35, "fail": 0, "none": 0}}
 CATCHES = {"pass": {"pass": 905, "fail": 60, "none": 0}, "fail": {"pass": 9, "fail": 25, "none": 1}}
 NOTHING = {"pass": {"pass": 0, "fail": 0, "none": 0}, "fail": {"pass": 0, "fail": 0, "none": 0}}
-DEAR = prices_of(PriceConfig(20.0))
+DEAR = PriceConfig(20.0).by_label
 
 
 def test_recall_precision_and_costs_stand_beside_what_a_constant_would_score() -> None:

@@ -26,7 +26,7 @@ from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import normalize_text
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tables import hint_nearest
-from stageb.guidance.words.costs import EQUAL, prices_of
+from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.labels import has_labels, list_labels
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
@@ -92,7 +92,7 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
     common = next(label for label in PASS_FAIL if label != rare)
     if not count[rare]:
         yield f"all {len(tickets):,} tickets are labelled {common}: nothing can be learnt, give tickets labelled {rare} too"
-    elif count[rare] / len(tickets) < RARE and prices_of(config.price) == EQUAL:
+    elif count[rare] / len(tickets) < RARE and config.price.by_label == EQUAL:
         worth = "missed_failure" if rare == "fail" else "false_alarm"
         yield (
             f"{count[rare]:,} of {len(tickets):,} tickets are labelled {rare}, so always {common} would score "
@@ -284,7 +284,7 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
             f"There {'was' if attempts.reflections == 1 else 'were'} {count_of(attempts.reflections, 'reflection')}: raise "
             "runner.epochs or runner.tickets_per_epoch."
         )
-    if total and counts[rare] < RARE * total and prices_of(config.price) == EQUAL:
+    if total and counts[rare] < RARE * total and config.price.by_label == EQUAL:
         worth = "price.missed_failure" if rare == "fail" else "price.false_alarm"
         yield (
             f"Only {counts[rare]:,} of {total:,} val and test tickets are labelled {rare}. If a missed one costs more than "

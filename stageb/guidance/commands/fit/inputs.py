@@ -31,7 +31,7 @@ from stageb.guidance.tickets.splits import (
     split_tickets,
 )
 from stageb.guidance.tickets.tickets import BadRecord, fingerprint, read_tickets
-from stageb.guidance.words.costs import check_prices, prices_of
+from stageb.guidance.words.costs import check_prices
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import PASS_FAIL, Budget, Guidance, Split, Ticket, Verdict
 from stageb.settings import function_named
@@ -98,7 +98,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
             seeds[name] = _match_labels(config, seeds[name], own, words)
     check_sealed(config, tickets, splits, seeds)
     unknown = _find_unknown(config, tickets, seeds)
-    prices = prices_of(config.price)
+    prices = config.price.by_label
     defaults = {name: find_default(tickets, splits[name], labels[name], prices) for name in missions}
     first = {name: seeds.get(name) or make_neutral(name, words, labels[name], defaults[name]) for name in missions}
     budget = {name: _compute_budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}

@@ -27,7 +27,7 @@ from stageb.guidance.learning.state import State, Tally
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS, describe_labels
 from stageb.guidance.tickets.tickets import describe_left_out
-from stageb.guidance.words.costs import EQUAL, prices_of
+from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.types import NOWHERE, Guidance, Place, Round
 from stageb.runs.figures import clock
 from stageb.runs.progress import console
@@ -268,7 +268,7 @@ class FitProgress:
         self._add_time(LEARNT, 0)
         if self._is_quiet(mission, parsed):
             return
-        what = describe_reflection(attempts, prices_of(self._config.price) != EQUAL)
+        what = describe_reflection(attempts, self._config.price.by_label != EQUAL)
         lines = [f"{mission}, {name_reflection(parsed.reflection_id)}: {what}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]

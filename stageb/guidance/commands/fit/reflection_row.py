@@ -11,7 +11,7 @@ from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflection_file import EditEntry, EvidenceEntry, GateEntry, ProposalEntry, RaceEntry
 from stageb.guidance.learning.state import TOLD_TO_STOP, MissionState
 from stageb.guidance.rules.prompts import WORDS, ReflectionInput, clue_text
-from stageb.guidance.words.types import Budget, Proposal
+from stageb.guidance.words.types import Budget
 
 Row = dict[str, Any]
 
@@ -29,7 +29,9 @@ def make_bundle_row(mission: str, bundle: Bundle, lesson: Lesson) -> Row:
         "evidence": [
             describe_evidence(shown) for shown in {(shown.rule, shown.evidence): shown for shown in lesson.shown}.values()
         ],
-        "proposals": [asdict(make_proposal_entry(proposal)) for proposal in lesson.proposals],
+        "proposals": [
+            asdict(ProposalEntry(each.index, each.operations, each.refusals, each.text)) for each in lesson.proposals
+        ],
         **({"sizes": [asdict(size) for size in lesson.sizes]} if lesson.sizes else {}),
     }
 
@@ -86,8 +88,3 @@ def _describe_test(tried: Trial, test: Test) -> dict[str, Any]:
         **({"calibration_errors": tried.calibration_errors} if tried.calibration_errors else {}),
         **({"judges": dict(tried.judges), "judge": tried.edit.guidance.judge} if tried.judges else {}),
     }
-
-
-def make_proposal_entry(proposal: Proposal) -> ProposalEntry:
-    """A proposal as reflection.jsonl shows it."""
-    return ProposalEntry(proposal.index, proposal.operations, proposal.refusals, proposal.text)

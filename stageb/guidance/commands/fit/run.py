@@ -33,7 +33,6 @@ from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import UNCHANGED, after_spending, find_spent, learns_ahead, limit_passed, why_ended
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Answers, Place, Record, Round
 from stageb.job import lifetime
 from stageb.runs.folder import RecordedRun, describe, is_finished
@@ -70,7 +69,7 @@ class FitRun(RecordedRun):
 
     def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: GuidanceRanks) -> None:
         self.config = config
-        self.prices = prices_of(config.price)
+        self.prices = config.price.by_label
         self.inputs = inputs
         self.ranks = ranks
         self.schedule = GuidanceSchedule(inputs.splits, config, ranks.round_size)

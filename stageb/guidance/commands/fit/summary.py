@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rich.table import Table
@@ -21,7 +20,7 @@ from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
-from stageb.guidance.words.costs import count_wrong, describe_classes, prices_of, warn_of_constant
+from stageb.guidance.words.costs import count_wrong, describe_classes, warn_of_constant
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import Guidance, Split, Ticket
@@ -36,11 +35,11 @@ def show(
     """Print the summary on standard output; ``tickets`` are those of the run, ``black_boxes`` what models reach on test."""
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
-    print_table(console, tabulate(journal, config, guidance, list_unpaid(state)))
+    print_table(console, tabulate(journal, guidance, list_unpaid(state)))
     for line in describe_by_class(journal, config, guidance):
         console.print(line)
     for mission, box in black_boxes.items():
-        console.print(f"{mission}, test: {box.describe(prices_of(config.price))}")
+        console.print(f"{mission}, test: {box.describe(config.price.by_label)}")
     applied = {mission: MissionFiles(journal, mission).list_attempts(learnt.step) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
         count, lists = len(find_deciding(learnt.rules)), len(find_word_lists(learnt.rules))
@@ -65,9 +64,7 @@ def show(
         console.print(f"  {mission}: {journal.folder / safe_name(mission) / 'guidance.json'}")
 
 
-def tabulate(
-    journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance], unpaid: Mapping[str, str] = MappingProxyType({})
-) -> Table:
+def tabulate(journal: Journal, guidance: Mapping[str, Guidance], unpaid: Mapping[str, str]) -> Table:
     """Accuracy with its 95 % interval, missed failures (fp) and false alarms (fn) per mission and split: before learning and
     after. Of missions that are ``unpaid``, why they learnt nothing, or for nothing alone."""
     has_own = any(has_labels(each.labels) for each in guidance.values())
@@ -75,7 +72,7 @@ def tabulate(
     drawn = make_table(
         "before learning -> after (95 % interval)", ["mission", "split"], ["tickets", "accuracy", *wrong, "review"]
     )
-    for mission, split, before, after in _pair_rows(journal, config, guidance):
+    for mission, split, before, after in _pair_rows(journal, guidance):
         drawn.add_row(Text(mission), split, *format_cells(before, after, has_own))
     for mission, why in unpaid.items():
         drawn.add_row(Text(mission), "train", "", why, *[""] * (len(wrong) + 1))
@@ -94,9 +91,9 @@ def list_unpaid(state: State) -> dict[str, str]:
 def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Iterator[str]:
     """Describe the accuracies by class: failures caught and false alarms beside the best constant answer, and a warning if
     that is as good."""
-    prices = prices_of(config.price)
+    prices = config.price.by_label
     yield ""
-    for mission, split, _, after in _pair_rows(journal, config, guidance):
+    for mission, split, _, after in _pair_rows(journal, guidance):
         yield f"{mission}, {split}: {describe_classes(after, prices)}"
         warning = warn_of_constant(after, prices)
         if warning:
@@ -104,7 +101,7 @@ def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[st
 
 
 def _pair_rows(
-    journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]
+    journal: Journal, guidance: Mapping[str, Guidance]
 ) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
     """By mission and split the first row of metrics.jsonl, and that of the final guidance, which may be an earlier one: not
     the last that was measured."""
@@ -146,7 +143,7 @@ def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tick
     """Warn of learnt rules before they are used: of those that were often wrong on val, and of those that the model does not
     apply as written."""
     mission, files = guidance.mission, RunFolder(journal.folder)
-    yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), prices_of(config.price))
+    yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), config.price.by_label)
     if config.runner.judge == "model":
         judged = collect_verdicts(files.read_committed(f"{safe_name(mission)}/selections.jsonl"), (), guidance.step)
         known = {(ticket.mission, ticket.key): ticket for ticket in tickets}

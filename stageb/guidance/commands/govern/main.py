@@ -164,7 +164,7 @@ promoted, and by whom, for stageb guidance history and rollback. Several process
 def show(args: Any) -> int:
     """Print every rule, and where it comes from."""
     source = args.source if args.step is None else f"{args.source}@{args.step}"
-    (tickets, _), words = find_tickets(source, (), None, ""), _choose_words(source, args.language)
+    (tickets, _), words = find_tickets(source), _choose_words(source, args.language)
     for number, guidance in enumerate(_read(source, args).values()):
         _print([*([""] if number else []), *screens.describe_rules(guidance, source, args.all_tickets, tickets, words)])
     return 0
@@ -228,7 +228,7 @@ def promote(args: Any) -> int:
     if run.is_dir() and not is_finished(run):
         print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
     origin, done = args.base or args.source, True
-    tickets, why = find_tickets(origin, (), None, "stageb predict --vocabulary FILE")
+    tickets, why = find_tickets(origin, "stageb predict --vocabulary FILE")
     learnt, words = read_guidance(args.source, args.mission), _choose_words(origin)
     for guidance in learnt.values():
         kept = add_provenance(guidance, run) if run.is_dir() else guidance
@@ -260,7 +260,7 @@ def review(args: Any) -> int:
     """Copy missions' guidance into a shared file, each rule after it was agreed to; 1 where nothing was."""
     path, (run, _) = shared.resolve_target(args.to), split_step(args.source)
     words = _choose_words(args.source, args.language)
-    tickets, why = find_tickets(args.source, args.tickets, None, "--tickets FILE ...")
+    tickets, why = find_tickets(args.source, "--tickets FILE ...", args.tickets)
     if why:
         print(shown(f"{args.source}: {why}; what rules change is not shown", 400), file=sys.stderr)
     done = False

@@ -326,7 +326,7 @@ def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words, is_
     """The rules of each mission as code; ``is_typed``: with columns of numbers. Raises ``InputError`` where neither tickets
     nor the guidance say what they name."""
     columns = parse_columns(args.columns) if args.columns else None
-    tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
+    tickets, why = find_tickets(args.source, "--tickets FILE ...", args.tickets, columns)
     if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
         raise InputError(shown(f"{args.source}: {why}", 400))
     rules = code_rules(guidance, tickets, words, is_whole=not why)

@@ -30,7 +30,7 @@ from stageb.guidance.learning.attempts import keep_furthest
 from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.tickets.splits import SPLITS
-from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review, prices_of
+from stageb.guidance.words.costs import EQUAL, count_wrong, describe_review
 from stageb.guidance.words.labels import has_labels
 from stageb.runs.folder import RunRow
 
@@ -118,7 +118,7 @@ def render_page(run: RunReport) -> str:
     """The HTML of a run."""
     with use_settings():
         sections = [_make_section(number, mission, run) for number, mission in enumerate(run.missions, 1)]
-        overview = _draw_overview(run, sections)
+        overview = _draw_overview(sections)
     style = (TEMPLATES / "report.css").read_text("utf-8")
     html = ""
     for share in SHARES:
@@ -142,7 +142,7 @@ def render_page(run: RunReport) -> str:
 def _make_section(number: int, mission: MissionReport, run: RunReport) -> MissionSection:
     rules = trace_rules(mission.steps, mission.final)
     drawn = dict(_draw_charts(number, mission)) if number <= DETAILED else {}
-    pairs = _pair_metrics(mission, run)
+    pairs = _pair_metrics(mission)
     letter = {row["rule"]: row for row in mission.letter["rules"]} if mission.letter else {}
     unmeasured = _describe_unmeasured(pairs, mission)
     if unmeasured:
@@ -175,7 +175,7 @@ def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str
 def _describe_outcome(pairs: Sequence[tuple[RunRow | None, RunRow]], rules: int, config: LoopConfig) -> Outcome | None:
     """The figures of the guidance on test, or else on the last split that was judged."""
     rows = [after for _, after in pairs if after["n"]]
-    return sentences.describe_outcome(_find_held_out(rows), prices_of(config.price), rules) if rows else None
+    return sentences.describe_outcome(_find_held_out(rows), config.price.by_label, rules) if rows else None
 
 
 def _find_held_out(rows: Sequence[RunRow]) -> RunRow:
@@ -183,7 +183,7 @@ def _find_held_out(rows: Sequence[RunRow]) -> RunRow:
     return next((row for row in reversed(rows) if row["split"] == "test"), rows[-1])
 
 
-def _draw_overview(run: RunReport, sections: list[MissionSection]) -> dict[str, str]:
+def _draw_overview(sections: list[MissionSection]) -> dict[str, str]:
     splits = SPLITS if len(sections) <= FEW else ("test",)
     rows = []
     for section in sections[:DETAILED]:
@@ -201,7 +201,7 @@ def _make_points(rows: Iterable[RunRow]) -> list[Point]:
     return [Point(row["epoch"], row["acc"], *row["acc_interval"]) for row in rows if row["n"]]
 
 
-def _pair_metrics(mission: MissionReport, run: RunReport) -> list[tuple[RunRow | None, RunRow]]:
+def _pair_metrics(mission: MissionReport) -> list[tuple[RunRow | None, RunRow]]:
     """For each split the first row and the one of the guidance in force, where there are such."""
     found: list[tuple[RunRow | None, RunRow]] = []
     step = mission.steps[mission.final].guidance.step
@@ -234,7 +234,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         lstrip_blocks=True,
     )
 
-    prices = prices_of(run.config.price)
+    prices = run.config.price.by_label
     is_weighed = prices != EQUAL
 
     environment.filters |= {

@@ -28,7 +28,7 @@ KEPT_S = 5  # that a connection is kept without a request
 BACKLOG = 128  # connections that wait to be taken
 
 
-def main(config: ServeConfig, resolved_yaml: str) -> int:
+def main(config: ServeConfig) -> int:
     """The command; returns 0 once a signal has ended it. Raises ``InputError`` before anything is answered where something
     cannot be used."""
     in_use = GuidanceInUse(config)

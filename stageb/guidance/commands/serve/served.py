@@ -127,7 +127,7 @@ def load_served(config: ServeConfig) -> ServedGuidance:
         )
         raise InputError(shown(f"{config.guidance}: {what}, and a service asks none; {remedy}", 600))
     columns = None if config.columns == ColumnsConfig() else config.columns
-    known, why = find_tickets(config.guidance, config.vocabulary or (), columns, write_option("vocabulary", "FILE"))
+    known, why = find_tickets(config.guidance, write_option("vocabulary", "FILE"), config.vocabulary or (), columns)
     if why and any(len(each.rules) > 1 and not each.named for each in guidance.values()):
         raise InputError(shown(f"{config.guidance}: {why}", 400))
     code = CodeJudge(code_rules(guidance, known, words_of(config.prompt), is_whole=not why))

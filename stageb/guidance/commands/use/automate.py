@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.errors import ConfigError, InputError, shown
 from stageb.guidance.commands.govern import shared
@@ -39,13 +38,13 @@ def automate(*, guidance: str, fresh: bool = False, **keys: Any) -> dict[str, Mi
     names YAML files of keys: one, or several of which later ones win. Raises ``stageb.StagebError`` if something
     cannot be used, or fails.
     """
-    config: AutomateConfig = from_keywords("automate", commands.tools()["automate"], {"guidance": guidance, **keys})
+    config: AutomateConfig = from_keywords("automate", {"guidance": guidance, **keys})
     found = dict[str, MissionBounds]()
     _run(config, fresh, found.update)
     return found
 
 
-def main(config: AutomateConfig, resolved_yaml: str, fresh: bool) -> int:
+def main(config: AutomateConfig, fresh: bool) -> int:
     """The command; 1 where nothing can be promised of any mission. Raises ``InputError`` before any ticket is judged where
     something cannot be used."""
     found = dict[str, MissionBounds]()
@@ -71,7 +70,7 @@ def _run(config: AutomateConfig, fresh: bool, show: Callable[[Mapping[str, Missi
     }
     _check_limits(config, guidance)
     learnt = read_run_config(config.guidance)
-    known, why = find_tickets(config.guidance, (), None, "--tickets FILE") if learnt else ((), "")
+    known, why = find_tickets(config.guidance, "--tickets FILE") if learnt else ((), "")
     places = None
     if not config.tickets:
         config, places = take_test(config, learnt, known, why)

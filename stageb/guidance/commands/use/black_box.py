@@ -16,7 +16,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.splits import split_tickets
-from stageb.guidance.words.costs import Prices, measure_classes, measure_interval, measure_ratio, prices_of
+from stageb.guidance.words.costs import Prices, measure_classes, measure_interval, measure_ratio
 from stageb.guidance.words.labels import list_labels
 from stageb.guidance.words.types import Ticket, Verdict
 
@@ -53,7 +53,7 @@ def measure_on_test(config: LoopConfig, tickets: Sequence[Ticket]) -> dict[str, 
     if not tickets:
         return {}
     test = [tickets[i] for splits in split_tickets(tickets, config).values() for i in splits.test]
-    return measure_on(test, config, tickets, prices_of(config.price))
+    return measure_on(test, config, tickets, config.price.by_label)
 
 
 def measure_on(

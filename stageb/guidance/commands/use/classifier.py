@@ -264,7 +264,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self.rules_ = {rule.key: rule.text for rule in self.guidance_.rules}
         if len(self.rules_) == 1:
             warn(SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})), stacklevel=3)
-        tickets, _ = find_tickets(str(self.run_.folder), config.tickets, config.columns, "")
+        tickets, _ = find_tickets(str(self.run_.folder), named=config.tickets)
         words, vocabulary = words_of(config.prompt, config.model), Vocabulary.of(tickets)
         self._coded = read_rules(self.guidance_, vocabulary, words)
         self._roles, named = list_roles(config.columns), find_named_fields(self.guidance_, vocabulary, words)

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.errors import ConfigError, shown
 from stageb.guidance.commands.use import summary
@@ -37,12 +36,12 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
     cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
-    config: EvaluateConfig = from_keywords("evaluate", commands.tools()["evaluate"], given)
+    config: EvaluateConfig = from_keywords("evaluate", given)
     _run(config, fresh)
     return Evaluation.read(Path(config.output))
 
 
-def main(config: EvaluateConfig, resolved_yaml: str, fresh: bool) -> int:
+def main(config: EvaluateConfig, fresh: bool) -> int:
     """The command. Raises ``InputError`` before any ticket is judged where something cannot be used."""
     return _run(config, fresh, summary.show_evaluation)
 

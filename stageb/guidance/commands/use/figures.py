@@ -18,7 +18,7 @@ from stageb.guidance.commands.use.source import TicketLine, code_rules, find_tic
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.stream import TicketStream
-from stageb.guidance.words.costs import Prices, prices_of
+from stageb.guidance.words.costs import Prices
 from stageb.store import disk
 from stageb.store.output import read_rows
 
@@ -49,7 +49,7 @@ Sides = Mapping[str, JudgedRounds]
 def write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> Evaluation:
     """Write what the rows come to. Raises ``JournalError`` where the disk refuses."""
     folder, first = Path(config.output), sides[config.modes[0]]
-    figures = {name: _count_file(side, tickets, prices_of(config.price)) for name, side in sides.items()}
+    figures = {name: _count_file(side, tickets, config.price.by_label) for name, side in sides.items()}
     evaluation: dict[str, Any] = {
         "guidance": config.guidance,
         "compare": config.compare,
@@ -63,7 +63,7 @@ def write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], 
     with disk.reporting(folder):
         _write_rows(folder / WRONG, _find_wrong(first.rounds.path, tickets))
         if "compare" in sides:
-            paired = PairedComparison(prices_of(config.price))
+            paired = PairedComparison(config.price.by_label)
             for one, other in _pair_rows(first, sides["compare"]):
                 paired.add(one, other)
             evaluation["difference"] = _split_by_mission(paired.figures())
@@ -89,14 +89,14 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
 def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> dict[str, BlackBox]:
     """By mission, how well a model judges these tickets that the train tickets of the guidance's run taught; nothing of a
     file, where the run's tickets are not found, and of more tickets than are worth the memory."""
-    learnt, (known, _) = read_run_config(config.guidance), find_tickets(config.guidance, (), None, "")
+    learnt, (known, _) = read_run_config(config.guidance), find_tickets(config.guidance)
     if not learnt or not known:
         return {}
     lines = list(islice(tickets.items(), MOST + 1))
     judged = [replace(line.ticket, label=line.label) for line in lines if line.label]
     if len(lines) > MOST:
         return {}
-    return measure_on(judged, learnt, known, prices_of(config.price))
+    return measure_on(judged, learnt, known, config.price.by_label)
 
 
 def _count_file(side: JudgedRounds, tickets: TicketStream[TicketLine], prices: Prices) -> dict[str, Any]:

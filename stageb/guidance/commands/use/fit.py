@@ -254,8 +254,7 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
 
 def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Draft:
     """What ``keys`` say of a run on ``tickets``, which are written into its root where they are no files."""
-    entry = commands.loops()["guidance"]
-    config = draft_keywords("fit", entry, {**keys, "tickets": ["rows"]}).build()
+    config = draft_keywords("fit", {**keys, "tickets": ["rows"]}).build()
     keys = {**keys, "tickets": _list_files(tickets, Path(config.output.root), is_table)}
     if config.columns == ColumnsConfig() and _lacks_names(table := keys["tickets"][0]):
         (columns, notes), _ = read_guessed(table, Told())
@@ -265,7 +264,7 @@ def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Dra
         print(f"columns={said!r}, as guessed; say otherwise where that is wrong")
         print("".join(f"Note: {note}\n" for note in notes), end="")
         keys["columns"] = asdict(columns)
-    return draft_keywords("fit", entry, keys)
+    return draft_keywords("fit", keys)
 
 
 def _lacks_names(path: str) -> bool:

@@ -47,7 +47,6 @@ from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
-from stageb.guidance.words.costs import prices_of
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.runs.progress import console
 from stageb.store import disk
@@ -139,7 +138,7 @@ class JudgedRounds:
             found = self._look_over()
             found.check()
             config = self._config
-            prices = prices_of(config.price) if isinstance(config, EvaluateConfig) else find_prices(self._source)
+            prices = config.price.by_label if isinstance(config, EvaluateConfig) else find_prices(self._source)
             for said in (*found.describe(prices), *describe_promises(self.guidance, self._automations)):
                 console().print(shown(said, 400))
             return {"tickets": found.tickets.total(), "counts": {}, "doubts": asdict(found.conclude())}
@@ -281,7 +280,7 @@ class JudgedRounds:
         """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""
         config = self._config
         columns = None if config.columns == ColumnsConfig() else config.columns
-        return find_tickets(self._source, config.vocabulary or (), columns, naming)
+        return find_tickets(self._source, naming, config.vocabulary or (), columns)
 
     def _read_code(self) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""

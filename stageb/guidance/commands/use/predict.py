@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.guidance.commands.use import summary
 from stageb.guidance.commands.use.config import PredictConfig, UseConfig, tickets_per_round
@@ -49,7 +48,7 @@ def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **k
     which sets them aside. Raises ``stageb.StagebError`` if something cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
-    config: PredictConfig = from_keywords("predict", commands.tools()["predict"], given)
+    config: PredictConfig = from_keywords("predict", given)
     _run(config, fresh)
     path = Path(config.output)
     content = read_commit(path)
@@ -57,7 +56,7 @@ def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **k
     return Predictions(path, content["state"]["counts"])
 
 
-def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
+def main(config: PredictConfig, fresh: bool) -> int:
     """The command. Raises ``InputError`` before any ticket is judged where something cannot be used."""
     return _run(config, fresh, summary.show_counts)
 

@@ -80,7 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
 def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
     """Write the tickets of a run whose labels are doubted."""
     check_target(args.output, {**list_read_files(args.run), "tickets": [*config.files, *args.tickets]})
-    tickets, why = find_tickets(args.run, args.tickets, None, "--tickets FILE ...")
+    tickets, why = find_tickets(args.run, "--tickets FILE ...", args.tickets)
     if why:
         raise InputError(shown(f"{args.run}: {why}", 400))
     rows = list_doubts(Path(args.run), config, tickets)

@@ -23,7 +23,7 @@ from stageb.guidance.tickets.images import attach_images
 from stageb.guidance.tickets.stream import TicketStream
 from stageb.guidance.tickets.tickets import Entry, claim_place, name_strange_label, read_entries, read_same_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.costs import EQUAL, Prices, prices_of
+from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
 from stageb.runs.folder import RunFolder
 from stageb.store import disk, trust
@@ -33,7 +33,7 @@ OF_A_FILE = "a file of guidance does not tell which names and values its rules s
 
 
 def find_tickets(
-    source: str, named: Sequence[str], columns: ColumnsConfig | None, naming: str
+    source: str, naming: str = "", named: Sequence[str] = (), columns: ColumnsConfig | None = None
 ) -> tuple[Sequence[Ticket], str]:
     """Tickets with what the rules of ``source`` speak of: those of the files ``named``, or those that the run learnt from;
     otherwise none, and why. ``columns`` are of tables (None: the run's, or the usual ones), ``naming`` is the option by
@@ -68,7 +68,7 @@ def find_columns(source: str) -> ColumnsConfig:
 def find_prices(source: str) -> Prices:
     """The prices of errors in the run that ``source`` names; the same of a file."""
     config = read_run_config(source)
-    return prices_of(config.price) if config else EQUAL
+    return config.price.by_label if config else EQUAL
 
 
 def code_rules(

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
@@ -160,12 +159,12 @@ def summarize(*, tickets: str, output: str, fresh: bool = False, **keys: Any) ->
     cannot be used, or fails.
     """
     given = {"tickets": tickets, "output": output, **keys}
-    config: SummarizeConfig = from_keywords("summarize", commands.tools()["summarize"], given)
+    config: SummarizeConfig = from_keywords("summarize", given)
     _run(config, fresh)
     return read_rows(Path(config.output))
 
 
-def main(config: SummarizeConfig, resolved_yaml: str, fresh: bool) -> int:
+def main(config: SummarizeConfig, fresh: bool) -> int:
     """The command. Raises ``InputError`` before any image is summarized where something cannot be used."""
     return _run(config, fresh, says=True)
 

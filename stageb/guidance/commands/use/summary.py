@@ -12,7 +12,7 @@ from rich.text import Text
 from stageb.errors import shown
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import warn_of_misread
-from stageb.guidance.words.costs import PriceConfig, Prices, count_wrong, describe_classes, prices_of, warn_of_constant
+from stageb.guidance.words.costs import PriceConfig, Prices, count_wrong, describe_classes, warn_of_constant
 from stageb.guidance.words.texts import TAKEN, count_of
 from stageb.runs.figures import make_console, make_table, print_table
 
@@ -57,7 +57,7 @@ def describe_coded(total: int, asked: int, none: int) -> str:
 def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """How good guidance is, and how much better than another; ``wrong`` are the first tickets that were judged wrong."""
     console = make_console()
-    sides, prices = list(_list_sides(evaluation)), prices_of(PriceConfig(**evaluation["price"]))
+    sides, prices = list(_list_sides(evaluation)), PriceConfig(**evaluation["price"]).by_label
     print_table(console, _tabulate(evaluation, sides))
     for name, by, figures in sides:
         for mission, of in figures["missions"].items():

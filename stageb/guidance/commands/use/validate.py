@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stageb.cli import commands
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED, ModelConfig
 from stageb.engines.outline import Outline, check_name, outline
@@ -145,7 +144,7 @@ def validate(**keys: Any) -> Validation:
     ``config`` names YAML files of keys: one, or several of which later ones win. Raises ``stageb.InputError`` with
     everything that is wrong.
     """
-    config: LoopConfig = from_keywords("validate", commands.loops()["guidance"], keys)
+    config: LoopConfig = from_keywords("validate", keys)
     return check_inputs(config)
 
 

@@ -13,7 +13,7 @@ from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import STRONG, WEAK, Decision, Edit, decide
 from stageb.guidance.learning.gate.exact import ExactTest
 from stageb.guidance.learning.gate.sequential import next_level
-from stageb.guidance.words.costs import PriceConfig, prices_of
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Verdict
 
 ALPHA = 0.05
@@ -272,7 +272,7 @@ def test_prices_change_who_wins(price: PriceConfig, wins: str) -> None:
 
     def winner(price: PriceConfig) -> Edit | None:
         gate = world.gate(race_on, pool)
-        priced = replace(gate, judge=replace(gate.judge, prices=prices_of(price)))
+        priced = replace(gate, judge=replace(gate.judge, prices=price.by_label))
         return world.answer(decide(edits, priced, apart, ALPHA)).winner
 
     assert winner(price) is edits[["missed", "alarms"].index(wins)]

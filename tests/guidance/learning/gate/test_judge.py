@@ -9,7 +9,7 @@ from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.decide import Edit
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
-from stageb.guidance.words.costs import PriceConfig, prices_of
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Guidance
 
 Asked = Sequence[tuple[Guidance, Sequence[int]]]
@@ -53,7 +53,7 @@ def test_gains_are_weighed_by_the_price_of_each_error() -> None:
         (PriceConfig(false_alarm=2.0), [1.0, 0.5]),
         (PriceConfig(missed_failure=2.0, false_alarm=8.0), [1.0, 0.25]),
     ]:
-        assert world.answer(world.judge(prices=prices_of(price)).gains([(edit.guidance, [0, 1])])) == [gains]
+        assert world.answer(world.judge(prices=price.by_label).gains([(edit.guidance, [0, 1])])) == [gains]
 
 
 def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None:
