@@ -199,7 +199,8 @@ class ReflectionConfig(Section, at="reflection"):
     """Rules that a guidance may hold, including the headline; with more than eight labels, in proportion; for each
     label other than pass and fail, where code judges. An edit that comes to more is refused."""
     max_guidance_tokens: int = setting(1024, at_least(1))
-    """Tokens of all rules together, at most, likewise; for a model no more than half of sampler.max_prompt_tokens."""
+    """Tokens of all rules together, at most, likewise; for a model no more than half of sampler.max_prompt_tokens. Where
+    code judges, word lists count for neither."""
     max_rule_chars: int = setting(240, at_least(1))
     """Characters of one rule, at most."""
     temperature: float = setting(1.0, at_least(0))

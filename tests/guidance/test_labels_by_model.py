@@ -328,3 +328,15 @@ def test_more_labels_have_more_rules_and_each_that_code_judges_its_own(
     for count, is_room in ((most, True), (most + 1, False)):
         guidance = Guidance("mail", 0, tuple(rules[:count]), count, labels=names)
         assert Tools.fits(tools, guidance) == is_room
+
+
+@pytest.mark.parametrize("judge", ["model", "both"])
+def test_words_that_code_looks_up_take_no_room(judge: Literal["model", "both"]) -> None:
+    """Lists of Chinese words were refused for their tokens, and texts taught nothing."""
+    config = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(judge=judge), reflection=ReflectionConfig(max_rules=3))
+    tools = cast(Tools, SimpleNamespace(config=config, count=len))
+    rules = (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", 'Fail if a summary mentions a "leak" word.'))
+    words = ", ".join(f"leak{number}" for number in range(200))
+    lists = tuple(Rule(f"G{number}", f'"leak{number}" words: {words}') for number in range(2, 6))
+    assert Tools.fits(tools, Guidance("m", 0, rules, 2))
+    assert Tools.fits(tools, Guidance("m", 0, (*rules, *lists), 6)) == (judge == "both")

@@ -17,7 +17,7 @@ from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words, name_labels, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.word_lists import find_word_lists
+from stageb.guidance.rules.word_lists import find_word_lists, read_word_list
 from stageb.guidance.tickets.splits import Splits, weigh_labels
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket, Verdict
@@ -69,10 +69,11 @@ class Tools:
 
     def fits(self, guidance: Guidance) -> bool:
         """Whether a guidance's rules are within the limits, in number and tokens: of each label of its own that code
-        judges."""
+        judges, which looks words up and reads no lists of them."""
         config, labels, by_model = self.config.reflection, guidance.labels, self.config.runner.judge == "model"
         times = max(1.0, len(labels) / LABELS) if by_model or labels == PASS_FAIL else len(labels)
-        guidance = replace(guidance, rules=tuple(rule for rule in guidance.rules if not rule.is_background))
+        read = (rule for rule in guidance.rules if not rule.is_background and (by_model or not read_word_list(rule.text)))
+        guidance = replace(guidance, rules=tuple(read))
         most = config.max_guidance_tokens * times  # a ticket and demonstrations have the other half of a prompt
         room = min(most, self.config.sampler.max_prompt_tokens // 2) if by_model else most
         return len(guidance.rules) <= config.max_rules * times and self.count(rule_lines(guidance)) <= room
