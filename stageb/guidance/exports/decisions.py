@@ -163,7 +163,6 @@ class DecisionExporter(ABC):
 
 
 _DECIMAL = re.compile("-?[0-9]+([.][0-9]+)?")  # of which other spellings have the same value
-BY_NO_RULE = "no rule speaks of it"
 EMPTY = "the row is empty"
 
 
@@ -243,7 +242,7 @@ def _list_cases(mission: CodedMission, rules: Sequence[_Rule], held: _Held, poss
             if not rule.expression.as_points:
                 doubted.append((rule.verdict, rule.expression.tell(possible), rule.key))
     yield from _doubt(ALWAYS, labels[0], doubted)
-    yield DecisionCase(ALWAYS, labels[0], HEADLINE_KEY, BY_NO_RULE)
+    yield DecisionCase(ALWAYS, labels[0], HEADLINE_KEY, mission.coded.grammar.silent)
 
 
 def _doubt(

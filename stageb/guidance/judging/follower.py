@@ -19,7 +19,7 @@ from itertools import combinations
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Prompt
-from stageb.guidance.rules.prompts import VERDICT, WORDS, Words, answer_text, name_labels, spell
+from stageb.guidance.rules.prompts import VERDICT, WORDS, Words, answer_text, choose_grammar, name_labels, spell
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 from stageb.seeds import stream, uniform
 
@@ -111,7 +111,7 @@ def _judge(prompt: Prompt, words: Words, forms: _RuleForms, slip: bool) -> str:
     summaries = [line.partition(": ")[2] or line for line in prompt.user.splitlines()]
     facts = {fact.casefold() for fact in _list_facts(summaries, forms)}
     verdict = next((each for each, text in words.headlines.items() if text in prompt.system), labels[0])
-    reason = f"{HEADLINE_KEY}: no rule speaks of it"
+    reason = f"{HEADLINE_KEY}: {choose_grammar(words).silent}"
     for rule_key, (given, if_, conditions) in _find_rules(prompt.system, words, forms).items():
         if if_ == all(_holds(term, facts, forms) for term in conditions.split(forms.and_)):
             verdict, reason = given, f"{rule_key}: {conditions}"

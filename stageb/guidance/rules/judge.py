@@ -54,6 +54,11 @@ class CodedRules:
     labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them, but the one first that its headline gives
     words: Words = field(default=EN, repr=False)  # by which they were read
 
+    @property
+    def grammar(self) -> Grammar:
+        """That of the language in which they are written."""
+        return choose_grammar(self.words)
+
     def compile(self) -> Callable[[Reading], Ruling]:
         """What gives the verdict on a ticket, as ``predicates.make_judge`` says."""
         return make_judge((_compile_rule(rule, self.labels) for rule in self.each), HEADLINE_KEY, self.labels)
@@ -109,7 +114,7 @@ def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
     """What says why a ticket is judged so, in the language of the rules: the text of the one that decides, or what the
     ticket has points for, the most first; where no rule speaks of it, how many points it has. Without a verdict, those rules
     that it hangs on, and what it does not tell."""
-    texts, cards, grammar = {rule.key: rule.text for rule in rules.each}, make_counters(rules), choose_grammar(rules.words)
+    texts, cards, grammar = {rule.key: rule.text for rule in rules.each}, make_counters(rules), rules.grammar
 
     def explain(ruling: Ruling, ticket: Reading) -> str:
         if ruling.verdict is None:

@@ -20,7 +20,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import split_step
-from stageb.guidance.rules.judge import CodedRule, CodedRules
+from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.costs import EQUAL, Prices
@@ -65,7 +65,7 @@ def compare_with_letter(
             for name, holds in zip(names, facts, strict=False):
                 count[name] += holds
     return {
-        mission: _describe(rules.each, counts[mission], names) | {"tickets": tickets[mission]}
+        mission: _describe(rules, counts[mission], names) | {"tickets": tickets[mission]}
         for mission, rules in coded.items()
         if tickets[mission]
     }
@@ -104,9 +104,9 @@ def is_misread(rule: Mapping[str, Any]) -> bool:
     return bool(rule.get("decided") and rule.get("followed", rule["decided"]) < LOUD * rule["decided"])
 
 
-def _describe(rules: Sequence[CodedRule], counts: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> dict[str, Any]:
+def _describe(rules: CodedRules, counts: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
-    for rule in rules:
+    for rule in rules.each:
         row: dict[str, Any]
         if isinstance(rule.code, OutOfReach):
             row = {"out_of_reach": rule.code.why}
@@ -114,9 +114,9 @@ def _describe(rules: Sequence[CodedRule], counts: Mapping[str, Mapping[str, int]
             row = {"verdict": rule.code.verdict, **counts.get(rule.key, dict.fromkeys(names, 0))}
         rows.append({"rule": rule.key, "text": rule.text, "provisional": rule.is_provisional, **row})
     if HEADLINE_KEY in counts:
-        rows.insert(0, {"rule": HEADLINE_KEY, "text": "no rule speaks of it", **counts[HEADLINE_KEY]})
+        rows.insert(0, {"rule": HEADLINE_KEY, "text": rules.grammar.silent, **counts[HEADLINE_KEY]})
     totals = {name: sum(count[name] for count in counts.values()) for name in names}
-    return {"tickets": 0, **totals, "rules": rows if rules else []}
+    return {"tickets": 0, **totals, "rules": rows if rules.each else []}
 
 
 FEWEST = 5  # tickets that were held out and that a rule decided, below which nothing is known of it

@@ -1,8 +1,18 @@
 """Rules by their letter beside what a model made of them."""
 
+import pytest
+
+from stageb.engines.protocol import Decode
 from stageb.guidance.commands.use.record import compare_with_letter, warn_of_misread
 from stageb.guidance.commands.use.source import code_rules
-from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.exports.decisions import decide
+from stageb.guidance.exports.protocol import code_mission
+from stageb.guidance.judging.answers import parse_answer
+from stageb.guidance.judging.follower import respond
+from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.fields import Columns
+from stageb.guidance.rules.judge import make_explainer
+from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 TEXTS = ["state: torn", "state: new", "state: torn", "state: worn"]
@@ -77,3 +87,20 @@ def test_what_cannot_be_read_is_said_and_nothing_is_claimed() -> None:
     assert found["decided"] == 0
     assert found["rules"][0]["out_of_reach"]
     assert warn_of_misread("m", found) == []
+
+
+@pytest.mark.parametrize("language", WORDS)
+def test_whoever_judges_says_in_one_wording_that_no_rule_speaks(language: str) -> None:
+    words = WORDS[language]
+    ticket = Ticket("m", "g", "pass", (("image_1", "state: new"),))
+    known = [ticket, Ticket("m", "h", "fail", (("image_1", "state: torn"),))]
+    text = {"en": "Fail if state is torn.", "zh": "不通过：若state为torn。"}[language]
+    guidance = Guidance("m", 1, (Rule("G0", words.neutral_headline), Rule("G1", text)), 2)
+    coded = code_rules({"m": guidance}, known, words)["m"]
+    said = make_explainer(coded)(coded.compile()(reading(ticket)), reading(ticket))
+    answer = parse_answer(respond(rollout_prompt(ticket, guidance, words), Decode(temperature=0), 0), words)
+    rows = [{"mission": "m", "label": "pass", "verdict": "pass"}]
+    found = compare_with_letter(zip(rows, [ticket], strict=True), {"m": coded})["m"]
+    decisions = decide(code_mission(guidance, coded, Columns(()), known), "a form")
+    assert answer == ("pass", f"G0: {said}")
+    assert found["rules"][0]["text"] == decisions.cases[-1].said == said
