@@ -35,7 +35,7 @@ RARE = 0.1  # share of the rarer label below which accuracy hides it
 HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
 SLIP = 0.75  # how alike a label that stands once is to the one that was meant: two letters exchanged in a word of four
 FEWEST_TICKETS = 5  # tickets of the rarer label from which on one field that tells the label is no accident
-REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
+REPEATS = 4  # cases, in the mean, for each value of such a field: what is different everywhere tells nothing of others
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
 FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
 DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
@@ -150,7 +150,8 @@ def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
     count = Counter(ticket.label for ticket in tickets)
     if len(count) > 1 and min(count.values()) >= FEWEST_TICKETS:
         labels = [ticket.label for ticket in tickets]
-        telling = [name for name, column in columns.items() if tells_label(column, labels)]
+        cases = len({ticket.together or ticket.group_id for ticket in tickets})
+        telling = [name for name, column in columns.items() if tells_label(column, labels, cases)]
         for name in telling[:SHOWN]:
             yield (
                 f"{name!r} alone tells the label of every ticket: if it is written down after the verdict, leave it out "
@@ -236,15 +237,15 @@ def _place(ticket: Ticket) -> str:
     return f" ({ticket.place})" if ticket.place else ""
 
 
-def tells_label(column: Mapping[int, str], of: Sequence[str]) -> bool:
+def tells_label(column: Mapping[int, str], of: Sequence[str], cases: int) -> bool:
     """Whether every value of a field goes with one label, by itself or beyond a limit; ``of`` are the labels of all tickets,
-    ``column`` the values by their places."""
+    which are so many ``cases``, and ``column`` the values by their places."""
     if len(column) < len(of):
         return False
     labels: dict[str, set[str]] = {}
     for position, value in column.items():
         labels.setdefault(value, set()).add(of[position])
-    if all(len(each) == 1 for each in labels.values()) and REPEATS * len(labels) <= len(of):
+    if all(len(each) == 1 for each in labels.values()) and REPEATS * len(labels) <= cases:
         return True
     numbers: dict[str, list[float]] = {}
     for position, value in column.items():

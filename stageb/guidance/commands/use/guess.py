@@ -149,7 +149,7 @@ def is_second_label(name: str, cells: Sequence[str], labels: Sequence[str]) -> b
     is_named = LABELS.search(name) or FAULTS.search(name) or (words <= PASSES | FAILS)
     if not is_named or min(Counter(labels).values()) < FEWEST_TICKETS or "" in words:
         return False
-    return tells_label(dict(enumerate(cells)), labels)
+    return tells_label(dict(enumerate(cells)), labels, len(labels))
 
 
 def is_long(cells: Sequence[str]) -> bool:

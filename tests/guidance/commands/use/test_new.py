@@ -184,6 +184,15 @@ def test_what_alone_tells_the_label_under_another_name_is_named(capsys: pytest.C
     assert "Note: 'Rework minutes' alone tells the label of every ticket" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("judgements", [2, 5, 9])
+def test_what_is_written_again_for_each_judgement_of_a_case_tells_no_label(
+    judgements: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (f"{n},{words(n // judgements)},{'NG' if n // judgements % 2 else 'OK'}\n" for n in range(20 * judgements))
+    assert new("id,Remark,Result\n" + "".join(rows)).together == "Remark"
+    assert "alone tells the label" not in capsys.readouterr().out
+
+
 def test_exact_copies_leave_a_name_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"T-{n:03},{n % 7},{'NG' if n % 3 else 'OK'}\n" for n in range(60)]
     assert new("Teil,Temp,Ergebnis\n" + "".join([*rows, *rows[:25]])).group_id == "Teil"
