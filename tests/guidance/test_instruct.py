@@ -166,6 +166,23 @@ def test_what_stands_around_one_verdict_or_behind_the_last_is_no_other(answer: s
     assert found[1] in (read[1], "worn")
 
 
+@pytest.mark.parametrize("style", ["Verdict: {}\nReason: {}", "**Verdict:** {}\n\n**Reason:** {}", "Verdict: {}"])
+@pytest.mark.parametrize(
+    "heading",
+    ["{}", "{}\n\n", "Next {}", "## {} 2", "{} #2:\n", "**{}** ", "<{}>", "{} r-17", "- {} 2:\n", "Another {} "],
+)
+@pytest.mark.parametrize("language", list(WORDS))
+def test_a_ticket_that_the_model_makes_up_behind_its_answer_has_no_say(style: str, heading: str, language: Language) -> None:
+    words = words_of(PromptConfig(language=language, style="instruct", prefill=False))
+    assert words.instruct is not None
+    head = heading.format(words.instruct.ticket.rstrip(":："))
+    for mine, other in (("pass", "fail"), ("fail", "pass")):
+        own, more = (style.format(words.verdicts[each], why) for each, why in ((mine, "seen"), (other, "made up")))
+        found = parse_answer(f"{own}\n\n{head}\nSeal: new\n{more}\n\n{head}\n{more}", words)
+        assert found == (mine, "seen" if "Reason" in style else ""), found
+        assert parse_answer(f"{head}\nSeal: new\n{own}", words) == found  # its own ticket may stand before it
+
+
 @pytest.mark.parametrize(
     ("answer", "rules"),
     [

@@ -56,6 +56,7 @@ _SETS = re.compile(
     re.IGNORECASE,
 )
 _TURNS = re.compile(r"\W{0,4}[?\uff1f]|[\W_]{1,4}(?:if|unless|only|is|was|would|could|might|may)\b", re.IGNORECASE)
+_NUMBERED = r"[ \t#*]*(?:[\w-]*\d[\w-]*)?[ \t*_]*(?:[:\uff1a>]|$)"  # what ends a heading
 _REFUSES = re.compile(
     r"\W*(I('|\u2019)?m sorry|I am sorry|Sorry|I can('|\u2019)?t|I cannot|I('|\u2019)?m unable|I am unable|As an AI|"
     r"抱歉|对不起|很抱歉|我无法|我不能)",
@@ -103,8 +104,9 @@ def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
 
     White space around the answer and around its parts is forgiven, and the case of the verdict word; a third line, a third
     verdict, an empty reason, or a control character in the reason is not. Of an answer to instruct texts, the verdict that
-    it names counts, and what follows is the reason, if anything does. Where it names several, as one that quotes another or
-    corrects itself, the last line counts that is a verdict by itself; there is none where a later sentence contradicts it.
+    it names counts, and what follows is the reason, if anything does; behind it nothing counts from a line on that is headed
+    as another ticket. Where it names several, as one that quotes another or corrects itself, the last line counts that is a
+    verdict by itself; there is none where a later sentence contradicts it.
     """
     text = text.strip()
     if words.instruct:
@@ -123,6 +125,9 @@ def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
 def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
     text = quoted[2] if (quoted := _IN_QUOTES.fullmatch(text)) else text
     found = list(_find_statements(text, words))
+    if first := next((each.end for each in found if each.is_said and each.is_alone), None):
+        text = text[: _find_next_ticket(text, first, words)]
+        found = [each for each in found if each.end <= len(text)]
     said = [each for each in found if each.is_said]
     if len({verdict for each in found for verdict in each.verdicts}) > 1:
         *_, last = [None, *(each for each in said if each.is_alone)]
@@ -132,6 +137,15 @@ def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
     reason = _CONTROL.sub(" ", text[said[0].end :]).lstrip(" *_.,;:-").rstrip(" *_")
     reason = re.sub(r"^\W*Reason\W*", "", reason, flags=re.IGNORECASE)
     return said[0].verdicts[0], " ".join(reason.split())[:MOST_REASON]
+
+
+def _find_next_ticket(text: str, start: int, words: Words) -> int:
+    """Where, behind ``start``, a model that has answered goes on with a ticket of its own making: at a line that is headed as
+    those of its prompt are, or the end of ``text``."""
+    assert words.instruct is not None  # other answers end with their second line
+    ticket = re.escape(words.instruct.ticket.rstrip(":\uff1a"))
+    heading = re.compile(rf"^\W*(?:\w+\W+)?{ticket}{_NUMBERED}", re.IGNORECASE | re.MULTILINE)
+    return found.start() if (found := heading.search(text, start)) else len(text)
 
 
 class _Statement(NamedTuple):
