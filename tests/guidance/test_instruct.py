@@ -168,8 +168,7 @@ def test_what_stands_around_one_verdict_or_behind_the_last_is_no_other(answer: s
 
 @pytest.mark.parametrize("style", ["Verdict: {}\nReason: {}", "**Verdict:** {}\n\n**Reason:** {}", "Verdict: {}"])
 @pytest.mark.parametrize(
-    "heading",
-    ["{}", "{}\n\n", "Next {}", "## {} 2", "{} #2:\n", "**{}** ", "<{}>", "{} r-17", "- {} 2:\n", "Another {} "],
+    "heading", ["{}", "{}\n\n", "Next {}", "## {} 2", "{} #2:\n", "**{}** ", "<{}>", "{} r-17", "- {} 2:\n", "Another {} "]
 )
 @pytest.mark.parametrize("language", list(WORDS))
 def test_a_ticket_that_the_model_makes_up_behind_its_answer_has_no_say(style: str, heading: str, language: Language) -> None:

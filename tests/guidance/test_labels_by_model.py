@@ -19,7 +19,6 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Question
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import LoopConfig, PromptConfig, ReflectionConfig, RunnerConfig, SamplerConfig
-from stageb.guidance.judging.answers import find_shares
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.judging.ranks import load_judge
 from stageb.guidance.learning.calibration import calibrate, fit_calibration
@@ -33,6 +32,7 @@ from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, name_labels, reflection_prompt, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import Calibration, Guidance, Judgement, Operation, Rule, Ticket, Verdict
 from stageb.job.world import World
 

@@ -19,7 +19,6 @@ from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.errors import BadInputError
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.judging.answers import find_shares, sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import RuleLearner
 from stageb.guidance.learning.gate.budget import Pool
@@ -33,6 +32,7 @@ from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.words.calibration import find_shares, sigmoid
 from stageb.guidance.words.types import (
     PASS_FAIL,
     UNCALIBRATED,

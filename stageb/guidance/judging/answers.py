@@ -6,7 +6,6 @@ read, the run ends before it learns anything, with one of them, the likely cause
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, TypeGuard
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
 from stageb.errors import InputError, shown, write_option
 from stageb.guidance.rules.prompts import REASON, VERDICT, Words, verdict_lines
+from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import (
     HEADLINE_KEY,
     Answers,
@@ -140,8 +140,8 @@ def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
 
 
 def _find_next_ticket(text: str, start: int, words: Words) -> int:
-    """Where, behind ``start``, a model that has answered goes on with a ticket of its own making: at a line that is headed as
-    those of its prompt are, or the end of ``text``."""
+    """Where, behind ``start``, a model that has answered goes on with a ticket of its own making: at a line that
+    is headed as those of its prompt are, or at the end of ``text``."""
     assert words.instruct is not None  # other answers end with their second line
     ticket = re.escape(words.instruct.ticket.rstrip(":\uff1a"))
     heading = re.compile(rf"^\W*(?:\w+\W+)?{ticket}{_NUMBERED}", re.IGNORECASE | re.MULTILINE)
@@ -318,28 +318,9 @@ def score_verdicts(
     return [calibration.weigh(each) for calibration, each in zip(calibrations, scores, strict=True)]
 
 
-def find_shares(scores: Sequence[float], temperature: float) -> list[float]:
-    """How probable each verdict is at ``temperature``, by ``score_verdicts``, rounded to six places."""
-    if len(scores) == 2:
-        return [sigmoid(scores[0] - scores[1], temperature), sigmoid(scores[1] - scores[0], temperature)]
-    best = max(scores)
-    if temperature == 0:
-        return [float(place == scores.index(best)) for place in range(len(scores))]
-    weights = [math.exp(max(-700.0, (each - best) / temperature)) for each in scores]
-    return [round(weight / sum(weights), 6) for weight in weights]
-
-
 def calibrations_of(guidance: Guidance, tickets: Sequence[Ticket]) -> list[Calibration]:
     """The calibration of each ticket's verdict under ``guidance``."""
     return [guidance.calibration.given(ticket.ruling, ticket.leads) for ticket in tickets]
-
-
-def sigmoid(log_odds: float, temperature: float) -> float:
-    """The probability at ``temperature`` of the outcome that ``log_odds`` speak for, rounded to six places."""
-    if temperature == 0:
-        return float(log_odds > 0)
-    scaled = max(-700.0, min(700.0, log_odds / temperature))
-    return round(1 / (1 + math.exp(-scaled)), 6)
 
 
 def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:

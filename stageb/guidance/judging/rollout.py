@@ -17,7 +17,6 @@ from stageb.engines.protocol import Decode, Engine, Request, Scorer, thinks
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.judging.answers import (
     calibrations_of,
-    find_shares,
     read_answer,
     read_first_verdict,
     sample_answers,
@@ -26,6 +25,7 @@ from stageb.guidance.judging.answers import (
     score_verdicts,
 )
 from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, ticket_text
+from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream
 

@@ -18,7 +18,7 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.judging.answers import find_shares
+from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Ticket, Verdict
 
 FEWEST = 16  # tickets to fit on

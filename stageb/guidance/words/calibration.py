@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,3 +112,22 @@ class Calibration:
 
 
 UNCALIBRATED = Calibration()
+
+
+def find_shares(scores: Sequence[float], temperature: float) -> list[float]:
+    """How probable each verdict is at ``temperature``, by ``score_verdicts``, rounded to six places."""
+    if len(scores) == 2:
+        return [sigmoid(scores[0] - scores[1], temperature), sigmoid(scores[1] - scores[0], temperature)]
+    best = max(scores)
+    if temperature == 0:
+        return [float(place == scores.index(best)) for place in range(len(scores))]
+    weights = [math.exp(max(-700.0, (each - best) / temperature)) for each in scores]
+    return [round(weight / sum(weights), 6) for weight in weights]
+
+
+def sigmoid(log_odds: float, temperature: float) -> float:
+    """The probability at ``temperature`` of the outcome that ``log_odds`` speak for, rounded to six places."""
+    if temperature == 0:
+        return float(log_odds > 0)
+    scaled = max(-700.0, min(700.0, log_odds / temperature))
+    return round(1 / (1 + math.exp(-scaled)), 6)

@@ -12,7 +12,7 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
-from stageb.guidance.judging.answers import parse_verdict, sigmoid
+from stageb.guidance.judging.answers import parse_verdict
 from stageb.guidance.judging.rollout import (
     cut_micro_batches,
     group_size,
@@ -24,7 +24,7 @@ from stageb.guidance.judging.rollout import (
 )
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, answer_text, rollout_prompt, ticket_text, words_of
-from stageb.guidance.words.calibration import Calibration
+from stageb.guidance.words.calibration import Calibration, sigmoid
 from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
 

@@ -10,7 +10,6 @@ from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.inputs import check_sealed
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
-from stageb.guidance.judging.answers import sigmoid
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.preparing import prepare
@@ -22,7 +21,7 @@ from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
-from stageb.guidance.words.calibration import CALIBRATED_ON
+from stageb.guidance.words.calibration import CALIBRATED_ON, sigmoid
 from stageb.guidance.words.types import UNCALIBRATED, Judgement, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))

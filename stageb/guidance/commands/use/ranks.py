@@ -16,15 +16,10 @@ from stageb.guidance.commands.use.config import UseConfig, tickets_per_round
 from stageb.guidance.commands.use.rounds import Waves
 from stageb.guidance.commands.use.source import TicketLine
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.answers import (
-    answers_from_plain,
-    answers_to_plain,
-    calibrations_of,
-    find_shares,
-    score_verdicts,
-)
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain, calibrations_of, score_verdicts
 from stageb.guidance.judging.ranks import Group, cut_groups, load_judge, map_tickets
 from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, words_of
+from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
