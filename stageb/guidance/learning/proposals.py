@@ -15,10 +15,11 @@ from typing import Any
 
 from stageb.engines.protocol import Completion
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.rules.edits import named
+from stageb.guidance.rules.edits import apply, named
 from stageb.guidance.rules.evidence import Clue
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text
+from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.texts import find_copied, one_line
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
@@ -72,7 +73,28 @@ def parse_proposal(
             kept.append(operation)
         except _UnusableError as refused:
             refusals.append(Refusal(json.dumps(item, ensure_ascii=False), str(refused)))
-    return Proposal(index, text, tuple(kept), tuple(refusals), seen)
+    return Proposal(index, text, (*kept, *_turn_headline(kept, guidance, words)), tuple(refusals), seen)
+
+
+def _turn_headline(kept: Sequence[Operation], guidance: Guidance, words: Words) -> list[Operation]:
+    """The headline's other form, where after the edit all rules would give the verdict that it gives already: they would
+    say nothing, and a model that passes what no rule of "Fail if ..." names would contradict it. A model that was not taught
+    to judge by rules alone may still have something to say under a headline, so that stands."""
+    defaults = {text: verdict for verdict, text in words.headlines.items()}
+    headline = guidance.rule(HEADLINE_KEY)
+    if not kept or words.instruct or has_labels(guidance.labels):
+        return []
+    if not headline or headline.is_fixed or headline.text not in defaults:
+        return []
+    if HEADLINE_KEY in (operation.key for operation in kept):
+        return []
+    verdict = defaults[headline.text]
+    begin = words.verdicts[verdict].casefold()
+    rules = find_deciding(apply(guidance, kept).rules)
+    if not rules or not all(rule.text.casefold().startswith(begin) for rule in rules):
+        return []
+    (other,) = defaults.keys() - {headline.text}
+    return [Operation("update", HEADLINE_KEY, (), other, "", kept[0].evidence)]
 
 
 def refuse_unfinished(index: int, answer: Completion) -> Proposal | None:

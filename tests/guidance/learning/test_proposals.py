@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -6,9 +7,10 @@ import pytest
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.conditions import Limit, Mentions, OneOf
+from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput
-from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket
+from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket, Verdict
 
 CONFIG = ReflectionConfig(max_operations=3, max_rule_chars=60)
 GUIDANCE = Guidance(
@@ -101,6 +103,41 @@ def test_a_line_that_was_not_counted_is_refused_and_brackets_of_tickets_are_left
     assert "at most 20" in refused.reason
     (add,) = parse(answer({**ADD, "text": "Fail if x is [1]."})).operations
     assert add.text == "Fail if x is [1]."
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_rules_that_all_say_what_the_headline_says_turn_it(language: str) -> None:
+    words = WORDS[language]
+    start, turned = words.headlines["fail"], words.headlines["pass"]
+    texts = {
+        "fail": {"en": "Fail if x is y.", "zh": "不通过：x为y。"},
+        "pass": {"en": "Pass if x is z.", "zh": "通过：x为z。"},
+    }
+
+    def propose(rules: Sequence[Rule], *operations: object) -> Guidance:
+        guidance = Guidance("m", 2, tuple(rules), 5)
+        given = ReflectionInput(tuple(CASES), NOTHING), guidance, CONFIG, words, 0
+        return apply(guidance, parse_proposal(answer(*operations), *given).operations)
+
+    def add(verdict: Verdict) -> dict[str, object]:
+        return {**ADD, "text": texts[verdict][language]}
+
+    def headline_of(guidance: Guidance) -> str:
+        return guidance.rules[0].text
+
+    failing = Rule("G0", start)
+    assert headline_of(propose([failing], add("fail"))) == turned
+    assert headline_of(propose([Rule("G0", turned)], add("pass"))) == start
+    # A rule of the other verdict gives the headline its meaning, whether it was there before or comes with the edit.
+    assert headline_of(propose([failing], add("pass"))) == start
+    assert headline_of(propose([failing], add("fail"), add("pass"))) == start
+    passing = Rule("G1", texts["pass"][language])
+    assert headline_of(propose([failing, passing], add("fail"))) == start
+    assert headline_of(propose([failing, passing], add("fail"), {**REMOVE, "key": "G1"})) == turned
+    # Somebody's own headline, and a fixed one, stand.
+    own = "Look at the flange first."
+    assert headline_of(propose([Rule("G0", own)], add("fail"))) == own
+    assert headline_of(propose([replace(failing, metadata={"fixed": True})], add("fail"))) == start
 
 
 def test_white_space_and_one_json_fence_are_forgiven() -> None:
