@@ -225,14 +225,7 @@ class Muon(torch.optim.Optimizer):
     """Nesterov momentum whose steps are orthogonalised, with decoupled weight decay. A convolution's filter is a row of its
     matrix. On a GPU, the way from gradients to steps is recorded as a CUDA graph while gradients stay in place."""
 
-    def __init__(
-        self,
-        matrices: Iterable[torch.Tensor] | Iterable[dict[str, Any]],
-        lr: float,
-        weight_decay: float,
-        momentum: float = 0.95,
-    ) -> None:
-        """``matrices`` or groups of them."""
+    def __init__(self, matrices: Iterable[torch.Tensor], lr: float, weight_decay: float, momentum: float = 0.95) -> None:
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
         self._held: dict[int, _RecordedUpdate] = {}  # by group
 

