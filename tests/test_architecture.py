@@ -180,7 +180,7 @@ LIGHT = {
         "guidance/rules/prompts guidance/rules/value_types guidance/rules/wordings guidance/words/__init__ "
         "guidance/words/automation "
         "guidance/words/calibration guidance/words/column_names guidance/words/costs guidance/config "
-        "guidance/words/labels guidance/words/texts guidance/words/types "
+        "guidance/words/former_keys guidance/words/labels guidance/words/texts guidance/words/types "
         "job/__init__ job/devices job/heartbeat job/lifetime job/process ppo/__init__ ppo/config "
         "runs/__init__ runs/figures "
         "seeds settings store/__init__ store/disk store/trust tiny/__init__ two_channel/__init__ two_channel/config "
@@ -197,7 +197,7 @@ STAGES = {
         "rules/evidence rules/fields rules/value_types rules/vocabulary rules/parse rules/conditions/base "
         "rules/conditions/logic rules/conditions/numbers rules/conditions/pairs rules/conditions/values "
         "rules/conditions/words rules/judge "
-        "learning/gate/sequential learning/gate/exact learning/gate/betting learning/gate/race "
+        "learning/gate/sequential learning/gate/race "
         "learning/gate/decide commands/use/compare"
     ).split(),
     "two_channel": (
@@ -218,22 +218,22 @@ NAMES = 30  # that a file may take of the package
 # The files that took more when this limit was set, and how many. A figure may only fall: cut a file that needs one more, or
 # ask a file that knows them all. A file within the limit leaves this table.
 TAKING_MORE = {
-    "stageb/guidance/judging/ranks": 64,
     "stageb/engines/remote/openai": 58,
-    "stageb/guidance/commands/fit/inputs": 51,
+    "stageb/guidance/commands/fit/inputs": 50,
     "stageb/guidance/commands/govern/main": 50,
     "stageb/guidance/commands/fit/run": 49,
-    "stageb/guidance/commands/use/judged": 48,
     "stageb/growth/environment": 47,
     "stageb/guidance/commands/report/page": 46,
-    "stageb/guidance/commands/use/source": 44,
     "stageb/guidance/commands/govern/screens": 43,
     "stageb/store/journal": 43,
     "stageb/two_channel/learning/evaluate": 42,
     "stageb/two_channel/commands/predict": 40,
+    "stageb/guidance/commands/use/judged": 39,
     "stageb/guidance/rules/guidance_file": 39,
+    "stageb/guidance/judging/ranks": 37,
     "stageb/ppo/ranks": 37,
     "stageb/engines/native/decoding": 36,
+    "stageb/guidance/commands/use/source": 36,
     "stageb/guidance/commands/fit/summary": 35,
     "stageb/guidance/commands/use/relabel": 35,
     "stageb/guidance/loop": 35,

@@ -12,8 +12,7 @@ better than its parent with a probability of at most that. ``calls`` counts the 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stageb.guidance.learning.gate.exact import ExactTest
-from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.learning.gate.sequential import ExactTest, next_level
 from stageb.seeds import stream
 
 SHARE = 0.2  # of what is left of alpha, for the next test

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stageb.config import require
-from stageb.guidance.commands.use.source import CodeJudge, code_rules
+from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import read_summaries

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, TimeConfig, require
-from stageb.engines.config import PLACED, ModelConfig
+from stageb.engines.config import ModelConfig
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.costs import FORMER_PRICES, PriceConfig
+from stageb.guidance.words.costs import PriceConfig
+from stageb.guidance.words.former_keys import FORMER_KEYS
 from stageb.guidance.words.texts import verdict_words_fault
 from stageb.guidance.words.types import Split
 from stageb.settings import CODE, DATA, READ, SHARE, SHARE_ABOVE_0, UNIT, Check, Section, at_least, setting
+from stageb.tiny import NAME
 
 Language = Literal["en", "zh"]
 LIMIT = Check(lambda limit: limit is None or limit > 0, "above 0, or null for no limit")
@@ -79,6 +81,11 @@ class PromptConfig(Section, at="prompt"):
     aloud. null: true with instruct texts where the engine goes on from there, unless the model is configured to think."""
     demonstration_tokens: int = setting(1536, at_least(0))
     """With instruct texts: tokens of train tickets with their verdicts that the model is shown, at most; 0: none."""
+
+    def instructs(self, model: ModelConfig) -> bool:
+        """Whether ``model`` reads instruct texts. The scripted engine stands for the shipped model."""
+        is_shipped = model.engine == "scripted" or model.model_name_or_path == NAME
+        return self.style == "instruct" or (self.style == "auto" and not is_shipped)
 
     def check(self) -> None:
         if self.verdict_words is not None:
@@ -301,37 +308,6 @@ class ManualReviewConfig(Section, at="manual_review"):
     """A ticket with a smaller share of agreeing candidates goes to review."""
 
 
-# Keys of before, which people may still have in their files, each with what takes its place.
-FORMER_MODEL = {"model.device_map": PLACED, "reflection.model.device_map": PLACED}
-_LEAVE_OUT = "write split.leave_out, a list of the keys, in a config of its own if it is long"
-FORMER_KEYS = {**FORMER_PRICES, **FORMER_MODEL} | {
-    "stage_a_paths": "write tickets, which names ticket files",
-    "max_token_length": "write sampler.max_prompt_tokens",
-    "domain_map": "leave it out: missions have no domains",
-    "default_domain": "leave it out: missions have no domains",
-    "ticket_filter.exclude_ticket_keys_path": _LEAVE_OUT,
-    "ticket_filter.exclude_ticket_keys": _LEAVE_OUT,
-    **dict.fromkeys(
-        (f"rule_search.{use}_sampler" for use in ("train", "eval", "mining")),
-        "write sampler: one for all splits, but for sampler.eval_temperature",
-    ),
-    "rule_search.reflect_size": "write reflection.batch_size",
-    "rule_search.num_candidate_rules": "write reflection.num_proposals",
-    "rule_search.train_pool_size": "write runner.tickets_per_epoch",
-    "rule_search.eval_pool_size": "write gate.pool_size",
-    "rule_search.gate": "write gate.alpha, which bounds the chance of accepting an edit that does not help; "
-    "for limits beside it gate.max_false_passes and gate.max_changed_verdicts",
-    "rule_search.early_stop": "write early_stop.patience",
-    "stage_b_distillation.enabled": "write distill.size, 0 for none",
-    "stage_b_distillation.log_chatml_path": "leave it out: distill_chatml.jsonl lies in the mission's folder",
-    "stage_b_distillation.distill_size": "write distill.size",
-    "stage_b_distillation.distill_seed": "write seed",
-    "stage_b_distillation.distill_temperature": "write distill.temperature",
-    "runner.logging_steps": "write runner.log_every_s, in seconds",
-    "guidance.reset_on_rerun": "leave it out, and start anew with --fresh",
-}
-
-
 @dataclass(frozen=True)
 class LoopConfig(Section, at=""):
     """A run of the training-free loop."""
@@ -382,6 +358,12 @@ class LoopConfig(Section, at=""):
     def has_gate(self) -> bool:
         """Whether edits are tested before they are applied."""
         return self.gate != "none"
+
+    @property
+    def needs_preparing(self) -> bool:
+        """Whether guidance has demonstrations and a calibration: only other models than the shipped
+        one need them, and only where they judge all tickets."""
+        return self.prompt.instructs(self.model) and self.runner.judge == "model"
 
     @property
     def gating(self) -> GateConfig:

@@ -44,7 +44,7 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
-from stageb.guidance.commands.use.source import CodeJudge, code_rules
+from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import WORDS

@@ -20,7 +20,7 @@ from stageb.engines.protocol import Decode, Question
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import LoopConfig, PromptConfig, ReflectionConfig, RunnerConfig, SamplerConfig
 from stageb.guidance.judging.follower import respond
-from stageb.guidance.judging.ranks import load_judge
+from stageb.guidance.judging.loading import load_judge
 from stageb.guidance.learning.calibration import calibrate, fit_calibration
 from stageb.guidance.learning.gate.race import cut_chunks
 from stageb.guidance.learning.proposals import parse_proposal

@@ -9,7 +9,7 @@ from pathlib import Path
 from stageb.engines.protocol import Engine
 from stageb.guidance.config import SamplerConfig
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.ranks import Coder
+from stageb.guidance.judging.coded import Coder
 from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.words.types import Guidance, Split, Ticket
 

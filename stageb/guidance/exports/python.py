@@ -29,19 +29,20 @@ class PythonExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The module."""
-        return Exported(write_python(missions), list_unwritten(missions))
-
-
-def write_python(missions: Sequence[CodedMission]) -> str:
-    """A module of the standard library alone, with ``judge(ticket)``."""
-    sources = [inspect.getsource(module) for module in (clean_text, value_types, predicates, fields)]
-    sources += [inspect.getsource(make) for make in _list_own_makers(missions)]
-    parts = [_split_imports(source) for source in (inspect.getsource(one_line), inspect.getsource(Content), *sources)]
-    imports = _join_imports([node for nodes, _ in parts for node in nodes])
-    header = ["from __future__ import annotations", "", *imports, "", ""]
-    return "\n".join(
-        [f'"""{_PYTHON_HEADER}"""', "", *header, *(body for _, body in parts), *_write_missions(missions), _PYTHON_END]
-    )
+        copied: Sequence[Any] = (
+            one_line,
+            Content,
+            clean_text,
+            value_types,
+            predicates,
+            fields,
+            *_list_own_makers(missions),
+        )
+        parts = [_split_imports(inspect.getsource(each)) for each in copied]
+        imports = _join_imports([node for nodes, _ in parts for node in nodes])
+        header = [f'"""{_PYTHON_HEADER}"""', "", "from __future__ import annotations", "", *imports, "", ""]
+        lines = [*header, *(body for _, body in parts), *_write_missions(missions), _PYTHON_END]
+        return Exported("\n".join(lines), list_unwritten(missions))
 
 
 _PYTHON_HEADER = """\

@@ -8,100 +8,22 @@ difference to an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import cache, lru_cache, partial
 from typing import Any
 
-from stageb import engines
-from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Engine, Request, Scorer, Served, enable_images, thinks
+from stageb.engines.protocol import Completion, Engine, Request, Scorer, thinks
 from stageb.errors import ConfigError, at
-from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig, UseImages
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging import rollout
-from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain, can_write_reasons
-from stageb.guidance.judging.follower import with_follower
+from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
+from stageb.guidance.judging.coded import Coder
+from stageb.guidance.judging.loading import load_engine, load_judge
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons
-from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.judge import collect_rules
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.prompts import (
-    Words,
-    answer_text,
-    begins_answers,
-    name_labels,
-    rollout_prompt,
-    verdict_lines,
-    words_of,
-)
-from stageb.guidance.rules.value_types import Reading
-from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.word_lists import find_word_lists
-from stageb.guidance.words.labels import list_labels
-from stageb.guidance.words.types import (
-    BY_RULES,
-    Answers,
-    Candidate,
-    Guidance,
-    Judgement,
-    Round,
-    Rule,
-    Ticket,
-    Verdict,
-    shallow,
-)
-from stageb.job import heartbeat
+from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Round, Ticket, shallow
 from stageb.job.world import Json, World
-
-KEPT = 256  # guidances that stay compiled
-
-
-class Coder:
-    """The rules of a run's missions as code. Names and values are those of all its tickets, as for who uses the rules after
-    the run; every text is read once."""
-
-    def __init__(self, tickets: Sequence[Ticket], words: Words) -> None:
-        self._tickets, self._words = tickets, words
-        self._parser, self._vocabulary = lru_cache(KEPT)(self._make_parser), cache(self._find_vocabulary)
-        self._compiled = lru_cache(KEPT)(self._compile)
-
-    def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling]:
-        """Judge each ticket by the rules."""
-        judge = self._compiled(guidance.mission, guidance.labels, guidance.rules)
-        return [judge(reading(ticket)) for ticket in tickets]
-
-    def note_rulings(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """``tickets`` with what the rules say of them, where the guidance's calibration weighs that."""
-        if not guidance.calibration.weighs_rules:
-            return list(tickets)
-        rulings = self.rule_on(guidance, tickets)
-        return [replace(one, ruling=each.verdict, leads=each.leads) for one, each in zip(tickets, rulings, strict=True)]
-
-    def answer(self, guidance: Guidance, position: int, ruling: Ruling) -> Answers:
-        """A ruling as the answer of a model that follows rules to the letter, which cost nothing."""
-        rule = guidance.rule(ruling.rule)
-        assert ruling.verdict and rule  # it was decided, by a rule or the headline
-        reason = f"{rule.key}: {rule.text}"
-        text = answer_text(ruling.verdict, reason, name_labels(self._words, guidance.labels))
-        candidate = Candidate(0, BY_RULES, 0.0, text, ruling.verdict, reason, format_ok=True, tokens=0)
-        return Answers(self._tickets[position].key, 0, (candidate,))
-
-    def _compile(self, mission: str, labels: tuple[Verdict, ...], rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
-        lists = find_word_lists(rules)
-        parse = self._parser(mission, labels, tuple(lists.items()))
-        return collect_rules(rules, labels, name_labels(self._words, labels), parse).compile()
-
-    def _make_parser(
-        self, mission: str, labels: tuple[Verdict, ...], lists: tuple[tuple[str, tuple[str, ...]], ...]
-    ) -> Callable[[str], RuleCode | OutOfReach]:
-        vocabulary = replace(self._vocabulary(mission), lists=dict(lists))
-        return cache(partial(parse_rule, vocabulary=vocabulary, words=name_labels(self._words, labels)))
-
-    def _find_vocabulary(self, mission: str) -> Vocabulary:
-        return Vocabulary.of(ticket for ticket in self._tickets if ticket.mission == mission)
-
 
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
 DECODED_TOGETHER = 32  # tickets for which the model writes at once, where so many may be read: fewer take as long
@@ -271,43 +193,6 @@ class GuidanceRanks:
     def _model(self) -> Engine:
         assert self._engine is not None, "load first"
         return self._engine
-
-
-def load_judge(
-    model: ModelConfig, prompt: PromptConfig, sampler: SamplerConfig, world: World, labels: Iterable[Verdict]
-) -> tuple[Engine, PromptConfig]:
-    """The model that judges tickets of these ``labels``, on this rank's device, and ``prompt``, which then says whether
-    answers are begun for it: a server is asked what it can do."""
-    engine, words = load_engine(model, world, sampler.use_images), words_of(prompt, model)
-    check_reasons(engine, model.engine, sampler, words)
-    if not isinstance(engine, Served):
-        return engine, prompt
-    ticket, known = Ticket("inspection", "probe", "pass", (("image_1", "all is in order"),)), list_labels(labels)
-    asked, words = rollout_prompt(ticket, make_neutral(ticket.mission, words, known), words), name_labels(words, known)
-    with heartbeat.at("asking the server what it can do"):
-        engine = engine.probe(engines.Question(asked, tuple(verdict_lines(words).values())))
-    return engine, replace(prompt, prefill=begins_answers(prompt, model, engine.continues))
-
-
-def load_engine(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
-    """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
-    model = with_follower(model)
-    with heartbeat.at("loading the model", "quiet"):
-        engine = engines.build(model, world.device)
-    if use_images:
-        enable_images(engine, model.engine)
-    return engine
-
-
-def check_reasons(engine: Engine, name: str, sampler: SamplerConfig, words: Words) -> None:
-    """Raise ``ConfigError`` if ``engine``, called ``name`` in the config, cannot give reasons as ``sampler`` asks."""
-    asked = sampler.reasons
-    if asked != "all" and thinks(engine) and not words.begin:
-        remedy = "a model that thinks aloud has its reasons before its verdict; set it to all, or prompt.prefill: true"
-        raise ConfigError("sampler.reasons", asked, remedy)
-    if asked == "wrong" and not can_write_reasons(engine, words):
-        remedy = f"engine {name} cannot resume an answer from its exact tokens; set it to all or none"
-        raise ConfigError("sampler.reasons", asked, remedy)
 
 
 def cut_groups(tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int) -> list[Group]:

@@ -23,7 +23,6 @@ from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.state import LearningStopped, MissionState
 from stageb.guidance.learning.teacher import Learnt, Teacher
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.types import Guidance, Judgement
@@ -48,7 +47,7 @@ class RuleLearner:
         tools, present, verdicts = self.tools, mission.guidance, Verdicts()
         # Failures first: where they are few, masks of them are short.
         positions = sorted(chain(tools.splits.race_set, *tools.pool.groups), key=lambda i: tools.tickets[i].label)
-        if needs_preparing(tools.config):
+        if tools.config.needs_preparing:
             rights = tools.judge_by_code(present, positions)
         else:
             judging = tools.make_judge(present).p_correct([(present, positions)])
@@ -76,7 +75,7 @@ class RuleLearner:
             gate = tools.make_gate(mission.guidance, (), None)
             return GateResult((yield from decide_by(tools.choose, [learnt.edit], gate, sum(left.edits))), left)
         # Tickets that calibrate the present guidance are no longer fit to test further edits of it.
-        prepares = needs_preparing(tools.config) and is_all and not (lesson.teacher.bundle.why_not or lesson.is_stopped)
+        prepares = tools.config.needs_preparing and is_all and not (lesson.teacher.bundle.why_not or lesson.is_stopped)
         if not (learnt or prepares):
             return GateResult(nothing, left, is_stopped=lesson.is_stopped)
         share = 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested

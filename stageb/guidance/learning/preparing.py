@@ -11,7 +11,6 @@ from stageb.guidance.learning.calibration import calibrate
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.splits import note_tickets
@@ -29,7 +28,7 @@ class Preparer:
     def demonstrate(self, guidance: Guidance, cases: Sequence[Case]) -> Guidance:
         """``guidance`` with demonstrations from these cases, if any are to be shown."""
         tools, room = self.tools, self.tools.config.prompt.demonstration_tokens
-        if not room or not needs_preparing(tools.config):
+        if not room or not tools.config.needs_preparing:
             return guidance
         return demonstrate(guidance, cases, tools.vocabulary, tools.words, tools.count, room)
 
@@ -39,7 +38,7 @@ class Preparer:
         """Each guidance, calibrated by the first of these tickets, and the verdicts known then: new rules shift all
         verdicts, which would hide what they are worth."""
         tools, asked = self.tools, positions[:CALIBRATED_ON]
-        if not tools.weighs or not needs_preparing(tools.config):
+        if not tools.weighs or not tools.config.needs_preparing:
             return list(some), verdicts
         judged, verdicts = yield from ask_once(self.judge.judgements([(each, asked) for each in some]), verdicts)
         calibrated = []

@@ -15,14 +15,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import Edit, Outcome, Trial
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
+from stageb.guidance.learning.gate.sequential import BettingTest
 from stageb.guidance.learning.material import MeasuredWhole
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.teacher import Learnt, Teacher
-from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.edits import mark_provisional
 from stageb.guidance.rules.judge import read_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach
@@ -91,7 +90,7 @@ class Proof:
         )
 
     def _make_preparers(self) -> Preparers | None:
-        if not needs_preparing(self.teacher.tools.config):
+        if not self.teacher.tools.config.needs_preparing:
             return None
         stacker = Stacker(self.teacher.tools, self.judge, [*chain(*self.teacher.groups)][:REFERENCE])
         return Preparers(stacker, stacker)

@@ -17,7 +17,6 @@ from typing import Literal
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.prequential import block_ends
 from stageb.guidance.learning.gate.race import FEWEST_EDITS, LAPS
-from stageb.guidance.rules.prompts import has_instruct_texts
 from stageb.guidance.tickets.splits import Splits, bundle_size, bundles_at_once
 from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.types import Place, Round, Split
@@ -134,7 +133,7 @@ class GuidanceSchedule:
                 full = self._count_bundles(span)
                 bundles += full
                 judged += full * _gate_cost(config, len(self._splits[span.mission].train))
-        if config.has_gate and has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model":
+        if config.has_gate and config.needs_preparing:
             judged += sum(_cost_at_once(len(splits.train)) for splits in self._splits.values()) if self.epochs else 0
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
 

@@ -14,7 +14,7 @@ from stageb.guidance.learning.state import STOP, MissionState, State, Tally
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import find_touched
-from stageb.guidance.rules.prompts import Case, has_instruct_texts
+from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.splits import note_tickets, sign_rules, split_seed
 from stageb.guidance.words.types import FOLDS, UNCALIBRATED, Choice, Guidance, Record, Round
 
@@ -38,17 +38,11 @@ def why_done(mission: MissionState, config: LoopConfig) -> str:
     return "early_stop.reflections" if most.reflections is not None and mission.idle_bundles >= most.reflections else ""
 
 
-def needs_preparing(config: LoopConfig) -> bool:
-    """Whether guidance has demonstrations and a calibration: only other models than the shipped one need them, and only
-    where they judge all tickets."""
-    return has_instruct_texts(config.prompt, config.model) and config.runner.judge == "model"
-
-
 def is_unprepared(mission: MissionState, config: LoopConfig) -> bool:
     """Whether the guidance that a mission starts with still lacks the demonstrations and the calibration that it needs."""
     guidance = mission.guidance
     begun = mission.bundles or mission.pending or guidance.demonstrations or guidance.calibration != UNCALIBRATED
-    return needs_preparing(config) and not begun
+    return config.needs_preparing and not begun
 
 
 def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
@@ -64,7 +58,7 @@ def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
 
 def is_unpaid(state: State, name: str, config: LoopConfig) -> bool:
     """Whether a mission has spent its share of a budget before it learnt anything, though code could for nothing."""
-    by_code = config.reflection.scope == "all" or needs_preparing(config)
+    by_code = config.reflection.scope == "all" or config.needs_preparing
     return name in state.over and state.ended != STOP and not state.missions[name].bundles and by_code and config.has_gate
 
 

@@ -31,7 +31,6 @@ from stageb.guidance.rules.wordings import CHINESE, EN, ENGLISH, INSTRUCT, ZH, G
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.labels import rank
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
-from stageb.tiny import NAME
 
 VERDICT, REASON = "Verdict:", "Reason:"
 
@@ -117,7 +116,7 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
         for verdict, word in own.items():
             forms |= {verdict: word, f"to {verdict}": f"as {word}", f"should {verdict}": f"should be {word}"}
         changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": _find_any([fails, passes])}
-    if has_instruct_texts(prompt, model):
+    if prompt.instructs(model):
         template = replace(template, **INSTRUCT[prompt.language])
     begun = begins_answers(prompt, model, model.is_local)
     return _filled(template, forms, **changed, begin=VERDICT if begun else "")
@@ -162,13 +161,7 @@ def begins_answers(prompt: PromptConfig, model: ModelConfig, continues: bool) ->
     if prompt.prefill is not None:
         return prompt.prefill
     thinks = is_configured(model.thinking_ends, model.chat_template_kwargs)
-    return continues and has_instruct_texts(prompt, model) and not thinks
-
-
-def has_instruct_texts(prompt: PromptConfig, model: ModelConfig) -> bool:
-    """Whether ``model`` reads instruct texts. The scripted engine stands for the shipped model."""
-    is_shipped = model.engine == "scripted" or model.model_name_or_path == NAME
-    return prompt.style == "instruct" or (prompt.style == "auto" and not is_shipped)
+    return continues and prompt.instructs(model) and not thinks
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,6 @@ class PriceConfig(Section, at="price"):
         return {"pass": self.false_alarm, "fail": self.missed_failure}
 
 
-FORMER_PRICES = {"gate.fp_weight": "write price.missed_failure", "gate.fn_weight": "write price.false_alarm"}
-"""Keys that prices had, each with what takes its place."""
-
-
 def scale_up(confusion: Confusion, scale: Mapping[str, float]) -> Confusion:
     """The tickets that those counted stand for, each of a label for ``scale`` of them, 1 where it names none."""
     return {label: {said: scale.get(label, 1.0) * n for said, n in row.items()} for label, row in confusion.items()}

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from guidance.rules.made_rules import Fields, judge_by_python, judge_by_sql
+from guidance.rules.made_rules import Fields, export_text, judge_by_python, judge_by_sql
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.exports.json_tree import write_json
+from stageb.guidance.exports.json_rules import TreeExporter
 from stageb.guidance.exports.protocol import CodedMission
-from stageb.guidance.exports.python import write_python
+from stageb.guidance.exports.python import PythonExporter
 from stageb.guidance.exports.sql import limit_to_sql, write_sql
 from stageb.guidance.rules.conditions import (
     All,
@@ -128,7 +128,7 @@ def test_json_holds_the_tree_and_names_what_it_lacks() -> None:
     mission = coded(
         ["Fail if Seal is not worn or new and Torque Nm is above 3.", "Fail if it looks odd."], list(map(ticket, ROWS))
     )
-    content = json.loads(write_json([mission]))
+    content = json.loads(export_text(TreeExporter(), [mission]))
     tree = {"all": [{"not": {"field": "Seal", "is": ["worn", "new"]}}, {"field": "Torque Nm", "above": 3.0}]}
     (rule,) = content["missions"]["m"]["rules"]
     assert (content["version"], rule["verdict"], rule["if"]) == (1, "fail", tree)
@@ -142,7 +142,7 @@ def test_a_count_is_a_count_in_every_language() -> None:
     judge, rows = judge_by_python([mission]), [*ROWS[:3], {"Seal": "new", "Torque Nm": None, "Limit": "50"}]
     said = [judge(row).verdict for row in rows]
     assert said == [verdict for verdict, _ in judge_by_sql(mission, rows)] == ["fail", "pass", None, "pass"]
-    (rule,) = json.loads(write_json([mission]))["missions"]["m"]["rules"]
+    (rule,) = json.loads(export_text(TreeExporter(), [mission]))["missions"]["m"]["rules"]
     assert (rule["if"]["at_least"], len(rule["if"]["of"])) == (2, 3)
 
 
@@ -214,7 +214,7 @@ def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> No
     ]
     mission = CodedMission(data.draw(HOSTILE), 0, CodedRules(rules))
     module: dict[str, Any] = {"__name__": "exported"}
-    exec(compile(write_python([mission]), "exported.py", "exec"), module)
+    exec(compile(export_text(PythonExporter(), [mission]), "exported.py", "exec"), module)
     assert [(rule.key, rule.text) for rule in module["RULES"][mission.name]] == [(rule.key, rule.text) for rule in rules]
     assert module["UNREADABLE"] == {mission.name: mission.unreadable}
     names = [name for rule in rules if isinstance(rule.code, RuleCode) for name in rule.code.expression.fields]
@@ -222,7 +222,7 @@ def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> No
     mine = mission.coded.compile()(read_ticket(row))
     its = module["judge"](row, mission.name)
     assert (its.verdict, its.rule, its.unknown) == (mine.verdict, mine.rule, mine.unknown)
-    assert json.loads(write_json([mission]))["missions"][mission.name]["step"] == 0
+    assert json.loads(export_text(TreeExporter(), [mission]))["missions"][mission.name]["step"] == 0
 
 
 @given(st.data())

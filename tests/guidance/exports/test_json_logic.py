@@ -11,7 +11,7 @@ from guidance.exports.test_dmn import ask_node
 from guidance.exports.typed import SIZE, TYPED_KINDS, Judge, compare
 
 from stageb.guidance.exports.decisions import Decisions
-from stageb.guidance.exports.json_logic import JsonLogicExporter
+from stageb.guidance.exports.json_rules import JsonLogicExporter
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.value_types import clean_value, fold_value
 

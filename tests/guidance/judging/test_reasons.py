@@ -19,7 +19,7 @@ from stageb.engines.protocol import Completion, Engine, Prompt, Question, Reques
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
-from stageb.guidance.judging.ranks import check_reasons
+from stageb.guidance.judging.loading import check_reasons
 from stageb.guidance.judging.rollout import rollout, write_reasons
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Words, words_of

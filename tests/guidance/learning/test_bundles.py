@@ -16,7 +16,7 @@ from stageb.guidance.learning import bundles as learning
 from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Outcome, Trial, decide
-from stageb.guidance.learning.gate.exact import ExactTest
+from stageb.guidance.learning.gate.sequential import ExactTest
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflect import case_of
 from stageb.guidance.learning.state import MissionState, State

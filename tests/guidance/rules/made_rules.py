@@ -6,9 +6,10 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stageb.guidance.exports.protocol import CodedMission
-from stageb.guidance.exports.python import write_python
+from stageb.guidance.exports.protocol import CodedMission, Exporter
+from stageb.guidance.exports.python import PythonExporter
 from stageb.guidance.exports.sql import write_sql
+from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.conditions import Expression, Mentions, OneOf
 from stageb.guidance.words.types import Ticket
 
@@ -47,10 +48,17 @@ def listed_with(part: Expression) -> object:
     return part.field if isinstance(part, OneOf) else "" if isinstance(part, Mentions) else part
 
 
+def export_text(exporter: Exporter, missions: Sequence[CodedMission]) -> str:
+    """An export that is one text."""
+    written = exporter.write(missions, DIALECTS["sqlite"]).files
+    assert isinstance(written, str)
+    return written
+
+
 def judge_by_python(missions: Sequence[CodedMission]) -> Any:
     """``judge`` of the module that is exported."""
     names: dict[str, Any] = {"__name__": "exported"}
-    exec(compile(write_python(missions), "exported.py", "exec", dont_inherit=True), names)
+    exec(compile(export_text(PythonExporter(), missions), "exported.py", "exec", dont_inherit=True), names)
     return names["judge"]
 
 

@@ -1,7 +1,7 @@
 """A test of a bound as people's answers come: it may look at any time, and end at any time.
 
 Null hypothesis: given all answers before, a ticket that is decided alone is judged wrong with a probability of at most
-``max_error``. Bets on errors (``learning/gate/betting.py``) then make a wealth that ever reaches 1 / ``LEVEL`` with a
+``max_error``. Bets on errors (``learning/gate/sequential.py``) then make a wealth that ever reaches 1 / ``LEVEL`` with a
 probability of at most ``LEVEL`` (Ville 1939).
 
 Errors may begin late, when a bettor of the first day has lost what it had. So another one begins after every ``AFRESH``
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import erfc, exp, log, sqrt
 
 from stageb.guidance.judging.automation import binomial_tail
-from stageb.guidance.learning.gate.betting import Wealth
+from stageb.guidance.learning.gate.sequential import Wealth
 
 LEVEL = 0.05  # the probability of a false alarm, however long one watches
 AFRESH = 100

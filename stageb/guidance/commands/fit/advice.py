@@ -17,9 +17,8 @@ from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, explain_refusals
 from stageb.guidance.learning.gate.decide import STRONG
-from stageb.guidance.learning.gate.exact import count_fewest_wins
 from stageb.guidance.learning.gate.prequential import FIRST
-from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.learning.gate.sequential import count_fewest_wins, next_level
 from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_number

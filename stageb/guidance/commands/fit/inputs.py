@@ -15,7 +15,6 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.learning.gate.budget import compute_spending, divide_budget
 from stageb.guidance.learning.gate.decide import Choose
-from stageb.guidance.learning.transitions import needs_preparing
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance, to_json
 from stageb.guidance.rules.judge import UnknownName, find_unknown
 from stageb.guidance.rules.prompts import Words, name_labels, words_of
@@ -124,7 +123,7 @@ def settle_scope(config: LoopConfig, labels: Collection[Verdict]) -> LoopConfig:
     if config.reflection.scope != "auto":
         return config
     by_code = config.runner.judge == "both" or (has_labels(labels) and _is_shipped(config.reflection.model or config.model))
-    at_once = config.has_gate and (by_code or needs_preparing(config))
+    at_once = config.has_gate and (by_code or config.needs_preparing)
     judge = "both" if at_once and by_code else config.runner.judge
     reflection = replace(config.reflection, scope="all" if at_once else "bundle")
     return replace(config, reflection=reflection, runner=replace(config.runner, judge=judge))
@@ -193,7 +192,7 @@ def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> N
     limits = {f"gate.{name}": getattr(config.gating, name) for name in ("max_false_passes", "max_changed_verdicts")}
     check_prices(config.price, mission, labels, **limits)
     scope, model = config.reflection.scope, config.reflection.model or config.model
-    if scope == "all" and config.runner.judge == "model" and not needs_preparing(config):
+    if scope == "all" and config.runner.judge == "model" and not config.needs_preparing:
         raise ConfigError("reflection.scope", scope, "auto, bundle or round, unless code judges, or another model than this")
     if config.runner.epochs and scope != "all" and _is_shipped(model) and has_labels(labels):
         has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"

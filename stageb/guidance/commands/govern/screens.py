@@ -16,9 +16,10 @@ from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.doubts import find_named_fields
 from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
-from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_columns, find_tickets
+from stageb.guidance.commands.use.source import find_columns, find_tickets
 from stageb.guidance.exports.protocol import CodedMission, code_mission
 from stageb.guidance.judging.automation import holds, name_guidance
+from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.learning.attempts import JUDGES, describe_provisional
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.rules import rules_file
@@ -325,12 +326,12 @@ def _describe_accuracy(row: Mapping[str, Any]) -> str:
 def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words, is_typed: bool) -> list[CodedMission]:
     """The rules of each mission as code; ``is_typed``: with columns of numbers. Raises ``InputError`` where neither tickets
     nor the guidance say what they name."""
-    columns = parse_columns(args.columns) if args.columns else None
+    columns = parse_columns(args.columns) if args.columns else find_columns(args.source)
     tickets, why = find_tickets(args.source, "--tickets FILE ...", args.tickets, columns)
     if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
         raise InputError(shown(f"{args.source}: {why}", 400))
     rules = code_rules(guidance, tickets, words, is_whole=not why)
-    roles = list_roles(columns or find_columns(args.source))
+    roles = list_roles(columns)
     known = {mission: [ticket for ticket in tickets if ticket.mission == mission] for mission in guidance}
     return [
         replace(

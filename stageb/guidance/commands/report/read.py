@@ -18,9 +18,9 @@ from typing import Any
 from stageb.errors import InputError
 from stageb.guidance.commands.use.black_box import BlackBox, measure_on_test
 from stageb.guidance.commands.use.record import compare_with_letter
-from stageb.guidance.commands.use.source import code_rules
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.automation import name_guidance
+from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry, parse_row
 from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, find_author, mark_provisional

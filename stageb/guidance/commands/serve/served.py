@@ -15,16 +15,9 @@ from typing import Any
 from stageb.errors import InputError, StagebError, shown, write_option
 from stageb.guidance.commands.use.config import ServeConfig
 from stageb.guidance.commands.use.rows import finish_row, judge_by_code, make_ruled_row
-from stageb.guidance.commands.use.source import (
-    CodeJudge,
-    TicketLine,
-    code_rules,
-    find_tickets,
-    labels_of,
-    load_guidance,
-    make_check,
-)
+from stageb.guidance.commands.use.source import TicketLine, find_tickets, labels_of, load_guidance, make_check
 from stageb.guidance.judging.automation import describe_promises, find_promises
+from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
@@ -126,8 +119,8 @@ def load_served(config: ServeConfig) -> ServedGuidance:
             f"{write_option('by', 'rules')} has the rules judge alone all the same, or have stageb predict ask the model"
         )
         raise InputError(shown(f"{config.guidance}: {what}, and a service asks none; {remedy}", 600))
-    columns = None if config.columns == ColumnsConfig() else config.columns
-    known, why = find_tickets(config.guidance, write_option("vocabulary", "FILE"), config.vocabulary or (), columns)
+    naming = write_option("vocabulary", "FILE")
+    known, why = find_tickets(config.guidance, naming, config.vocabulary or (), config.columns)
     if why and any(len(each.rules) > 1 and not each.named for each in guidance.values()):
         raise InputError(shown(f"{config.guidance}: {why}", 400))
     code = CodeJudge(code_rules(guidance, known, words_of(config.prompt), is_whole=not why))

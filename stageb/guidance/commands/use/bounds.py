@@ -12,7 +12,6 @@ from typing import Any
 
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.config import AutomateConfig
-from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.automation import (
     BoundSearch,
@@ -24,6 +23,7 @@ from stageb.guidance.judging.automation import (
     name_guidance,
     name_judge,
 )
+from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content

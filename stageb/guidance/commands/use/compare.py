@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from stageb.guidance.learning.gate.exact import mcnemar_p
+from stageb.guidance.learning.gate.sequential import mcnemar_p
 from stageb.guidance.words.costs import EQUAL, Prices, measure_classes, measure_interval, measure_ratio
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import Verdict

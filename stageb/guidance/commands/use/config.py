@@ -11,9 +11,10 @@ from typing import ClassVar, Literal, get_args
 
 from stageb.config import FabricConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.guidance.config import FORMER_MODEL, Language, ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.guidance.config import Language, ManualReviewConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.costs import FORMER_PRICES, PriceConfig
+from stageb.guidance.words.costs import PriceConfig
+from stageb.guidance.words.former_keys import FORMER_MODEL, FORMER_PRICES
 from stageb.settings import SECONDS, SHARE, Check, Section, at_least, setting
 
 By = Literal["learnt", "model", "rules", "both"]

@@ -11,13 +11,15 @@ from itertools import compress
 from typing import Any
 
 from stageb.errors import InputError, write_option
-from stageb.guidance.commands.use.record import RuleRecord, name_doubtful
+from stageb.guidance.commands.use.config import UseConfig
+from stageb.guidance.commands.use.record import RuleRecord, name_doubtful, read_record
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.prompts import Words, words_of
 from stageb.guidance.rules.value_types import fold_value
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.column_names import is_table
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.texts import find_renamed
 from stageb.guidance.words.types import Guidance, Ticket
@@ -165,6 +167,38 @@ class Survey:
     columns: Mapping[str, Set[str]]  # mission -> all columns of the tickets that taught, where these are known
     by_code: bool  # whether rules judge as code, alone or first
     are_tables: bool  # whether any of the ticket files is one
+
+    @classmethod
+    def of(
+        cls,
+        config: UseConfig,
+        source: str,
+        all_guidance: Mapping[str, Guidance],
+        known: Sequence[Ticket],
+        are_taught: bool,
+        by_code: bool,
+    ) -> Survey:
+        """Nothing counted yet. ``known`` are the tickets that taught the rules of ``source``, if they ``are_taught``, or
+        else some that are to be judged; ``by_code``: the caller has code judge."""
+        words = words_of(config.prompt, config.model)
+        guidance = {mission: each for mission, each in all_guidance.items() if len(each.rules) > 1}
+        taught = known if are_taught else ()
+        records = {mission: read_record(source, each, taught) for mission, each in guidance.items()}
+        fields, every, shares, strange, columns = {}, {}, {}, {}, {}
+        for mission, each in guidance.items():
+            mine = [ticket for ticket in known if ticket.mission == mission]
+            vocabulary = Vocabulary.of(mine)
+            named = find_named_fields(each, vocabulary, words, are_taught)
+            every[mission], fields[mission] = named, keep_common(named, mine) if are_taught else named
+            if mine and are_taught:
+                shares[mission] = find_shares(named, mine)
+            strange[mission] = StrangeValues.beside(vocabulary if are_taught else Vocabulary.of_named(each.named), named)
+            if are_taught and all(ticket.content and not ticket.content.is_counted for ticket in mine):
+                columns[mission] = vocabulary.values.keys()
+        by_code = by_code or any(each.judge == "rules" for each in all_guidance.values())
+        are_tables = any(map(is_table, config.tickets))
+        counts = Counter[str](), Counter[tuple[str, str]](), dict[str, dict[str, None]]()
+        return cls(Doubts(fields), records, every, shares, *counts, strange, columns, by_code, are_tables)
 
     def add(self, ticket: Ticket) -> None:
         """One more ticket."""

@@ -14,7 +14,8 @@ from stageb.guidance.commands.use.compare import ALL, PairedComparison, count_ve
 from stageb.guidance.commands.use.config import EvaluateConfig
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.record import compare_with_letter
-from stageb.guidance.commands.use.source import TicketLine, code_rules, find_tickets, labels_of, read_run_config
+from stageb.guidance.commands.use.source import TicketLine, find_tickets, labels_of, read_run_config
+from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.stream import TicketStream

@@ -6,7 +6,6 @@ only get the tickets that the model is asked for.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
@@ -15,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import shown, write_option
 from stageb.guidance.commands.use.columns import ColumnJudge, TableColumns
-from stageb.guidance.commands.use.config import By, EvaluateConfig, UseConfig
-from stageb.guidance.commands.use.doubts import Doubts, StrangeValues, Survey, find_named_fields, find_shares, keep_common
-from stageb.guidance.commands.use.record import read_record
+from stageb.guidance.commands.use.config import By, UseConfig
+from stageb.guidance.commands.use.doubts import Doubts, Survey
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.rows import (
     NO_TEXT,
@@ -29,9 +27,7 @@ from stageb.guidance.commands.use.rows import (
     make_ruled_row,
 )
 from stageb.guidance.commands.use.source import (
-    CodeJudge,
     TicketLine,
-    code_rules,
     find_prices,
     find_tickets,
     fingerprint_guidance,
@@ -41,12 +37,11 @@ from stageb.guidance.commands.use.source import (
 )
 from stageb.guidance.judging.answers import check_readable
 from stageb.guidance.judging.automation import describe_promises, find_promises
+from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.selection import load_selection_rule
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.runs.progress import console
 from stageb.store import disk
@@ -137,8 +132,7 @@ class JudgedRounds:
         def survey() -> dict[str, Any]:
             found = self._look_over()
             found.check()
-            config = self._config
-            prices = config.price.by_label if isinstance(config, EvaluateConfig) else find_prices(self._source)
+            prices = find_prices(self._config)
             for said in (*found.describe(prices), *describe_promises(self.guidance, self._automations)):
                 console().print(shown(said, 400))
             return {"tickets": found.tickets.total(), "counts": {}, "doubts": asdict(found.conclude())}
@@ -243,44 +237,15 @@ class JudgedRounds:
         return found
 
     def _make_survey(self) -> Survey:
-        """Fields that rules name, how often rules were right, and what tickets said that taught them, as far as the
-        guidance's run tells."""
-        words = words_of(self._config.prompt, self._config.model)
-        guidance = {mission: each for mission, each in self.guidance.items() if len(each.rules) > 1}
-        taught, why = self._find_known("") if guidance else ((), "")
-        records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
+        """Nothing counted yet, beside what tickets said that taught the rules, as far as the guidance's run tells."""
+        has_rules = any(len(each.rules) > 1 for each in self.guidance.values())
+        taught, why = self._find_known("") if has_rules else ((), "")
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
-        fields, every, shares, strange, columns = {}, {}, {}, {}, {}
-        for mission, each in guidance.items():
-            mine = [ticket for ticket in known if ticket.mission == mission]
-            vocabulary = Vocabulary.of(mine)
-            named = find_named_fields(each, vocabulary, words, is_whole=not why)
-            every[mission], fields[mission] = named, named if why else keep_common(named, mine)
-            if mine and not why:
-                shares[mission] = find_shares(named, mine)
-            strange[mission] = StrangeValues.beside(Vocabulary.of_named(each.named) if why else vocabulary, named)
-            if not why and all(ticket.content and not ticket.content.is_counted for ticket in mine):
-                columns[mission] = vocabulary.values.keys()
-        are_tables = any(map(is_table, self._config.tickets))
-        return Survey(
-            Doubts(fields),
-            records,
-            every,
-            shares,
-            Counter(),
-            Counter(),
-            {},
-            strange,
-            columns,
-            self.by in ("rules", "both") or any(each.judge == "rules" for each in self.guidance.values()),
-            are_tables,
-        )
+        return Survey.of(self._config, self._source, self.guidance, known, not why, self.by in ("rules", "both"))
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
-        """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""
-        config = self._config
-        columns = None if config.columns == ColumnsConfig() else config.columns
-        return find_tickets(self._source, naming, config.vocabulary or (), columns)
+        """Tickets with what rules speak of, as ``find_tickets`` finds them."""
+        return find_tickets(self._source, naming, self._config.vocabulary or (), self._config.columns)
 
     def _read_code(self) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""

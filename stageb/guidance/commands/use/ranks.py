@@ -17,7 +17,8 @@ from stageb.guidance.commands.use.rounds import Waves
 from stageb.guidance.commands.use.source import TicketLine
 from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain, calibrations_of, score_verdicts
-from stageb.guidance.judging.ranks import Group, cut_groups, load_judge, map_tickets
+from stageb.guidance.judging.loading import load_judge
+from stageb.guidance.judging.ranks import Group, cut_groups, map_tickets
 from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, words_of
 from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
 from stageb.errors import write_option
-from stageb.guidance.commands.use.source import CodeJudge, code_rules
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import find_cited_rule
+from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.commands.use.source import CodeJudge, code_rules, find_tickets, list_read_files, read_run_config
+from stageb.guidance.commands.use.source import find_tickets, list_read_files, read_run_config
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.tables import Table, find_verdict, table_lines

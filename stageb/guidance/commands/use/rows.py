@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stageb.guidance.commands.use.doubts import send_to_review
-from stageb.guidance.commands.use.source import CodeJudge
 from stageb.guidance.commands.use.summary import Counts
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.automation import find_decider
+from stageb.guidance.judging.coded import CodeJudge
 from stageb.guidance.judging.selection import SelectionRule, select
 from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.words.automation import PERSON, STAGEB, Automation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,13 +12,9 @@ from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.guidance.commands.use.config import EvaluateConfig, UseConfig
 from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.learning.gate.judge import digest
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
-from stageb.guidance.rules.judge import CodedRules, make_explainer, read_rules
-from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.prompts import Words, words_of
+from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.rules_file import history_path
-from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.images import attach_images
 from stageb.guidance.tickets.stream import TicketStream
 from stageb.guidance.tickets.tickets import Entry, claim_place, name_strange_label, read_entries, read_same_tickets
@@ -26,24 +22,25 @@ from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
 from stageb.runs.folder import RunFolder
-from stageb.store import disk, trust
+from stageb.store import trust
 from stageb.untrusted.strict_json import FaultError, short
 
+USUAL = ColumnsConfig()
 OF_A_FILE = "a file of guidance does not tell which names and values its rules speak of; name ticket files that do: {}"
 
 
 def find_tickets(
-    source: str, naming: str = "", named: Sequence[str] = (), columns: ColumnsConfig | None = None
+    source: str, naming: str = "", named: Sequence[str] = (), columns: ColumnsConfig = USUAL
 ) -> tuple[Sequence[Ticket], str]:
     """Tickets with what the rules of ``source`` speak of: those of the files ``named``, or those that the run learnt from;
-    otherwise none, and why. ``columns`` are of tables (None: the run's, or the usual ones), ``naming`` is the option by
-    which a user names files.
+    otherwise none, and why. ``columns`` are of tables (the run's where they are the usual ones), ``naming`` is the option
+    by which a user names files.
 
     Raises ``BadInputError`` where a file that is named cannot be used.
     """
     of_run = read_run_config(source)
     if named:
-        return _read_named(named, columns or find_columns(source)), ""
+        return _read_named(named, of_run.columns if of_run and columns == USUAL else columns), ""
     if of_run is None:
         return [], OF_A_FILE.format(naming)
     folder, _ = split_step(source)
@@ -62,49 +59,13 @@ def list_read_files(source: str) -> dict[str, list[str]]:
 def find_columns(source: str) -> ColumnsConfig:
     """The columns of tables in the run that ``source`` names; the usual of a file."""
     config = read_run_config(source)
-    return config.columns if config else ColumnsConfig()
+    return config.columns if config else USUAL
 
 
-def find_prices(source: str) -> Prices:
-    """The prices of errors in the run that ``source`` names; the same of a file."""
-    config = read_run_config(source)
-    return config.price.by_label if config else EQUAL
-
-
-def code_rules(
-    guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words, is_whole: bool = True
-) -> dict[str, CodedRules]:
-    """The rules of each mission, read by what ``tickets`` of it hold; ``is_whole`` as ``read_rules`` takes it."""
-    of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
-    for ticket in tickets:
-        of.get(ticket.mission, []).append(ticket)
-    return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words, is_whole) for mission, mine in of.items()}
-
-
-class CodeJudge:
-    """Judges the tickets of missions by their rules as code."""
-
-    def __init__(self, rules: Mapping[str, CodedRules]) -> None:
-        self.rules = rules
-        self._explainers = {mission: make_explainer(of) for mission, of in rules.items()}
-        self._marks = {
-            (mission, rule.key): " (provisional)" for mission, of in rules.items() for rule in of.each if rule.is_provisional
-        }
-        self.judges = {mission: of.compile() for mission, of in rules.items()}
-
-    @property
-    def digest(self) -> str:
-        """A short name for what the rules say."""
-        return disk.digest(repr(self.rules), 8)
-
-    def judge(self, ticket: Ticket) -> Ruling:
-        """The verdict on a ticket of one of the missions."""
-        return self.judges[ticket.mission](reading(ticket))
-
-    def explain(self, ruling: Ruling, ticket: Ticket) -> str:
-        """The rule that gives a verdict, and why; or why there is none."""
-        why = self._explainers[ticket.mission](ruling, reading(ticket))
-        return f"{ruling.rule}{self._marks.get((ticket.mission, ruling.rule), '')}: {why}" if ruling.verdict else why
+def find_prices(config: UseConfig) -> Prices:
+    """The prices of errors: a config's own, or those of the run whose guidance it names; the same of a file."""
+    priced = config if isinstance(config, EvaluateConfig) else read_run_config(config.guidance)
+    return priced.price.by_label if priced else EQUAL
 
 
 def read_run_config(source: str) -> LoopConfig | None:

@@ -122,7 +122,7 @@ class SummarizingRanks:
         asked, size = make_requests(lines, self._config), self._config.micro_batch_size
         groups = [asked[start : start + size] for start in range(0, len(asked), size)]
         if groups and self._engine is None:
-            from stageb.guidance.judging.ranks import load_engine  # torch
+            from stageb.guidance.judging.loading import load_engine  # torch
 
             self._engine = load_engine(self._config.model, self._world, use_images=True)
         return [each for group in self._world.map("group", self._summarize_group, groups) for each in group]

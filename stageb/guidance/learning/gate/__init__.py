@@ -1,6 +1,6 @@
 """Which edits may stay.
 
-``decide.py`` is the table of contents: evidence, race (``race.py``), test. The test of an edit is ``exact.py``'s or
-``betting.py``'s, both sequential (``sequential.py``); ``budget.py`` deals out the error rate and the tickets,
+``decide.py`` is the table of contents: evidence, race (``race.py``), test (``sequential.py``);
+``budget.py`` deals out the error rate and the tickets,
 ``judge.py`` asks how they are judged.
 """

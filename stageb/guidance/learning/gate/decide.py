@@ -6,8 +6,9 @@ What a bundle's edits go through, each step dearer than the one before:
 2. *Race* (``race.py``): the others are judged on train tickets set apart for races; the most careful is left, and the one of
    most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets are
    joined, and tested as one.
-3. *Test* (``exact.py``, or ``betting.py`` where the race gained a little on many tickets): chunk by chunk, until it is
-   proven or given up, on further train tickets. An edit whose race promises less than half of a proof is spared it.
+3. *Test* (``sequential.py``: an exact one, or by betting where the race gained a little on many
+   tickets): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose
+   race promises less than half of a proof is spared it.
 
 What an edit was made from, race and test have no group of tickets in common, since one that came twice would speak for
 itself: cases and evidence are of one fold, the test is on the others (``budget.py``).
@@ -25,12 +26,20 @@ from typing import Literal
 
 from stageb.errors import StagebError, shown
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.gate.betting import BettingTest, Wealth, kelly_stake
 from stageb.guidance.learning.gate.budget import cut_looks
-from stageb.guidance.learning.gate.exact import ExactTest, is_promising, mcnemar_p
 from stageb.guidance.learning.gate.judge import Judge, digest
 from stageb.guidance.learning.gate.race import LOSS_PRICE, EditGains, Score, TicketKind, race
-from stageb.guidance.learning.gate.sequential import Test, mean, next_level
+from stageb.guidance.learning.gate.sequential import (
+    BettingTest,
+    ExactTest,
+    Test,
+    Wealth,
+    is_promising,
+    kelly_stake,
+    mcnemar_p,
+    mean,
+    next_level,
+)
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.types import Estimate, Guidance, JudgeName, Proposal
 from stageb.seeds import stream

@@ -3,7 +3,7 @@
 Groups come block by block, in an order that no label decides. What the blocks before have taught bets on the next one,
 before it teaches in its turn (Dawid, "Statistical theory: the prequential approach", JRSS A 1984). Null hypothesis:
 nothing that is learnt on the way is better than the present guidance, so that given all groups before, the mean gain of
-the next is at most 0. Then the wealth from betting on gains (``betting.py``) is a supermartingale, whatever is learnt and
+the next is at most 0. Then the wealth from betting on gains (``sequential.py``) is a supermartingale, whatever is learnt and
 how, since each guidance and each stake are fixed before their groups are looked at; it ever reaches 1 / level with a
 probability of at most the level (Ville 1939).
 
@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.gate.betting import BettingTest, kelly_stake
+from stageb.guidance.learning.gate.sequential import BettingTest, kelly_stake
 from stageb.guidance.learning.state import LearningStopped
 from stageb.guidance.tickets.groups import Group
 

@@ -16,7 +16,7 @@ from programs import forks, small
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.use.record import RuleFigures
-from stageb.guidance.commands.use.source import CodeJudge
+from stageb.guidance.judging.coded import CodeJudge
 
 RULES = {"valves": "Fail if state is torn.", "pumps": "Fail if it looks odd."}
 NEARLY_RIGHT = RuleFigures(20, 0.95, "fail", 20, 1)

@@ -4,10 +4,10 @@ import pytest
 
 from stageb.engines.protocol import Decode
 from stageb.guidance.commands.use.record import compare_with_letter, warn_of_misread
-from stageb.guidance.commands.use.source import code_rules
 from stageb.guidance.exports.decisions import decide
 from stageb.guidance.exports.protocol import code_mission
 from stageb.guidance.judging.answers import parse_answer
+from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import Columns

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.gate.betting import STAKES, BettingTest, Wealth, kelly_stake
-from stageb.guidance.learning.gate.sequential import FIRST, next_level
+from stageb.guidance.learning.gate.sequential import FIRST, STAKES, BettingTest, Wealth, kelly_stake, next_level
 
 
 def alone(gains: Sequence[float]) -> list[list[float]]:

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.learning.gate.betting import BettingTest
 from stageb.guidance.learning.gate.decide import STRONG, WEAK, Decision, Edit, decide
-from stageb.guidance.learning.gate.exact import ExactTest
-from stageb.guidance.learning.gate.sequential import next_level
+from stageb.guidance.learning.gate.sequential import BettingTest, ExactTest, next_level
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Verdict
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.gate.exact import ExactTest, count_fewest_wins, is_promising, mcnemar_p
-from stageb.guidance.learning.gate.sequential import FIRST
+from stageb.guidance.learning.gate.sequential import FIRST, ExactTest, count_fewest_wins, is_promising, mcnemar_p
 
 LEVEL = st.floats(1e-4, 0.4)
 WHOLE = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), max_size=60)

@@ -1,6 +1,6 @@
-"""Rules as JSON Logic (jsonlogic.com), which libraries of many languages evaluate.
-
-It has no function that folds a text, so a row must hold texts as the export's ``columns`` say.
+"""Rules as JSON: as a tree of our own, for programs that show or judge them, or as JSON Logic
+(jsonlogic.com), which libraries of many languages evaluate. The latter has no function that folds a
+text, so a row must hold texts as the export's ``columns`` say.
 """
 
 from __future__ import annotations
@@ -11,8 +11,43 @@ from typing import Any
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.decisions import Decisions, DecisionWriter, Number, Sign, decide, list_divisors
-from stageb.guidance.exports.protocol import CodedMission, Exported, list_undecided
+from stageb.guidance.exports.protocol import CodedMission, Exported, list_undecided, list_unwritten
 from stageb.guidance.exports.sql_dialects import Dialect
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.words.types import PASS_FAIL
+
+VERSION = 1
+
+
+class TreeExporter:
+    """The rules' expressions as a tree."""
+
+    is_typed = False
+
+    def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
+        """The tree."""
+        content = {"version": VERSION, "missions": {mission.name: _to_json(mission) for mission in missions}}
+        text = json.dumps(content, ensure_ascii=False, indent=2)
+        seen = (letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
+        return Exported("".join(seen) + "\n", list_unwritten(missions))
+
+
+def _to_json(mission: CodedMission) -> dict[str, Any]:
+    coded = [(rule, rule.code) for rule in mission.coded.each if isinstance(rule.code, RuleCode)]
+    gone = [(rule, rule.code) for rule in mission.coded.each if isinstance(rule.code, OutOfReach)]
+    return {
+        "step": mission.step,
+        **({"labels": list(mission.coded.labels)} if mission.coded.labels != PASS_FAIL else {}),
+        **({"notes": list(mission.notes)} if mission.notes else {}),
+        **({"automation": mission.automation.to_plain()} if mission.automation else {}),
+        "rules": [
+            {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": code.expression.to_plain()}
+            | ({"provisional": True} if rule.is_provisional else {})
+            for rule, code in coded
+        ],
+        "unreadable": [{"key": rule.key, "text": rule.text, "why": code.why} for rule, code in gone],
+    }
+
 
 _FORM = "JSON Logic"
 _KINDS = {
