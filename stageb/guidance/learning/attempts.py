@@ -13,6 +13,7 @@ from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 
 UNTESTED = "applied untested"
+ALL_RIGHT = "all right with high agreement"
 NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
 APPLIED = (ACCEPTED, UNTESTED, PROVISIONAL)
 OUTCOME_TEXTS = {  # the furthest first
@@ -191,7 +192,7 @@ REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in 
     (r"not one|not an|no operations|longer|op is|\w+ takes no|\w+ without|\w+ is not", "were not in the form asked for"),
 )
 OTHERWISE = "could not be used for other reasons"
-IDLE = {"all right with high agreement": "the model was right and sure about all tickets that it could learn from"}
+IDLE = {ALL_RIGHT: "the model was right and sure about all tickets that it could learn from"}
 LONGEST = 120  # characters of a rule, where one is shown beside what became of it
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, TypeVar
 
 from stageb.guidance.judging.questions import Dialogue
+from stageb.guidance.learning.attempts import ALL_RIGHT
 from stageb.guidance.learning.gate.decide import Decision
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.learning.reflection_file import SizeEntry
@@ -47,7 +48,7 @@ def why_ineligible(judged: Sequence[Case]) -> str:
     """An empty string when these tickets can teach, otherwise why they cannot."""
     if not judged:
         return "no ticket was judged"
-    return "all right with high agreement" if all(case.right for case in judged) else ""
+    return ALL_RIGHT if all(case.right for case in judged) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from stageb.errors import write_option
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import Language, LoopConfig
-from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, explain_refusals
+from stageb.guidance.learning.attempts import ALL_RIGHT, NO_CANDIDATE, Attempts, explain_refusals
 from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import count_fewest_wins, next_level
@@ -326,5 +326,5 @@ def _advise_on_edits(attempts: Attempts, has_rules: bool) -> Iterator[str]:
         yield "The rules that it began with stand: nothing better was found."
     elif NO_CANDIDATE in attempts.idle:
         yield "Nothing in the tickets tells their labels apart: give columns or texts that do, or look for wrong labels."
-    elif not refused and not tried and attempts.idle:
+    elif not refused and not tried and attempts.idle.keys() == {ALL_RIGHT}:
         yield "The model was right and sure about the train tickets: look whether val and test are like them."

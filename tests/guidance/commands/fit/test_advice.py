@@ -16,9 +16,16 @@ from stageb.__main__ import main
 from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.config import BudgetConfig, GateConfig, GuidanceConfig, LoopConfig
-from stageb.guidance.learning.attempts import NO_CANDIDATE, Attempts, describe_reflection, explain_refusals, list_attempts
+from stageb.guidance.learning.attempts import (
+    ALL_RIGHT,
+    NO_CANDIDATE,
+    Attempts,
+    describe_reflection,
+    explain_refusals,
+    list_attempts,
+)
 from stageb.guidance.learning.reflection_file import parse_row
-from stageb.guidance.learning.state import State
+from stageb.guidance.learning.state import TOLD_TO_STOP, State
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Guidance, Rule
 
@@ -51,7 +58,7 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
         for line in advise(metrics(40, 60), refused, config(), "")
     )
     lost = Attempts(9, (Mock(outcome="dropped"), Mock(outcome="dropped")), {}, {}, None)
-    idle = Attempts(9, (), {"all right with high agreement": 9}, {}, None)
+    idle = Attempts(9, (), {ALL_RIGHT: 9}, {}, None)
     for attempts, said in ((lost, "2 edits lost their race"), (idle, "The model was right and sure")):
         assert any(line.startswith(said) for line in advise(metrics(40, 60), attempts, config(), ""))
 
@@ -66,6 +73,13 @@ def test_where_nothing_better_was_found_the_rules_that_a_run_began_with_stand() 
     begun = LoopConfig(tickets=["t.jsonl"], guidance=GuidanceConfig(path="rules.json"))
     assert "The rules that it began with stand: nothing better was found." in list(advise(metrics(40, 60), idle, begun, ""))
     assert not any("began with" in line for line in advise(metrics(40, 60), idle, config(), ""))
+
+
+@pytest.mark.parametrize("why", [TOLD_TO_STOP, NO_CANDIDATE, "no usable edit was proposed", "what a later release says"])
+@pytest.mark.parametrize("others", [{}, {ALL_RIGHT: 2}])
+def test_reflections_that_had_nothing_to_try_for_other_reasons_praise_no_model(why: str, others: dict[str, int]) -> None:
+    idle = Attempts(3, (), {**others, why: 1}, {}, None)
+    assert not any("right and sure" in line for line in advise(metrics(40, 60), idle, config(), ""))
 
 
 def reflection(number: int, accepted: bool = False, race: int = 0) -> dict[str, Any]:
