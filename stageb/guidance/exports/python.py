@@ -29,15 +29,7 @@ class PythonExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The module."""
-        copied: Sequence[Any] = (
-            one_line,
-            Content,
-            clean_text,
-            value_types,
-            predicates,
-            fields,
-            *_list_own_makers(missions),
-        )
+        copied: Sequence[Any] = (one_line, Content, clean_text, value_types, predicates, fields, *_list_own_makers(missions))
         parts = [_split_imports(inspect.getsource(each)) for each in copied]
         imports = _join_imports([node for nodes, _ in parts for node in nodes])
         header = [f'"""{_PYTHON_HEADER}"""', "", "from __future__ import annotations", "", *imports, "", ""]

@@ -11,7 +11,16 @@ from typing import Any, Self
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.rules.guidance_file import from_json, to_json
 from stageb.guidance.rules.prompts import Case
-from stageb.guidance.words.costs import Prices, effective_counts, measure_classes, measure_interval, measure_ratio, scale_up
+from stageb.guidance.words.costs import (
+    Prices,
+    effective_counts,
+    make_confusion,
+    measure_classes,
+    measure_confusion,
+    measure_interval,
+    measure_ratio,
+    scale_up,
+)
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import (
     NOTHING,
@@ -43,100 +52,67 @@ class LearningStopped(Exception):  # noqa: N818 - no error
 class Tally:
     """Verdicts counted over tickets of one split."""
 
-    n: int = 0  # tickets
-    right: int = 0
-    fails: int = 0  # labelled fail
-    fails_caught: int = 0  # of those, answered fail
-    fp: int = 0  # answered pass, labelled fail
-    fn: int = 0  # answered fail, labelled pass
-    review: int = 0  # sent to manual review
-    review_right: int = 0  # of those, right
-    review_fp: int = 0
-    review_fn: int = 0
+    answered: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # label -> what was answered, or none -> tickets
+    kept: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # the same of those that no person needs to see
     unreadable: int = 0  # candidates that could not be parsed
     rollouts: int = 0  # candidates sampled
     tokens: int = 0  # new tokens in them
     by_rules: int = 0  # tickets that rules as code decided
-    # Of missions with labels of their own: label -> what was answered, one of them or none -> tickets.
-    answered: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-    def plus(self, ticket: Ticket, answers: Answers, selection: Selection) -> Tally:
-        """The tally with one more ticket. One without a verdict is wrong, and neither fp nor fn."""
-        right, verdict = selection.label_match, selection.verdict
-        fp, fn = verdict == "pass" and not right, verdict == "fail" and not right
-        review = bool(selection.manual_review)
-        return Tally(
-            n=self.n + 1,
-            right=self.right + right,
-            fails=self.fails + (ticket.label == "fail"),
-            fails_caught=self.fails_caught + (ticket.label == verdict == "fail"),
-            fp=self.fp + fp,
-            fn=self.fn + fn,
-            review=self.review + review,
-            review_right=self.review_right + (review and right),
-            review_fp=self.review_fp + (review and fp),
-            review_fn=self.review_fn + (review and fn),
-            unreadable=self.unreadable + sum(not candidate.format_ok for candidate in answers.candidates),
-            rollouts=self.rollouts + (0 if answers.by_rules else len(answers.candidates)),
-            tokens=self.tokens + sum(candidate.tokens for candidate in answers.candidates),
-            by_rules=self.by_rules + answers.by_rules,
-            answered=self._answer(ticket.label, verdict or "none") if self.answered else {},
-        )
 
     @classmethod
     def of(cls, labels: Sequence[Verdict]) -> Tally:
         """The tally of no ticket of a mission that has these labels."""
-        has_own = has_labels(labels)
-        return cls(answered={label: dict.fromkeys((*labels, "none"), 0) for label in labels} if has_own else {})
+        return cls(make_confusion(labels), make_confusion(labels))
 
-    def _answer(self, label: Verdict, said: str) -> Mapping[str, Mapping[str, int]]:
-        row = self.answered[label]
-        return {**self.answered, label: {**row, said: row[said] + 1}}
+    def plus(self, ticket: Ticket, answers: Answers, selection: Selection) -> Tally:
+        """The tally with one more ticket. One without a verdict is wrong, and neither fp nor fn."""
+        judged = ticket.label, selection.verdict or "none"
+        return Tally(
+            _count(self.answered, *judged),
+            self.kept if selection.manual_review else _count(self.kept, *judged),
+            self.unreadable + sum(not candidate.format_ok for candidate in answers.candidates),
+            self.rollouts + (0 if answers.by_rules else len(answers.candidates)),
+            self.tokens + sum(candidate.tokens for candidate in answers.candidates),
+            self.by_rules + answers.by_rules,
+        )
+
+    @property
+    def n(self) -> int:
+        """Tickets."""
+        return sum(sum(row.values()) for row in self.answered.values())
 
     @property
     def missed(self) -> dict[str, int]:
         """Tickets judged wrong, or without a verdict, by label."""
-        return {label: sum(row.values()) - row[label] for label, row in self.confusion.items()}
-
-    @property
-    def confusion(self) -> Mapping[str, Mapping[str, int]]:
-        """Label -> answered -> tickets."""
-        if self.answered:
-            return self.answered
-        passed, caught = self.right - self.fails_caught, self.fails_caught
-        return {
-            "pass": {"pass": passed, "fail": self.fn, "none": self.n - self.fails - passed - self.fn},
-            "fail": {"pass": self.fp, "fail": caught, "none": self.fails - caught - self.fp},
-        }
+        return {label: sum(row.values()) - row[label] for label, row in self.answered.items()}
 
     def accuracy(self, scale: Mapping[str, float]) -> float:
         """The share of right verdicts, each ticket of a label standing for ``scale`` of them; of one ticket at the least."""
-        right, n = effective_counts(self.confusion, scale) if scale else (self.right, self.n)
+        right, n = effective_counts(self.answered, scale) if scale else (self.n - sum(self.missed.values()), self.n)
         return right / n
 
     def row(self, prices: Prices, scale: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
         """The figures of ``metrics.jsonl``. Where each ticket of a label stands for ``scale`` of them, accuracy, costs and
         what is said by label are of these; counts are of the tickets judged."""
-        kept = self.n - self.review
-        right, n = effective_counts(self.confusion, scale) if scale else (self.right, self.n)
-        errors, others = {"fp": self.fp, "fn": self.fn}, {"fp": self.fp - self.review_fp, "fn": self.fn - self.review_fn}
+        kept, found = measure_confusion(self.kept), measure_confusion(self.answered)
+        if scale:
+            counts = effective_counts(self.answered, scale)
+            found |= {"acc": measure_ratio(*counts), "acc_interval": measure_interval(*counts)}
+            kept["acc"] = None  # not counted by label
         return {
-            "acc": measure_ratio(right, n),
-            "acc_interval": measure_interval(right, n),
-            **({} if self.answered else errors),
-            "unanswered": sum(row["none"] for row in self.confusion.values()),
-            "n": self.n,
-            **measure_classes(scale_up(self.confusion, scale), prices),
-            **({"confusion": self.answered} if self.answered else {}),
-            "without_review": {
-                "acc": None if scale else measure_ratio(self.right - self.review_right, kept),  # not counted by label
-                **({} if self.answered else others),
-                "n": kept,
-            },
+            **found,
+            **measure_classes(scale_up(self.answered, scale), prices),
+            **({"confusion": self.answered} if has_labels(self.answered) else {}),
+            "without_review": {name: figure for name, figure in kept.items() if name in ("acc", "fp", "fn", "n")},
             "unreadable": measure_ratio(self.unreadable, self.rollouts),
             "rollouts": self.rollouts,
             "tokens": self.tokens,
         }
+
+
+def _count(confusion: Mapping[str, Mapping[str, int]], label: Verdict, said: str) -> Mapping[str, Mapping[str, int]]:
+    row = confusion[label]
+    return {**confusion, label: {**row, said: row[said] + 1}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +170,8 @@ class MissionState:
             "guidance": to_json(self.guidance),
             "pending": [_record_to_plain(record) for record in self.pending],
             "seen": {key: case and [case.right, case.reason] for key, case in self.seen.items()},
-            "tally": _tally_to_plain(self.tally),
-            "judged": {split: [step, _tally_to_plain(tally)] for split, (step, tally) in self.judged.items()},
+            "tally": shallow(self.tally),
+            "judged": {split: [step, shallow(tally)] for split, (step, tally) in self.judged.items()},
             "choices": [
                 [to_json(choice.guidance), choice.n, dict(choice.missed), dict(choice.scale)] for choice in self.choices
             ],
@@ -262,12 +238,6 @@ class State:
 
 
 _PLAIN_FIELDS = "again bundles p_correct changed idle_epochs idle_bundles distilled unpaid".split()  # JSON data already
-
-
-def _tally_to_plain(tally: Tally) -> dict[str, Any]:
-    """As JSON data, for which a mission of pass and fail has no ``answered``."""
-    plain = shallow(tally)
-    return plain if tally.answered else {name: each for name, each in plain.items() if name != "answered"}
 
 
 def _record_to_plain(record: Record) -> dict[str, Any]:

@@ -7,7 +7,7 @@ right), and what always answering the same would score. An answer that cannot be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -62,6 +62,25 @@ def effective_counts(confusion: Confusion, scale: Mapping[str, float]) -> tuple[
             variance += (scale.get(label, 1.0) * counted / n) ** 2 * share * (1 - share) / counted
     size = right / n * (1 - right / n) / variance if variance else sum(sum(row.values()) for row in confusion.values())
     return right / n * size, size
+
+
+def make_confusion(labels: Collection[Verdict]) -> dict[str, dict[str, int]]:
+    """The confusion of no ticket."""
+    return {label: dict.fromkeys((*labels, "none"), 0) for label in labels}
+
+
+def measure_confusion(confusion: Confusion) -> dict[str, Any]:
+    """Accuracy with its 95 % interval, how many had no verdict, and how many tickets there are; of pass and fail, the missed
+    failures (fp) and the false alarms (fn)."""
+    n, right = sum(sum(row.values()) for row in confusion.values()), sum(row[label] for label, row in confusion.items())
+    errors = {} if has_labels(confusion) else {"fp": confusion["fail"]["pass"], "fn": confusion["pass"]["fail"]}
+    return {
+        "acc": measure_ratio(right, n),
+        "acc_interval": measure_interval(right, n),
+        **errors,
+        "unanswered": sum(row["none"] for row in confusion.values()),
+        "n": n,
+    }
 
 
 def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from stageb.guidance.learning.transitions import after_choice
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import EQUAL, measure_ratio
 from stageb.guidance.words.types import (
+    PASS_FAIL,
     Answers,
     Budget,
     Candidate,
@@ -38,9 +39,9 @@ def test_no_field_of_a_mission_is_forgotten_and_tickets_are_named_alone() -> Non
         (record,),
         True,
         {"g::fail": Case(ticket, True, "so")},
-        Tally(1),
+        Tally(tokens=1),
         2,
-        {"val": (1, Tally(2))},
+        {"val": (1, Tally(tokens=2))},
         {"g::fail": 0.5},
         (("digest", 2), ("other", 0)),
         True,
@@ -71,7 +72,7 @@ CASES = st.lists(st.tuples(VERDICT, st.none() | VERDICT, st.booleans(), st.integ
 
 
 def counted(cases: list[Judged]) -> Tally:
-    tally = Tally()
+    tally = Tally.of(PASS_FAIL)
     for label, verdict, review, candidates in cases:
         ticket = Ticket("m", "g", label, (("image_1", "x"),))
         answers = Answers("g", 9, (Candidate(0, 0, 0.7, "", None, "", False, 5),) * candidates)

@@ -16,7 +16,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.splits import split_tickets
-from stageb.guidance.words.costs import Prices, measure_classes, measure_interval, measure_ratio
+from stageb.guidance.words.costs import Prices, make_confusion, measure_classes, measure_confusion
 from stageb.guidance.words.labels import list_labels
 from stageb.guidance.words.types import Ticket, Verdict
 
@@ -81,13 +81,11 @@ def _measure(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, 
     worded = sum(bool(reading(ticket).words) for ticket in train)
     name = "logistic" if worded >= WORDED * len(train) else "boosting"
     labels = list_labels(ticket.label for ticket in (*train, *judged))
-    answered: dict[str, dict[str, float]] = {label: dict.fromkeys((*labels, "none"), 0.0) for label in labels}
+    answered = make_confusion(labels)
     for ticket, verdict in zip(judged, CLASSIFIERS[name](train, judged, prices, seed), strict=True):
         answered[ticket.label][verdict] += 1
-    right = sum(answered[label][label] for label in labels)
-    low, high = measure_interval(right, len(judged)) or (0.0, 1.0)
-    cost = measure_classes(answered, prices)["cost"]
-    return BlackBox(NAMES[name], len(train), len(judged), measure_ratio(right, len(judged)) or 0.0, (low, high), cost)
+    found, cost = measure_confusion(answered), measure_classes(answered, prices)["cost"]
+    return BlackBox(NAMES[name], len(train), len(judged), found["acc"], tuple(found["acc_interval"]), cost)
 
 
 def classify_by_words(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> list[Verdict]:

@@ -11,8 +11,7 @@ from math import sqrt
 from typing import Any
 
 from stageb.guidance.learning.gate.sequential import mcnemar_p
-from stageb.guidance.words.costs import EQUAL, Prices, measure_classes, measure_interval, measure_ratio
-from stageb.guidance.words.labels import has_labels
+from stageb.guidance.words.costs import EQUAL, Prices, make_confusion, measure_classes, measure_confusion
 from stageb.guidance.words.types import Verdict
 from stageb.runs.figures import Z
 
@@ -32,16 +31,14 @@ class ConfusionCounts:
     provisional: int = 0  # whose verdict is by a provisional rule
 
     def __post_init__(self) -> None:
-        self.answered, self.kept = (
-            {label: dict.fromkeys((*self.labels, "none"), 0) for label in self.labels} for _ in range(2)
-        )
+        self.answered, self.kept = make_confusion(self.labels), make_confusion(self.labels)
 
     def figures(self, prices: Prices) -> dict[str, Any]:
         """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
         return {
-            **_measure(self.answered),
+            **measure_confusion(self.answered),
             **measure_classes(self.answered, prices),
-            "without_review": _measure(self.kept),
+            "without_review": measure_confusion(self.kept),
             "confusion": self.answered,
             "taught": self.taught,
             "asked": self.asked,
@@ -149,15 +146,3 @@ def _find_interval(gains: list[float], unit: float) -> tuple[float, float]:
     mean = sum(gains) / n
     half = Z * sqrt(max(0.0, (sum(gain * gain for gain in gains) + 2 * unit * unit) / n - mean * mean) / n)
     return mean - half, mean + half
-
-
-def _measure(answered: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    n, right = sum(sum(each.values()) for each in answered.values()), sum(row[label] for label, row in answered.items())
-    errors = {} if has_labels(answered) else {"fp": answered["fail"]["pass"], "fn": answered["pass"]["fail"]}
-    return {
-        "acc": measure_ratio(right, n),
-        "acc_interval": measure_interval(right, n),
-        **errors,
-        "unanswered": sum(row["none"] for row in answered.values()),
-        "n": n,
-    }
