@@ -59,11 +59,11 @@ class World:
         race_on: Sequence[int],
         others: Sequence[int],
         config: GateConfig | None = None,
-        look: int = 16,
+        interim: int = 16,
         race_chunk: int = 16,
     ) -> Gate:
         """A gate that tests on ``others``."""
-        return Gate(self.judge(config), race_on, race_chunk, whole_groups(others, self.tickets), look)
+        return Gate(self.judge(config), race_on, race_chunk, whole_groups(others, self.tickets), interim)
 
     def answer(self, steps: Dialogue[T]) -> T:
         """What ``steps`` return, whose questions this world answers, each once; ``verdicts`` are those given by then."""

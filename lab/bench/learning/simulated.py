@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from stageb.guidance.commands.fit.run import LOOK
+from stageb.guidance.commands.fit.run import INTERIM
 from stageb.guidance.config import GateConfig, SplitConfig
 from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.budget import Pool, divide_budget
@@ -92,7 +92,7 @@ def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) 
     edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
     pool = Pool(whole_groups(range(raced, train), made.tickets), CONFIG.pool_size)
     judge = Judge(made.tickets, CONFIG, START, {})
-    gate = Gate(judge, range(raced), CONFIG.race_chunk, pool.groups_outside(0), LOOK)
+    gate = Gate(judge, range(raced), CONFIG.race_chunk, pool.groups_outside(0), INTERIM)
     decision = made.answer(decide([Edit((), 1, edited)], gate, lambda one, other: None, left))
     return decision.winner is not None
 
@@ -142,7 +142,7 @@ class Run:
         """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets of a fold."""
         judge = Judge(self._world.tickets, CONFIG, self.guidance)
         race_on = shuffled(self._raced, stream(self.key, "race", number))
-        gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.groups_outside(number), LOOK)
+        gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.groups_outside(number), INTERIM)
         edits = [Edit((), 1, self._world.plus(self.guidance, turns)) for turns in rules]
         deciding = decide(edits, gate, lambda one, other: None, self.left[number % FOLDS])
         decision, verdicts = self._world.answer(ask_once(deciding, Verdicts().plus(self.guidance, self._known)))

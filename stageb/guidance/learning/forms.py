@@ -82,11 +82,11 @@ def learn_lists(verdict: Verdict, default: Verdict | None, demands: Demands, mas
         counts = find(*sides.values()) if find and all(sides.values()) else {}
         if find and not counts:
             return []
-        wanted, ((other, spared),) = sides.pop(verdict), sides.items()
+        wanted, ((other, negatives),) = sides.pop(verdict), sides.items()
         least = material.price(other) / (material.price(verdict) + material.price(other))
         known = masks.plus(counts)
-        lines = cover(known, wanted, spared, least, demands=demands)
-        found = [refine(lines[:size], known, wanted, spared, least) for size in range(1, len(lines) + 1)]
+        lines = cover(known, wanted, negatives, least, demands=demands)
+        found = [refine(lines[:size], known, wanted, negatives, least) for size in range(1, len(lines) + 1)]
         guarded = [drop_guards([guard(line, material.masks, material.gaps, among) for line in lines]) for lines in found]
         return [Whole((DecisionList(verdict, lines),), default) for lines in guarded]
 

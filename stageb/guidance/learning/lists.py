@@ -46,7 +46,7 @@ class _Part(NamedTuple):
     of_wanted: Bits  # the wanted tickets for which each of these holds
     of_spared: Bits
     right: Bits  # for which the line holds, wanted
-    wrong: Bits  # spared
+    wrong: Bits  # negatives
 
     def keep(self, is_kept: NDArray[np.bool_]) -> _Part:
         """With fewer terms that may be joined."""
@@ -68,11 +68,11 @@ FULL = Demands()
 
 
 def cover(
-    masks: Masks, wanted: int, spared: int, least: float, most: int = LINES, demands: Demands = FULL
+    masks: Masks, wanted: int, negatives: int, least: float, most: int = LINES, demands: Demands = FULL
 ) -> list[Conjunction]:
-    """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``spared`` ones, the most telling
+    """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``negatives``, the most telling
     first. Of the tickets that they hold, a share above ``least`` is wanted."""
-    seek, alarm = cache(partial(_Search, masks, wanted, spared, demands.computed)), least / (1 - least)
+    seek, alarm = cache(partial(_Search, masks, wanted, negatives, demands.computed)), least / (1 - least)
 
     def grow(now: int, others: int) -> Conjunction:
         if not now:
@@ -82,7 +82,7 @@ def cover(
         def tell(right: Numbers, wrong: Numbers) -> Numbers:
             return np.where(right >= FEWEST, _exponent(right, wrong, share), -np.inf)
 
-        key = wanted, spared, demands.computed, now, others, share
+        key = wanted, negatives, demands.computed, now, others, share
         if key not in masks.grown:
             masks.grown[key] = _move_limits(seek().find_line(now, others, share), masks, now, others, tell)
         line = masks.grown[key]
@@ -91,24 +91,24 @@ def cover(
 
     lines: list[Conjunction] = []
     held = 0
-    while len(lines) < most and (line := grow(wanted & ~held, spared & ~held)):
+    while len(lines) < most and (line := grow(wanted & ~held, negatives & ~held)):
         lines.append(line)
         held |= hold_together(masks, line)
 
-    cost = partial(_cost, masks, wanted, spared, alarm)
+    cost = partial(_cost, masks, wanted, negatives, alarm)
     for place in range(len(lines) if len(lines) > 1 else 0):
         others = hold_any(masks, [*lines[:place], *lines[place + 1 :]])
-        line = grow(wanted & ~others, spared & ~others)
+        line = grow(wanted & ~others, negatives & ~others)
         changed = [*lines[:place], line, *lines[place + 1 :]]
         if line and line not in lines and cost(changed) < cost(lines):
             lines = changed
     return lines
 
 
-def refine(lines: Sequence[Conjunction], masks: Masks, wanted: int, spared: int, least: float) -> list[Conjunction]:
+def refine(lines: Sequence[Conjunction], masks: Masks, wanted: int, negatives: int, least: float) -> list[Conjunction]:
     """The lines with each limit where all together cost least, without the lines that mend nothing."""
     alarm = least / (1 - least)
-    cost, kept = partial(_cost, masks, wanted, spared, alarm), list(lines)
+    cost, kept = partial(_cost, masks, wanted, negatives, alarm), list(lines)
 
     def mend(right: Numbers, wrong: Numbers) -> Numbers:
         return right - alarm * wrong
@@ -117,7 +117,7 @@ def refine(lines: Sequence[Conjunction], masks: Masks, wanted: int, spared: int,
         moved = list(kept)
         for place, line in enumerate(moved):
             others = hold_any(masks, [*moved[:place], *moved[place + 1 :]])
-            moved[place] = _move_limits(line, masks, wanted & ~others, spared & ~others, mend)
+            moved[place] = _move_limits(line, masks, wanted & ~others, negatives & ~others, mend)
         if moved == kept or cost(moved) > cost(kept):
             break
         kept = moved
@@ -131,13 +131,13 @@ def refine(lines: Sequence[Conjunction], masks: Masks, wanted: int, spared: int,
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _cost(masks: Masks, wanted: int, spared: int, alarm: float, lines: Sequence[Conjunction]) -> float:
-    """What the tickets cost that lines judge wrong, of which a spared one costs ``alarm`` wanted ones."""
+def _cost(masks: Masks, wanted: int, negatives: int, alarm: float, lines: Sequence[Conjunction]) -> float:
+    """What the tickets cost that lines judge wrong, of which a negative one costs ``alarm`` wanted ones."""
     held = hold_any(masks, lines)
-    return (wanted & ~held).bit_count() + alarm * (spared & held).bit_count()
+    return (wanted & ~held).bit_count() + alarm * (negatives & held).bit_count()
 
 
-def _move_limits(line: Conjunction, masks: Masks, wanted: int, spared: int, score: Score) -> Conjunction:
+def _move_limits(line: Conjunction, masks: Masks, wanted: int, negatives: int, score: Score) -> Conjunction:
     """The line with each of its limits where it scores best beside the others, until none moves."""
     for _ in range(ROUNDS):
         before = line
@@ -147,7 +147,7 @@ def _move_limits(line: Conjunction, masks: Masks, wanted: int, spared: int, scor
             if former is None or scale is None:
                 continue
             others = hold_together(masks, (*line[:place], *line[place + 1 :]))
-            if limit := scale.find_limit(former.side, wanted & others, spared & others, score):
+            if limit := scale.find_limit(former.side, wanted & others, negatives & others, score):
                 line = (*line[:place], replace(former, limit=limit), *line[place + 1 :])
         if line == before:
             break
@@ -157,7 +157,7 @@ def _move_limits(line: Conjunction, masks: Masks, wanted: int, spared: int, scor
 class _Search:
     """Seeks lines among the terms of masks that some ``wanted`` tickets meet."""
 
-    def __init__(self, masks: Masks, wanted: int, spared: int, computed: float) -> None:
+    def __init__(self, masks: Masks, wanted: int, negatives: int, computed: float) -> None:
         live = [
             (term, mask)
             for term, mask in masks.unguarded.items()
@@ -167,16 +167,16 @@ class _Search:
         price = PRICE * log(max(2, len(live)))
         self._prices = np.array([price * _weigh(term, computed) for term in self._terms])
         self._limits = _number_limits(self._terms)
-        self._sides = (wanted, spared)
+        self._sides = (wanted, negatives)
         self._lowest = [max(0, (side & -side).bit_length() - 1) for side in self._sides]  # before which rows have no bits
         self._rows = [self._pack(which, [mask for _, mask in live]) for which in (0, 1)]
 
-    def find_line(self, wanted: int, spared: int, share: float) -> Conjunction:
-        """The line that tells most of ``wanted`` tickets among these and others, ``spared``; no term where none tells
+    def find_line(self, wanted: int, negatives: int, share: float) -> Conjunction:
+        """The line that tells most of ``wanted`` tickets among these and others, ``negatives``; no term where none tells
         anything."""
         if not self._terms:
             return ()
-        left = self._pack(0, [wanted])[0], self._pack(1, [spared])[0]
+        left = self._pack(0, [wanted])[0], self._pack(1, [negatives])[0]
         places = _grow((self._rows[0], self._rows[1]), left, share, self._prices, self._limits)
         return tuple(self._terms[place] for place in places)
 
@@ -233,14 +233,14 @@ def _weigh(term: Expression, computed: float) -> float:
     return sum(computed if each.family == "computed" else 1.0 for each in term.conditions())
 
 
-def _shorten(line: Conjunction, masks: Masks, wanted: int, spared: int, alarm: float, sure: float) -> Conjunction:
+def _shorten(line: Conjunction, masks: Masks, wanted: int, negatives: int, alarm: float, sure: float) -> Conjunction:
     """The line without the terms that mend too little beside its others, as long as it holds for more wanted tickets than
-    spared ones, of which each counts ``alarm`` times."""
+    negatives, of which each counts ``alarm`` times."""
 
     def matters(term: Expression) -> float:
         held = hold_together(masks, tuple(each for each in line if each != term))
         counted = held, held & ~hold_together(masks, line)
-        (right, broken), (wrong, mended) = ([(each & side).bit_count() for each in counted] for side in (wanted, spared))
+        (right, broken), (wrong, mended) = ([(each & side).bit_count() for each in counted] for side in (wanted, negatives))
         asked = broken + sure * sqrt(alarm**2 * mended + broken) if sure else 0
         return alarm * mended - asked if right > alarm * wrong else inf
 

@@ -19,7 +19,7 @@ TIED = 64  # gaps that are as good, of which the one is taken whose limit has th
 
 Numbers = NDArray[np.float64]
 Score = Callable[[Numbers, Numbers], Numbers]
-"""How good it is to hold for so many wanted and so many spared tickets."""
+"""How good it is to hold for so many wanted tickets and so many negatives."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -48,17 +48,17 @@ class Scale:
         flags[places] = 1
         return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
-    def find_limit(self, side: Side, wanted: int, spared: int, score: Score) -> str:
-        """The limit, as a ticket would write it, beyond which the ``wanted`` and the ``spared`` tickets score best; empty
+    def find_limit(self, side: Side, wanted: int, negatives: int, score: Score) -> str:
+        """The limit, as a ticket would write it, beyond which the ``wanted`` and the ``negatives`` score best; empty
         where they score better without any, all have one number, or no limit in the best gap can be written."""
-        is_wanted, is_spared = (_flags(mask, self.places) for mask in (wanted, spared))
-        kept = is_wanted | is_spared
-        numbers, is_wanted, is_spared = self.numbers[kept], is_wanted[kept], is_spared[kept]
+        is_wanted, is_negative = (_flags(mask, self.places) for mask in (wanted, negatives))
+        kept = is_wanted | is_negative
+        numbers, is_wanted, is_negative = self.numbers[kept], is_wanted[kept], is_negative[kept]
         gaps = np.flatnonzero(numbers[1:] > numbers[:-1])
         if not len(gaps):
             return ""
         sides = []
-        for flags in (is_wanted, is_spared):
+        for flags in (is_wanted, is_negative):
             below, total = np.cumsum(flags)[gaps], flags.sum()
             beyond = total - below if side == "above" else below
             sides.append(np.append(beyond, total).astype(np.float64))  # the last: without a limit

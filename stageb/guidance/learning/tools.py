@@ -35,7 +35,7 @@ class Tools:
     pool: Pool  # what edits are made from and tested on
     vocabulary: Vocabulary  # of the train tickets: what a rule may name
     count_tokens: CountTokens
-    look: int  # tickets between two looks of a test
+    interim: int  # tickets between two interim analyses of a test
     choose: Choose | None = None  # the user's own, in place of race and test
     weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
     labels: tuple[Verdict, ...] = PASS_FAIL  # of the mission
@@ -99,7 +99,7 @@ class Tools:
     def make_gate(self, present: Guidance, race_on: Sequence[int], taught_by: int | None) -> Gate:
         """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no fold."""
         groups, chunk = self.pool.groups_outside(taught_by), self.config.gating.race_chunk
-        return Gate(self.make_judge(present), race_on, chunk, groups, self.look)
+        return Gate(self.make_judge(present), race_on, chunk, groups, self.interim)
 
     def known_verdicts(self, mission: MissionState) -> Verdicts:
         """How the mission's present guidance judges tickets, as far as that is known."""

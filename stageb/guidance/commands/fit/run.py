@@ -59,7 +59,7 @@ def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inp
 
 
 GO_ON = "To learn on, run the same command with a higher runner.epochs, or with a higher budget if one ended learning."
-LOOK = 32  # tickets between two looks of a test, at least; half a round if that is more, so that no rank is idle
+INTERIM = 32  # tickets between two interim analyses, at least; half a round if that is more, so that no rank is idle
 
 
 class FitRun(RecordedRun):
@@ -179,7 +179,6 @@ class FitRun(RecordedRun):
             config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
             pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
             vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
-            look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
             self._tools[name] = Tools(
                 config=self.ranks.config,
@@ -187,8 +186,8 @@ class FitRun(RecordedRun):
                 splits=splits,
                 pool=pool,
                 vocabulary=vocabulary,
-                count_tokens=count_tokens,
-                look=look,
+                count_tokens=self.ranks.reflector.count_tokens,
+                interim=max(INTERIM, self.ranks.round_size // 2),
                 choose=self.inputs.choose,
                 weighs=weighs,
                 labels=self.inputs.guidance[name].labels,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.fit.artifacts import MissionFiles
-from stageb.guidance.commands.report.read import collect_verdicts, read_letter
+from stageb.guidance.commands.report.read import collect_verdicts, read_rules_as_code
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.config import LoopConfig
@@ -147,7 +147,7 @@ def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tick
     if config.runner.judge == "model":
         judged = collect_verdicts(files.read_committed(f"{safe_name(mission)}/selections.jsonl"), (), guidance.step)
         known = {(ticket.mission, ticket.key): ticket for ticket in tickets}
-        yield from name_misread(mission, read_letter(files, guidance, judged, known, config))
+        yield from name_misread(mission, read_rules_as_code(files, guidance, judged, known, config))
 
 
 def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.doubts import find_named_fields
-from stageb.guidance.commands.use.record import FEWEST, compare_with_letter
+from stageb.guidance.commands.use.record import FEWEST, compare_with_code
 from stageb.guidance.commands.use.source import find_columns, find_tickets
 from stageb.guidance.exports.protocol import CodedMission, code_mission
 from stageb.guidance.judging.automation import holds, name_guidance
@@ -175,7 +175,7 @@ def _describe_decided(guidance: Guidance, tickets: Sequence[Ticket], words: Word
     """By rule, a line on the train tickets that it decides as code; none of what code cannot read."""
     taught = [ticket for ticket in tickets if name_content(ticket) in guidance.taught_by]
     rows = [({"mission": ticket.mission, "label": ticket.label, "verdict": None}, ticket) for ticket in taught]
-    found = compare_with_letter(rows, code_rules({guidance.mission: guidance}, tickets, words), by_model=False)
+    found = compare_with_code(rows, code_rules({guidance.mission: guidance}, tickets, words), by_model=False)
     return {
         rule["rule"]: [
             f"decides {rule['decided']:,} of {count_of(len(taught), 'train ticket')}, {rule['right']:,} of them rightly"

@@ -76,7 +76,7 @@ class MissionSection:
     unmeasured: str  # which rules the figures in ``pairs`` are older than; empty where they are of all rules shown
     outcome: Outcome | None  # what the guidance comes to; None before any split is judged to its end under it
     advice: list[str]  # what to try next; empty where something was learnt
-    letter: Mapping[str, Mapping[str, Any]]  # by rule: what its letter decides, and how often the model judged so
+    rules_as_code: Mapping[str, Mapping[str, Any]]  # by rule: what it decides as code, and how often the model judged so
 
     @property
     def is_sampled(self) -> bool:
@@ -143,7 +143,7 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Missio
     rules = trace_rules(mission.steps, mission.final)
     drawn = dict(_draw_charts(number, mission)) if number <= DETAILED else {}
     pairs = _pair_metrics(mission)
-    letter = {row["rule"]: row for row in mission.letter["rules"]} if mission.letter else {}
+    rules_as_code = {row["rule"]: row for row in mission.rules_as_code["rules"]} if mission.rules_as_code else {}
     unmeasured = _describe_unmeasured(pairs, mission)
     if unmeasured:
         pairs = [(None, row) for _, row in pairs]  # before what is shown, and nothing after it
@@ -151,7 +151,7 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Missio
     lacks = run.is_finished and run.config.runner.epochs and not mission.attempts.accepted
     ended = STOP if run.ended == STOP else run.over.get(mission.name, "")
     advice = list(advise(mission.metrics, mission.attempts, run.config, ended)) if lacks else []
-    return MissionSection(number, mission, pairs, rules, drawn, unmeasured, outcome, advice, letter)
+    return MissionSection(number, mission, pairs, rules, drawn, unmeasured, outcome, advice, rules_as_code)
 
 
 def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str]]:
@@ -248,7 +248,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "ticket_name": sentences.name_ticket,
         "decided": sentences.describe_decided,
         "rules_tell": sentences.describe_rules,
-        "left_out": lambda row, letter: sentences.describe_left_out(row, letter, prices),
+        "left_out": lambda row, coded: sentences.describe_left_out(row, coded, prices),
         "black_box": lambda box: box.describe(prices),
         "furthest": keep_furthest,
         "review": describe_review,

@@ -17,7 +17,7 @@ from typing import Any
 
 from stageb.errors import InputError
 from stageb.guidance.commands.use.black_box import BlackBox, measure_on_test
-from stageb.guidance.commands.use.record import compare_with_letter
+from stageb.guidance.commands.use.record import compare_with_code
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.judging.coded import code_rules
@@ -238,7 +238,7 @@ class MissionReport:
     attempts: Attempts  # edits, accepted and not
     sizes: tuple[SizeEntry, ...]  # what code learns at once in other sizes; empty where nothing is
     judged: TicketVerdicts  # how tickets were judged
-    letter: Mapping[str, Any]  # what ``compare_with_letter`` says of the last val and test; empty where that is not known
+    rules_as_code: Mapping[str, Any]  # what ``compare_with_code`` says of the last val and test; empty where nobody knows
     automation: Automation | None  # what was promised since of the rules in force
 
 
@@ -324,7 +324,7 @@ def _read_mission(
         attempts=list_attempts(reflections),
         sizes=next((row.sizes for row in reversed(reflections) if row.sizes), ()),
         judged=judged,
-        letter=read_letter(files, final_guidance, judged, tickets, config),
+        rules_as_code=read_rules_as_code(files, final_guidance, judged, tickets, config),
         automation=_read_automation(files, final_guidance),
     )
 
@@ -339,14 +339,14 @@ def _read_automation(files: RunFolder, final: Guidance) -> Automation | None:
     return kept.automation if is_same else None
 
 
-def read_letter(
+def read_rules_as_code(
     files: RunFolder,
     guidance: Guidance,
     judged: TicketVerdicts,
     tickets: Mapping[tuple[str, str], Ticket],
     config: LoopConfig,
 ) -> Mapping[str, Any]:
-    """What ``compare_with_letter`` says of a mission's last val and test; empty where ``tickets`` are not known."""
+    """What ``compare_with_code`` says of a mission's last val and test; empty where ``tickets`` are not known."""
     name = guidance.mission
     held_out = {(each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}}
     judged_tickets = (
@@ -355,5 +355,5 @@ def read_letter(
         if (row["split"], row["epoch"]) in held_out and (ticket := tickets.get((name, row["ticket_key"])))
     )
     coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model))
-    letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
-    return letter
+    rules_as_code: Mapping[str, Any] = compare_with_code(judged_tickets, coded, config.runner.judge == "model").get(name, {})
+    return rules_as_code

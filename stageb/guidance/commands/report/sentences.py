@@ -135,21 +135,21 @@ def describe_unmeasured(keys: Sequence[str]) -> str:
     return f"{named} {have} not been measured on val yet: the figures below are of the rules before {them}."
 
 
-def describe_decided(letter: Mapping[str, Any]) -> str:
-    """How many tickets a rule decides by its letter, one at least, and how many of them rightly."""
-    count, right = letter["decided"], letter["right"]
+def describe_decided(coded: Mapping[str, Any]) -> str:
+    """How many tickets a rule decides as code, one at least, and how many of them rightly."""
+    count, right = coded["decided"], coded["right"]
     if count == 1:
         return f"1 held-out ticket, {'rightly' if right else 'wrongly'}"
     rightly = "all" if right == count else f"{right:,} of them" if right else "none"
     return f"{count:,} held-out tickets, {rightly} rightly"
 
 
-def describe_left_out(rule: Mapping[str, Any], letter: Mapping[str, Any], prices: Prices) -> str:
-    """The figures of code's verdicts without a rule, by its row in what ``compare_with_letter`` says of val and
+def describe_left_out(rule: Mapping[str, Any], coded: Mapping[str, Any], prices: Prices) -> str:
+    """The figures of code's verdicts without a rule, by its row in what ``compare_with_code`` says of val and
     test."""
-    if "won" not in rule or not letter["decided"]:
+    if "won" not in rule or not coded["decided"]:
         return "was not measured: code cannot judge by the rules"
-    won, lost, verdict, decided, tickets = rule["won"], rule["lost"], rule["verdict"], letter["decided"], letter["tickets"]
+    won, lost, verdict, decided, tickets = rule["won"], rule["lost"], rule["verdict"], coded["decided"], coded["tickets"]
     many = f"all {tickets:,}" if decided == tickets else f"{decided:,} of {tickets:,}"
     n = f"code judged {many} held-out tickets with it and without it"
     if not won and not lost:

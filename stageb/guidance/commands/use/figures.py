@@ -13,7 +13,7 @@ from stageb.guidance.commands.use.black_box import MOST, BlackBox, measure_on
 from stageb.guidance.commands.use.compare import ALL, PairedComparison, count_verdicts, is_right
 from stageb.guidance.commands.use.config import EvaluateConfig
 from stageb.guidance.commands.use.judged import JudgedRounds
-from stageb.guidance.commands.use.record import compare_with_letter
+from stageb.guidance.commands.use.record import compare_with_code
 from stageb.guidance.commands.use.source import TicketLine, find_tickets, labels_of, read_run_config
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.rules.prompts import words_of
@@ -58,7 +58,7 @@ def write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], 
         "price": asdict(config.price),
         "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},
         "by": {by: figures[by] for by in config.modes},
-        "letter": _read_letter(config, tickets, sides),
+        "letter": _compare_rules_as_code(config, tickets, sides),
         "black_box": {mission: asdict(box) for mission, box in _measure_black_boxes(config, tickets).items()},
     }
     with disk.reporting(folder):
@@ -76,15 +76,15 @@ def write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], 
     return Evaluation(folder, evaluation)
 
 
-def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
-    """The verdicts by the rules' letter beside the model's, if it gave any."""
+def _compare_rules_as_code(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
+    """The verdicts of the rules as code beside the model's, if it gave any."""
     side = sides.get("model", sides[config.modes[0]])
     rules = next((each.rules for by, each in sides.items() if by != "compare" and each.rules), None)
     if not rules:
         known = (line.ticket for line in tickets.items())
         rules = code_rules(side.guidance, known, words_of(config.prompt, config.model))
     judged = zip(read_rows(side.rounds.path), (line.ticket for line in tickets.items()), strict=True)
-    return compare_with_letter(judged, rules, side.by in ("model", "learnt"))
+    return compare_with_code(judged, rules, side.by in ("model", "learnt"))
 
 
 def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> dict[str, BlackBox]:

@@ -1,9 +1,9 @@
-"""How often rules were right on tickets that a run held out, each of them, and how often the model judged as their letter
-says.
+"""How often rules were right on tickets that a run held out, each of them, and how often the model
+judged as they say.
 
-A model that is sure and wrong agrees with itself, so agreement does not find it; the rule that it names does. Val taught no
-rule and tested none, but it chose among what was learnt, so these shares flatter a little; those of test, where there is no
-val, do not.
+A model that is sure and wrong agrees with itself, so agreement does not find it; the rule that it
+names does. Val taught no rule and tested none, but it chose among what was learnt, so these shares
+flatter a little; those of test, where there is no val, do not.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from stageb.store.journal import safe_name
 LOUD = 0.9  # share of a rule's tickets judged as it says, below which a person should know
 
 
-def compare_with_letter(
+def compare_with_code(
     judged: Iterable[tuple[Mapping[str, Any], Ticket]], coded: Mapping[str, CodedRules], by_model: bool = True
 ) -> dict[str, Any]:
-    """By mission, of rows of predictions with their tickets: ``decided`` tickets, those of which the rules' letter alone
-    tells a verdict, how many of them are ``right`` by that, and if the rows are ``by_model``, how many the model judged so
-    (``followed``), and how many rightly (``model_right``); and the same for each rule, with its text, or why its letter is
-    out of reach. The headline stands for tickets that no rule speaks of.
+    """By mission, of rows of predictions with their tickets: ``decided`` tickets, those of which
+    the rules as code alone tell a verdict, how many of them are ``right`` by that, and if the rows
+    are ``by_model``, how many the model judged so (``followed``), and how many rightly
+    (``model_right``); and the same for each rule, with its text, or why it cannot be read as code.
+    The headline stands for tickets that no rule speaks of.
 
-    Leaving a rule out changes the verdicts on tickets that it decides, and no others: of these, ``won`` are right with it
-    alone, and ``lost`` without it alone; those of which the other rules tell no verdict are not right without it."""
+    Leaving a rule out changes the verdicts on tickets that it decides, and no others: of these,
+    ``won`` are right with it alone, and ``lost`` without it alone; those of which the other rules
+    tell no verdict are not right without it."""
     names = ("decided", "right", "won", "lost", *(("followed", "model_right") if by_model else ()))
     judges = {mission: rules.compile() for mission, rules in coded.items()}
     without = {
@@ -72,7 +74,8 @@ def compare_with_letter(
 
 
 def warn_of_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
-    """Lines for a person: what the rules' letter is worth, and which rules the model does not apply as written."""
+    """Lines for a person: what the rules as code are worth, and which rules the model does not
+    apply as written."""
     if not of["rules"] or not of["decided"] or "followed" not in of:
         return []
     right, followed = (of[name] / of["decided"] for name in ("right", "followed"))
@@ -84,7 +87,8 @@ def warn_of_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
 
 
 def name_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
-    """A line for each rule that the model does not apply as written, and what to do about them; none where there is none."""
+    """A line for each rule that the model does not apply as written, and what to do about them;
+    none where there is none."""
     lines = [
         f"{mission}: the model does not apply {rule['rule']} as written: it judged {rule['decided'] - rule['followed']:,} "
         f"of its {rule['decided']:,} tickets otherwise: {rule['text']}"
@@ -100,7 +104,8 @@ def name_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
 
 
 def is_misread(rule: Mapping[str, Any]) -> bool:
-    """Whether the model judged many of the tickets that a rule of ``compare_with_letter`` decides otherwise than it says."""
+    """Whether the model judged many of the tickets that a rule of ``compare_with_code`` decides
+    otherwise than it says."""
     return bool(rule.get("decided") and rule.get("followed", rule["decided"]) < LOUD * rule["decided"])
 
 
@@ -139,12 +144,12 @@ RuleRecord = Mapping[str, RuleFigures]
 
 
 def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, RuleFigures]:
-    """How often the rules of a run's folder were right on its val, or else its test, each ticket weighed by those that it
-    stands for; nothing of a file, and of a step that neither judged.
+    """How often the rules of a run's folder were right on its val, or else its test, each ticket
+    weighed by those that it stands for; nothing of a file, and of a step that neither judged.
 
-    A reason that was not asked for, or that ``max_new_tokens`` cut off before it named a rule, does not say which rule
-    decided. Then the rule counts that gives the same verdict as code, if the run's ``tickets`` are known; other such tickets
-    are left out.
+    A reason that was not asked for, or that ``max_new_tokens`` cut off before it named a rule, does
+    not say which rule decided. Then the rule counts that gives the same verdict as code, if the
+    run's ``tickets`` are known; other such tickets are left out.
     """
     path, _ = split_step(source)
     files, place = RunFolder(path), safe_name(guidance.mission)
@@ -175,14 +180,15 @@ def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ())
 
 
 def _count_main(rows: Sequence[RunRow]) -> tuple[str, int, int]:
-    """The verdict that most rows of selections.jsonl have, how many have it, and how many of these are wrong."""
+    """The verdict that most rows of selections.jsonl have, how many have it, and how many of these
+    are wrong."""
     [(verdict, given)] = Counter(row["verdict"] or "" for row in rows).most_common(1)
     return verdict, given, sum(not row["label_match"] for row in rows if (row["verdict"] or "") == verdict)
 
 
 def find_limit(verdict: str, prices: Prices) -> float:
-    """The share of right verdicts below which a rule that gives ``verdict`` is one to doubt: where the prices differ, the
-    other verdict would cost less then."""
+    """The share of right verdicts below which a rule that gives ``verdict`` is one to doubt: where
+    the prices differ, the other verdict would cost less then."""
     if prices["fail"] == prices["pass"]:
         return OFTEN_WRONG
     wrong = prices["pass" if verdict == "fail" else "fail"]
@@ -190,7 +196,8 @@ def find_limit(verdict: str, prices: Prices) -> float:
 
 
 def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> list[str]:
-    """A line for each rule that was often wrong, and for tickets that no rule speaks of, with what to do about it."""
+    """A line for each rule that was often wrong, and for tickets that no rule speaks of, with what
+    to do about it."""
     lines = []
     for key, of in record.items():
         limit = find_limit(of.verdict, prices)
@@ -213,7 +220,8 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
 def _make_finder(
     files: RunFolder, guidance: Guidance, rows: list[RunRow], tickets: Iterable[Ticket]
 ) -> Callable[[RunRow], str | None]:
-    """Make what names the rule of a row of selections.jsonl: empty where none spoke of it, None where nobody knows."""
+    """Make what names the rule of a row of selections.jsonl: empty where none spoke of it, None
+    where nobody knows."""
     if all(row["verdict"] is not None and find_cited_rule(row["reason"]) for row in rows):
         return lambda row: find_cited_rule(row["reason"])
     config = parse_run(files.path).config

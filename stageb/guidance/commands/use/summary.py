@@ -66,11 +66,11 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
             console.print(f"\n{who}: {describe_classes(of, prices)}{warning and f'. {warning}'}")
     for mission, box in evaluation["black_box"].items():
         console.print(f"{mission}: {BlackBox(**box).describe(prices)}")
-    for mission, letter in evaluation["letter"].items():
-        for line in warn_of_misread(mission, letter):
+    for mission, coded in evaluation["letter"].items():
+        for line in warn_of_misread(mission, coded):
             console.print(shown(line, 400))
-        if list(evaluation["by"]) not in PLAIN and letter["rules"]:
-            print_table(console, _tabulate_rules(mission, letter))
+        if list(evaluation["by"]) not in PLAIN and coded["rules"]:
+            print_table(console, _tabulate_rules(mission, coded))
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
@@ -117,12 +117,12 @@ def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Map
     return drawn
 
 
-def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
-    """A table of what each rule decides by its letter, and how the model judges these tickets, if it was asked."""
+def _tabulate_rules(mission: str, coded: Mapping[str, Any]) -> Table:
+    """A table of what each rule decides as code, and how the model judges these tickets, if it was asked."""
     names = {"decided": "decides", "right": "right by code", "model_right": "right by the model"}
-    there = [name for name in names if name in letter]
+    there = [name for name in names if name in coded]
     drawn = make_table(f"{shown(mission, 60)}: rules as code", ["rule"], [names[name] for name in there], "text")
-    for rule in letter["rules"]:
+    for rule in coded["rules"]:
         cells = [f"{rule[name]:,}" if name in rule else "" for name in there]
         why = f" (not read as code: {rule['out_of_reach']})" if "out_of_reach" in rule else ""
         why += " (provisional)" if rule.get("provisional") else ""

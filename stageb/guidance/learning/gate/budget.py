@@ -102,7 +102,7 @@ class Pool:
         return kept
 
 
-def cut_looks(groups: Sequence[Group], least: int) -> Iterator[list[Group]]:
+def cut_interims(groups: Sequence[Group], least: int) -> Iterator[list[Group]]:
     """``groups`` in chunks of ``least`` tickets or a few more; the last may be shorter."""
     chunk: list[Group] = []
     tickets = 0

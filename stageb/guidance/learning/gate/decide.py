@@ -26,7 +26,7 @@ from typing import Literal
 
 from stageb.errors import StagebError, shown
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.gate.budget import cut_looks
+from stageb.guidance.learning.gate.budget import cut_interims
 from stageb.guidance.learning.gate.judge import Judge, digest
 from stageb.guidance.learning.gate.race import LOSS_PRICE, EditGains, Score, TicketKind, race
 from stageb.guidance.learning.gate.sequential import (
@@ -79,7 +79,7 @@ class Gate:
     race_on: Sequence[int]  # positions of tickets; no group of theirs is tested on
     race_chunk: int  # of these, between two cuts of a race
     groups: Sequence[Group]  # tested on
-    look: int  # tickets, at the least, between two looks of a test
+    interim: int  # tickets, at the least, between two interim analyses of a test
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -230,7 +230,7 @@ def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float) -> Dialog
         test: Test = ExactTest(level, len(groups), key=stream("turned", digest(edited)))
     else:
         test = BettingTest(level, len(groups), wealth=Wealth(favourite=kelly_stake(*tried.score.rates(raced.among))))
-    for chunk in cut_looks(groups, gate.look):
+    for chunk in cut_interims(groups, gate.interim):
         test = test.plus((yield from _gain_by_group(edited, gate.judge, chunk)))
         if test.decided:
             break

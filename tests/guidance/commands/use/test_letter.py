@@ -3,7 +3,7 @@
 import pytest
 
 from stageb.engines.protocol import Decode
-from stageb.guidance.commands.use.record import compare_with_letter, warn_of_misread
+from stageb.guidance.commands.use.record import compare_with_code, warn_of_misread
 from stageb.guidance.exports.decisions import decide
 from stageb.guidance.exports.protocol import code_mission
 from stageb.guidance.judging.answers import parse_answer
@@ -31,7 +31,7 @@ def test_a_rule_that_the_model_does_not_apply_as_written_is_named() -> None:
         Rule("G2", "Pass if state is worn."),
     )
     guidance = {"m": Guidance("m", 2, rules, 3)}
-    found = compare_with_letter(zip(rows, tickets, strict=True), code_rules(guidance, tickets, WORDS["en"]))["m"]
+    found = compare_with_code(zip(rows, tickets, strict=True), code_rules(guidance, tickets, WORDS["en"]))["m"]
     assert {name: found[name] for name in ("tickets", "decided", "right", "followed", "model_right")} == {
         "tickets": 4,
         "decided": 4,
@@ -68,7 +68,7 @@ def test_what_each_rule_wins_and_loses_is_counted_on_all_tickets() -> None:
         Rule("G3", "Pass if size is below 5."),
     )
     coded = code_rules({"m": Guidance("m", 3, rules, 4)}, tickets, WORDS["en"])
-    found = compare_with_letter(zip(rows, tickets, strict=True), coded, by_model=False)["m"]
+    found = compare_with_code(zip(rows, tickets, strict=True), coded, by_model=False)["m"]
     # The fifth ticket does not tell its size. G1 decides the second, which G2 fails too; G3 passes the first and fourth.
     assert (found["decided"], found["tickets"]) == (4, 5)
     assert {rule["rule"]: (rule["decided"], rule["right"], rule["won"], rule["lost"]) for rule in found["rules"]} == {
@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_said_and_nothing_is_claimed() -> None:
     rules = (Rule("G0", WORDS["en"].neutral_headline), Rule("G1", "Fail if it looks odd."))
     rows = [{"mission": "m", "label": "pass", "verdict": "pass"}]
     judged = zip(rows, [ticket], strict=True)
-    found = compare_with_letter(judged, code_rules({"m": Guidance("m", 1, rules, 2)}, [ticket], WORDS["en"]))["m"]
+    found = compare_with_code(judged, code_rules({"m": Guidance("m", 1, rules, 2)}, [ticket], WORDS["en"]))["m"]
     assert found["decided"] == 0
     assert found["rules"][0]["out_of_reach"]
     assert warn_of_misread("m", found) == []
@@ -100,7 +100,7 @@ def test_whoever_judges_says_in_one_wording_that_no_rule_speaks(language: str) -
     said = make_explainer(coded)(coded.compile()(reading(ticket)), reading(ticket))
     answer = parse_answer(respond(rollout_prompt(ticket, guidance, words), Decode(temperature=0), 0), words)
     rows = [{"mission": "m", "label": "pass", "verdict": "pass"}]
-    found = compare_with_letter(zip(rows, [ticket], strict=True), {"m": coded})["m"]
+    found = compare_with_code(zip(rows, [ticket], strict=True), {"m": coded})["m"]
     decisions = decide(code_mission(guidance, coded, Columns(()), known), "a form")
     assert answer == ("pass", f"G0: {said}")
     assert found["rules"][0]["text"] == decisions.cases[-1].said == said

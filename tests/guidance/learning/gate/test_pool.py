@@ -2,7 +2,7 @@ from guidance.made import tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.gate.budget import Pool, cut_looks
+from stageb.guidance.learning.gate.budget import Pool, cut_interims
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.types import FOLDS, Ticket
 
@@ -47,7 +47,7 @@ def test_folds_take_turns_and_hold_every_ticket_once_in_whole_groups(made: list[
 @given(tickets(), st.integers(1, 40))
 def test_a_test_looks_at_whole_groups(made: list[Ticket], least: int) -> None:
     groups = whole_groups(range(len(made)), made)
-    chunks = list(cut_looks(groups, least))
+    chunks = list(cut_interims(groups, least))
     assert [group for chunk in chunks for group in chunk] == groups
     sizes = [sum(map(len, chunk)) for chunk in chunks]
     assert all(least <= size <= least + 1 for size in sizes[:-1])
