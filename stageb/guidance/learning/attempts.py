@@ -52,7 +52,7 @@ class Attempt:
 
     @property
     def gain(self) -> float | None:
-        """What it gained per ticket, in its test; in its race where there was none."""
+        """Its gain per ticket, in its test; in its race where there was none."""
         if self.test and self.test["tickets"]:
             return float(self.test["mean_gain"])
         if self.race:
@@ -62,7 +62,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What a mission's reflections came to."""
+    """The outcome of a mission's reflections."""
 
     reflections: int  # bundles reflected on
     tried: tuple[Attempt, ...]  # in their order
@@ -116,7 +116,7 @@ def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
 
 
 def list_attempts(rows: Sequence[ReflectionRow]) -> Attempts:
-    """What rows of reflection.jsonl say."""
+    """Read rows of reflection.jsonl."""
     tried: list[Attempt] = []
     idle: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -215,7 +215,7 @@ def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
-    """What an accepted edit gained; empty where nothing was measured. ``is_weighed``: by unequal prices."""
+    """Describe the gain of an accepted edit; empty where nothing was measured. ``is_weighed``: by unequal prices."""
     if not attempt.test or not attempt.test["tickets"]:
         return ""
     points = "points of cost, weighed by the prices," if is_weighed else "points of accuracy"
@@ -240,7 +240,7 @@ def name_last_stage(attempts: Attempts) -> str:
 
 
 def describe_estimate(estimate: Estimate) -> str:
-    """What learnt rules are hoped to come to, in words: shares of right verdicts, and costs where prices differ."""
+    """Describe an estimate of learnt rules: shares of right verdicts, and costs where prices differ."""
     before, after = estimate.acc_before, estimate.acc
     said = f"{before:.1%} right without these rules, {after:.1%} with them"
     if abs(1 - before - estimate.cost_before) > 1e-5 or abs(1 - after - estimate.cost) > 1e-5:
@@ -270,7 +270,7 @@ def describe_provisional(rules: Sequence[Rule]) -> list[str]:
 
 
 def describe_reflection(attempts: Attempts, is_weighed: bool = False) -> str:
-    """What one reflection tried, and the outcome, in one line; ``is_weighed``: gains are weighed by unequal prices."""
+    """Describe one reflection and its outcome in one line; ``is_weighed``: gains are weighed by unequal prices."""
     tried, accepted = attempts.tried, attempts.accepted
     if not tried:
         return f"nothing to try: {'; '.join(_why_nothing(attempts))}"

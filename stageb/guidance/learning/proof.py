@@ -34,7 +34,7 @@ KEPT = ("accepted", "provisional")  # what stays
 
 
 class Preparers(NamedTuple):
-    """What prepares guidances for a model that judges: those with what is learnt, and the present one."""
+    """Preparers of guidances for a model that judges: those with what is learnt, and the present one."""
 
     edited: Stacker
     present: Stacker
@@ -60,7 +60,7 @@ class Proof:
         return (yield from prove_learning(self._bet, groups, level, ends, preparers))
 
     def conclude(self, learnt: Learnt, test: BettingTest, preparers: Preparers | None) -> Dialogue[Trial]:
-        """What becomes of what all groups teach, after its test."""
+        """Conclude on what all groups teach, after its test."""
         config, positions, (whole, edit, _) = self.teacher.tools.config, [*self.teacher.places], learnt
         is_likely = whole.gain > LIKELY  # better than the best constant verdict
         if preparers:

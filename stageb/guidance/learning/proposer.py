@@ -53,7 +53,7 @@ def why_ineligible(judged: Sequence[Case]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a bundle taught."""
+    """The proposals of a bundle."""
 
     shown: tuple[ReflectionInput, ...] = ()  # what each answer saw
     proposals: tuple[Proposal, ...] = ()

@@ -57,14 +57,14 @@ def reflect(
 
 @dataclass(frozen=True)
 class Study:
-    """What is reflected on, and under which guidance."""
+    """The subject of a reflection, and its guidance."""
 
     judged: Sequence[Case]
     guidance: Guidance
     config: ReflectionConfig
 
     def count(self, kind: ErrorKind) -> Evidence:
-        """What sets the errors of a kind apart."""
+        """Count what sets the errors of a kind apart."""
         errors, contrast = of_kind(self.judged, kind, self.guidance)
         won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
         pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks

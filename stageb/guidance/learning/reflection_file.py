@@ -24,7 +24,7 @@ class ProposalEntry:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceEntry:
-    """What an edit does to the tickets that it names."""
+    """The effect of an edit on the tickets that it names."""
 
     tickets: int  # that it names as evidence
     turned: int  # of these, judged right under it; 0 where that was not asked
@@ -55,7 +55,7 @@ class EditEntry:
 
 @dataclass(frozen=True, slots=True)
 class GateEntry:
-    """What the gate did with the edits of a row."""
+    """The gate's decision on the edits of a row."""
 
     judged: int  # verdicts that it asked for
     budget_before: float  # the mission's false-acceptance budget

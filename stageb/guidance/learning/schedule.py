@@ -28,7 +28,7 @@ PHASES: Mapping[Split, int] = {"train": TRAIN, "val": VAL, "test": TEST}
 
 
 def describe_learning(config: LoopConfig) -> str:
-    """What a run does, in a sentence."""
+    """Describe a run in a sentence."""
     if config.reflection.scope == "all" and config.runner.judge == "model":
         return "Code learns rules from all train tickets at once; the model judges tickets by them."
     if config.reflection.scope == "all":
@@ -205,7 +205,7 @@ class GuidanceSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run may cost, at most."""
+    """The most that a run may cost."""
 
     rollouts: int  # answers sampled
     bundles: int  # reflected on

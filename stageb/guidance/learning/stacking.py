@@ -145,7 +145,7 @@ class Stacker(Preparer):
         return round(next(errors), 4), round(next(errors), 4)
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
-        """What the rules as code say of tickets. A headline alone says nothing of any: it is no judge beside the model."""
+        """Judge tickets by the rules as code. A headline alone says nothing of any: it is no judge beside the model."""
         rulings = self.tools.rule_on(guidance, positions)
         return rulings if self._has_rules(guidance) else [ruling._replace(verdict=None) for ruling in rulings]
 

@@ -117,7 +117,7 @@ def _count(confusion: Mapping[str, Mapping[str, int]], label: Verdict, said: str
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has cost so far."""
+    """The cost of a run so far."""
 
     rollouts: int = 0  # answers sampled
     judged: int = 0  # verdicts for the gate
@@ -183,7 +183,7 @@ class MissionState:
 
     @classmethod
     def from_plain(cls, name: str, body: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Self:
-        """What ``to_plain`` wrote of the mission of this name; ``tickets`` by ticket_key."""
+        """Read what ``to_plain`` wrote of the mission of this name; ``tickets`` by ticket_key."""
         return cls(
             guidance=from_json(body["guidance"], "a commit")[name],
             pending=tuple(_record_from_plain(row, tickets) for row in body["pending"]),
@@ -212,7 +212,7 @@ class State:
 
     @property
     def spent(self) -> Spent:
-        """What all missions have cost."""
+        """The cost of all missions."""
         return reduce(lambda total, mission: total.plus(**asdict(mission.spent)), self.missions.values(), Spent())
 
     def with_mission(self, mission: MissionState) -> State:
@@ -232,7 +232,7 @@ class State:
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> Self:
-        """What ``to_plain`` wrote, with the missions put back."""
+        """Read what ``to_plain`` wrote, and put the missions back."""
         first = tuple(Candidate(**each) for each in data["first"])
         return cls(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"], first)
 

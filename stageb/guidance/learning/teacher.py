@@ -81,7 +81,7 @@ class Teacher:
         return tuple(listed.values())
 
     def estimate(self, whole: MeasuredWhole) -> Estimate:
-        """What is hoped of it on tickets like these, each judged by what others taught."""
+        """Estimate it on tickets like these, each judged by what others taught."""
         cases = self.bundle.judged
         right = sum(case.right for case in cases) / len(cases)
         figures = right, right + whole.won - whole.lost, whole.present, whole.cost

@@ -27,7 +27,7 @@ LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What one mission learns with."""
+    """The tools of one mission's learning."""
 
     config: LoopConfig
     tickets: Sequence[Ticket]  # all of the run's; positions elsewhere point here
@@ -44,7 +44,7 @@ class Tools:
 
     @property
     def words(self) -> Words:
-        """What the model reads and writes."""
+        """The words that the model reads and writes."""
         return name_labels(words_of(self.config.prompt, self.config.model), self.labels)
 
     @property
@@ -83,7 +83,7 @@ class Tools:
         return replace(self.vocabulary, lists=find_word_lists(rules))
 
     def rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
-        """What the rules as code say of these tickets."""
+        """Judge these tickets by the rules as code."""
         judge = read_rules(guidance, self.vocabulary, self.words).compile()
         return [judge(reading(self.tickets[i])) for i in positions]
 
@@ -93,7 +93,7 @@ class Tools:
         return [(each.verdict or default) == self.tickets[i].label for i, each in zip(positions, rulings, strict=True)]
 
     def make_judge(self, present: Guidance) -> Judge:
-        """What asks how tickets are judged, beside the ``present`` guidance."""
+        """Make a judge that asks how tickets are judged, beside the ``present`` guidance."""
         return Judge(self.tickets, self.config.gating, present, self.splits.inclusion_prob, self.prices)
 
     def make_gate(self, present: Guidance, race_on: Sequence[int], taught_by: int | None) -> Gate:

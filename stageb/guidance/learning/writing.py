@@ -132,7 +132,7 @@ def join_codes(codes: Sequence[_Code]) -> list[_Code]:
 
 
 def _join(one: Expression, other: Expression) -> Expression | None:
-    """What holds where either does, where they differ in one condition on values of a field, or on words."""
+    """Join two lines that differ in one condition on values of a field, or on words."""
     first, second = one.conjuncts, other.conjuncts
     mine, theirs = ([part for part in some if part not in rest] for some, rest in ((first, second), (second, first)))
     if not (len(first) == len(second) and len(mine) == len(theirs) == 1):

@@ -172,7 +172,7 @@ Piece = tuple[Literal["same", "gone", "new"], str]
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """What became of the rule with one key."""
+    """The change of one key's rule."""
 
     key: str
     before: str  # its text; empty where there was none
@@ -185,7 +185,7 @@ class RuleChange:
 
 
 def compare_rules(old: Guidance | None, new: Guidance | None) -> tuple[RuleChange, ...]:
-    """What turns ``old`` into ``new``, in the order of keys."""
+    """List the changes that turn ``old`` into ``new``, in the order of keys."""
     before, after = ({rule.key: rule.text for rule in each.rules} if each else {} for each in (old, new))
     keys = sorted(before.keys() | after.keys(), key=lambda key: int(key[1:]))
     return tuple(

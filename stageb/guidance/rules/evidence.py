@@ -50,7 +50,7 @@ class Clue:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was counted."""
+    """The counts of one kind of error."""
 
     wrong: int  # wrong tickets in all
     right: int  # rightly judged ones in all, of the opposite label
@@ -208,6 +208,6 @@ def _alike(one: int, other: int) -> float:
 
 
 def _written(joined: _Joined) -> str:
-    """What settles ties: the longer text first, which hides less."""
+    """Settle ties: the longer text first, which hides less."""
     text = " ".join(" ".join(condition.key) for condition in joined)
     return f"{1_000_000 - len(text)} {text}"

@@ -251,7 +251,7 @@ def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
 
 
 def read_past(path: Path, mission: str) -> dict[int, Guidance]:
-    """What the history of a shared file (``rules_file.py``) holds of a mission, by step."""
+    """Read the history of a mission in a shared file (``rules_file.py``), by step."""
     kept = dict[int, Guidance]()
     for row in rules_file.read_history(path):
         if row["mission"] == mission:
@@ -312,7 +312,7 @@ _Fault = tuple[tuple[str, ...], str, str]  # the keys that lead there from the m
 
 
 def _find_faults(mission: str, body: Any) -> list[_Fault]:
-    """What is wrong with one mission's body."""
+    """Find the faults of one mission's body."""
     if text_fault(mission):
         return [((), f"its name has {text_fault(mission)}", "name the mission as the tickets do")]
     if not isinstance(body, dict):
@@ -362,7 +362,7 @@ def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 
 def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
-    """What is wrong with the names of the tickets that taught and chose."""
+    """Find faults in the names of the tickets that taught and chose."""
     remedy, form = "restore it: it tells which tickets are not new", rf"([0-9a-f]{{{NAME_LENGTH}}})*"
     given = {name: body.get(name, "") for name in SEEN}
     return [
@@ -373,7 +373,7 @@ def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 
 def _find_shown_faults(body: Mapping[str, Any]) -> list[_Fault]:
-    """What is wrong with demonstrations, calibration, what rules are read by, who judges and what is decided alone."""
+    """Find faults in demonstrations, calibration, names, judge and automation."""
     demonstrations, labels = body.get("demonstrations", []), body.get("labels", PASS_FAIL)
     are_shown = isinstance(demonstrations, list) and all(Demonstration.parse(each, labels) for each in demonstrations)
     calibration = Calibration.parse(body.get("calibration", {}), labels)

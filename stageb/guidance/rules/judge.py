@@ -21,7 +21,7 @@ MOST_TOLD = 5  # of what a ticket has points for
 
 
 def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
-    """What stands before a rule's condition, and behind it, in the language and the verdict words of ``words``."""
+    """Return the texts before a rule's condition and behind it, in the language and the verdict words of ``words``."""
     grammar = choose_grammar(words)
     return f"{spell(verdict, words)}{grammar.if_[0]}", grammar.end
 
@@ -60,7 +60,7 @@ class CodedRules:
         return choose_grammar(self.words)
 
     def compile(self) -> Callable[[Reading], Ruling]:
-        """What gives the verdict on a ticket, as ``predicates.make_judge`` says."""
+        """Make a judge of tickets, as ``predicates.make_judge`` says."""
         return make_judge((_compile_rule(rule, self.labels) for rule in self.each), HEADLINE_KEY, self.labels)
 
 
@@ -129,7 +129,7 @@ def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
 
 
 def make_counters(rules: CodedRules) -> dict[str, Callable[[Reading], tuple[str, str]]]:
-    """What says how many points a ticket has under each of the rules that have some, by key, and what for."""
+    """Make a counter of a ticket's points for each rule that has some, by key, which also says what for."""
     return {
         rule.key: _make_counter(code.verdict, card, rules.words)
         for rule in rules.each

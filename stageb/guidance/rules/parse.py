@@ -49,7 +49,7 @@ _OPERATOR = re.compile(rf" ([{re.escape(''.join(OPERATORS))}]) ")
 
 @dataclass(frozen=True, slots=True)
 class RuleCode:
-    """What a rule says: its verdict for tickets of which ``condition`` holds."""
+    """A rule as code: its verdict for tickets of which ``condition`` holds."""
 
     verdict: Verdict
     condition: Expression | None  # if this holds; None: always
@@ -58,7 +58,7 @@ class RuleCode:
 
     @property
     def expression(self) -> Expression:
-        """What holds of the tickets that it speaks of."""
+        """The condition, less its exception."""
         parts = [self.condition] if self.condition else []
         parts += [negate(self.exception)] if self.exception else []
         return conjoin(parts)
@@ -168,7 +168,7 @@ class RuleReader:
         return OutOfReach(f"{str(found)!r} is compared by above or below alone") if isinstance(found, Computed) else found
 
     def conjoin(self, sides: Sequence[Read]) -> Read:
-        """What holds where all sides do; or what to tell where some cannot be read."""
+        """Join all sides; or say why some cannot be read."""
         right = [side for side in sides if not isinstance(side, OutOfReach)]
         return (
             conjoin(right) if len(right) == len(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
@@ -193,7 +193,7 @@ class RuleReader:
         return best[-1]
 
     def _why_not(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> OutOfReach:
-        """What is wrong with the first piece of which no atom can be made, with others or alone."""
+        """Find the fault of the first piece of which no atom can be made, with others or alone."""
         begins = [0, *(end for _, end, _ in marks)]
         ends = [*(start for start, _, _ in marks), len(text)]
         for piece in range(len(ends)):
@@ -250,7 +250,7 @@ class RuleReader:
         return Points(least, tuple(parts))
 
     def _read_each(self, text: str) -> Read:
-        """What each of several words has points for, as one condition."""
+        """Read several words that have points each, as one condition."""
         for form, around in self._each.items():
             if found := form.fullmatch(text):
                 return read_words(found["name"], found["words"].join(around), self)
@@ -277,5 +277,5 @@ class RuleReader:
 
 
 def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:
-    """What to tell of several readings that fail: a name that is not there, rather than a wording."""
+    """Choose among the faults of several readings: a name that is not there, rather than a wording."""
     return next((fault for fault in faults if fault.unknown), OutOfReach("it compares no fields"))

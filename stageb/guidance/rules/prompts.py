@@ -128,7 +128,7 @@ def choose_grammar(words: Words) -> Grammar:
 
 
 def _find_any(words: Sequence[str]) -> re.Pattern[str]:
-    """What finds one of these ``words`` in a rule."""
+    """Compile a pattern of any of these ``words`` in a rule."""
     return re.compile(rf"(?<![a-z0-9])({'|'.join(map(re.escape, words))})(?![a-z0-9])", re.IGNORECASE)
 
 
@@ -176,7 +176,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class ReflectionInput:
-    """What one answer sees of a mission's tickets."""
+    """The part of a mission's tickets that one answer sees."""
 
     cases: tuple[Case, ...]  # in the order of ``ordered_cases``
     evidence: Evidence = NOTHING  # counted over all tickets that it may see

@@ -36,7 +36,7 @@ class Memo(dict[K, V]):
 
 
 Sort: TypeAlias = Callable[[Mapping[str, Sequence[str]]], Iterable[Hashable]]
-"""What gives a key to each row of a table, whose columns it gets by their names."""
+"""Gives each row of a table a key, by its columns."""
 
 
 def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] = ()) -> Sort:

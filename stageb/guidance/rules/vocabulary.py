@@ -27,7 +27,7 @@ MOST_KINDS = 32  # values of a field that is expected to have no others
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What tickets of one mission hold."""
+    """The names, values and words of one mission's tickets."""
 
     names: Mapping[str, str]  # field, folded -> as tickets write it
     values: Mapping[str, frozenset[str]]  # field -> its values, as ``fold_value`` compares them
@@ -42,7 +42,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tickets: Iterable[Ticket]) -> Vocabulary:
-        """What ``tickets`` hold."""
+        """Collect the vocabulary of ``tickets``."""
         names: dict[str, str] = {}
         values: dict[str, set[str]] = {}
         written: dict[str, dict[str, str]] = {}  # field -> its values, as they are compared and as they were first written

@@ -49,7 +49,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Instruct:
-    """What only instruct texts have; such answers are read leniently."""
+    """Texts for instruct models alone, whose answers are read leniently."""
 
     examples: str  # heading of the demonstrations
     ticket: str  # what stands before each ticket
@@ -259,7 +259,7 @@ class Grammar:
 
 @cache
 def compile_form(form: str, **places: str) -> re.Pattern[str]:
-    """What finds a form, and in it what stands in its ``{places}``, each of which is told by an expression."""
+    """Compile a form into a pattern, each of its ``{places}`` told by an expression."""
     escaped = re.escape(form)
     for name, found in places.items():
         escaped = escaped.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>{found})")

@@ -47,7 +47,7 @@ class Batch:
         )
 
     def name_all(self) -> Iterator[dict[str, Any]]:
-        """What each row is called, and where it stands."""
+        """Name each row, and where it stands."""
         file = self.file
         for line, mission, name, label in zip(self.lines, self.missions, self.group_ids, self.labels, strict=True):
             yield {"file": file, "line": line, "mission": mission, "group_id": name, "label": label}

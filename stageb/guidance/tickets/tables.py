@@ -236,7 +236,7 @@ class Table:
         return said, {clean_value(name): [*map(read, cells[place])] for name, place in self._seen.items()}
 
     def _whole_value(self, name: str, cell: str) -> str | None:
-        """What the cell of a mission, a group_id or a label says."""
+        """Read the cell of a mission, a group_id or a label."""
         said = cell.strip()
         return find_verdict(said, self.columns) or said or None if name == "label" else said
 

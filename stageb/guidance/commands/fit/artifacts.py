@@ -115,7 +115,7 @@ class MissionFiles:
         return self.journal.rows(self._place(file))
 
     def list_attempts(self, until: int | None = None) -> Attempts:
-        """What reflections came to; with ``until`` those that changed the guidance on the way to that step."""
+        """List the attempts of reflections; with ``until`` those that changed the guidance on the way to that step."""
         rows = map(parse_row, self.read(REFLECTION))
         return list_attempts([row for row in rows if until is None or (row.applied is not None and row.step_after <= until)])
 

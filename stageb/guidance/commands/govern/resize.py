@@ -31,7 +31,7 @@ that came after them are not in it."""
 
 
 def parse_conditions(text: str) -> int:
-    """What --conditions says. Raises ``ArgumentTypeError``."""
+    """Read --conditions. Raises ``ArgumentTypeError``."""
     if not re.fullmatch("[1-9][0-9]{0,8}", text):
         raise ArgumentTypeError(f"{text!r}: a number of conditions is a whole number, 1 or more")
     return int(text)

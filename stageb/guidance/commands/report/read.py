@@ -346,7 +346,7 @@ def read_rules_as_code(
     tickets: Mapping[tuple[str, str], Ticket],
     config: LoopConfig,
 ) -> Mapping[str, Any]:
-    """What ``compare_with_code`` says of a mission's last val and test; empty where ``tickets`` are not known."""
+    """Compare a mission's last val and test with its rules as code; empty where ``tickets`` are not known."""
     name = guidance.mission
     held_out = {(each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}}
     judged_tickets = (

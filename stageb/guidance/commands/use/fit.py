@@ -71,7 +71,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Run:
-    """What ``fit`` leaves."""
+    """A run that ``fit`` has left."""
 
     folder: Path  # of its files
 
@@ -253,7 +253,7 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
 
 
 def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Draft:
-    """What ``keys`` say of a run on ``tickets``, which are written into its root where they are no files."""
+    """Draft the config of a run on ``tickets``, which are written into its root where they are no files."""
     config = draft_keywords("fit", {**keys, "tickets": ["rows"]}).build()
     keys = {**keys, "tickets": _list_files(tickets, Path(config.output.root), is_table)}
     if config.columns == ColumnsConfig() and _lacks_names(table := keys["tickets"][0]):

@@ -166,7 +166,7 @@ class Rounds(Generic[Item]):
 
     @property
     def answered(self) -> Sequence[Sequence[Any]]:
-        """What ``keep`` has committed of the round in progress."""
+        """The answers of the round in progress that ``keep`` has committed."""
         answered: Sequence[Sequence[Any]] = self._open.state.get(ANSWERED, [])
         return answered
 

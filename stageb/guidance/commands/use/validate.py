@@ -169,7 +169,7 @@ def check_inputs(config: LoopConfig) -> Validation:
 
 
 def _look_at_models(config: LoopConfig, look: Callable[[ModelConfig], Found]) -> tuple[dict[str, Found], list[BadLine]]:
-    """What ``look`` makes of each model, by its key, and what is wrong with the others."""
+    """Have ``look`` make something of each model, by its key; and list the faults of the others."""
     models = {"model": config.model} | ({"reflection.model": config.reflection.model} if config.reflection.model else {})
     found: dict[str, Found] = {}
     faults: list[BadLine] = []

@@ -17,7 +17,7 @@ FINDERS = (
     *(find_mentions, find_values, find_limits, find_either, find_compared),
     *(find_missing, find_phrased, find_computed),
 )
-"""What finds conditions that tickets suggest: of those that say the same of all tickets, the first is learnt."""
+"""Finders of conditions that tickets suggest: of those that say the same of all tickets, the first is learnt."""
 
 __all__ = [
     "FINDERS", "KINDS", "All", "AtLeast", "Columns", "Condition", "Expression", "Limit", "Mentions", "Missing", "Not",

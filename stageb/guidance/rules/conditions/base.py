@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.wordings import Grammar
 
 Family = Literal["plain", "joined", "limit", "compared", "computed"]
-"""What a condition is about, by which evidence weighs how rare such rules are."""
+"""The kind of a condition, by which evidence weighs how rare such rules are."""
 
 Side = Literal["above", "below"]
 Call: TypeAlias = tuple[Callable[..., Predicate], tuple[Any, ...]]
@@ -63,7 +63,7 @@ class Expression(ABC):
 
         @property
         def parts(self) -> tuple[Expression, ...]:
-            """What it is made of; nothing of a condition."""
+            """Its parts; none of a condition."""
 
     @property
     @abstractmethod
@@ -77,7 +77,7 @@ class Expression(ABC):
 
     @abstractmethod
     def tell(self, of: Teller[T], truth: bool = True) -> T:
-        """What ``of`` makes of it, or of its denial, from its conditions up."""
+        """Have ``of`` make something of it, or of its denial, from its conditions up."""
 
     @abstractmethod
     def to_plain(self) -> Mapping[str, Any]:
@@ -105,7 +105,7 @@ class Expression(ABC):
 
     @property
     def family(self) -> Family:
-        """What it is about."""
+        """The family of its first condition."""
         return next(each.family for each in self.conditions())
 
     @property
@@ -125,17 +125,17 @@ class Expression(ABC):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What settles ties between conditions: the kind, the field, its first value, and the second one."""
+        """Settles ties between conditions: the kind, the field, its first value, and the second one."""
         return "", "", "", ""
 
     @property
     def affirmed(self) -> Expression:
-        """What it denies; itself, where it is no denial."""
+        """The part that it denies; itself, where it is no denial."""
         return self
 
     @property
     def conjuncts(self) -> tuple[Expression, ...]:
-        """What all has to hold for it to hold."""
+        """The parts that all have to hold for it to hold."""
         return (self,)
 
     @property
@@ -164,7 +164,7 @@ class Expression(ABC):
         return ""
 
     def name_subject(self, grammar: Grammar) -> str:
-        """What mentions its word: a field, or any summary."""
+        """Name the subject that mentions its word: a field, or any summary."""
         return ""
 
     @property
@@ -173,7 +173,7 @@ class Expression(ABC):
         return ""
 
     def join(self, other: Expression) -> Expression | None:
-        """What holds where either does, as one condition; None where two are needed."""
+        """Join both alternatives into one condition; None where two are needed."""
         return None
 
     def simplify(self) -> Expression:
@@ -211,7 +211,7 @@ class Condition(Expression):
 
     @classmethod
     def read(cls, name: str, meaning: Any, value: str, reader: RuleReader) -> Read:
-        """What stands on both sides of one of its ``marks``, which means this."""
+        """Read both sides of one of its ``marks``, which means this."""
         raise NotImplementedError
 
     @classmethod
@@ -260,7 +260,7 @@ class Condition(Expression):
 
     @abstractmethod
     def put(self, columns: Columns[T]) -> T:
-        """What it is in a form that sees ``columns``."""
+        """Put it into a form that sees ``columns``."""
 
     def tell(self, of: Teller[T], truth: bool = True) -> T:
         return of.compare(self, truth)
@@ -290,7 +290,7 @@ class Columns(Protocol[T_co]):
 
 
 class Teller(ABC, Generic[T]):
-    """What makes something of expressions, conditions first."""
+    """Makes something of expressions, conditions first."""
 
     @abstractmethod
     def compare(self, condition: Condition, truth: bool) -> T:

@@ -1,4 +1,4 @@
-"""What joins conditions: denials, conjunctions, counts and points."""
+"""Denials, conjunctions, counts and points of conditions."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class Points(Expression):
         return opening + grammar.part.join(self.write_scored(grammar))
 
     def write_scored(self, grammar: Grammar) -> Iterator[str]:
-        """What has points; neighbouring words that have the same are listed, or named by their word list."""
+        """Write each part with its points; neighbouring words with equal points are listed, or named by their word list."""
 
         def find_kind(scored: tuple[int, Expression]) -> tuple[int, str, str]:
             points, part = scored
@@ -224,7 +224,7 @@ class Points(Expression):
 
 
 def negate(expression: Expression) -> Expression:
-    """What holds where ``expression`` does not."""
+    """Deny an expression."""
     return expression.part if isinstance(expression, Not) else Not(expression)
 
 

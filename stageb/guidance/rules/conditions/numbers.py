@@ -112,7 +112,7 @@ class Limit(Condition):
 
     @staticmethod
     def split_between(text: str, grammar: Grammar) -> tuple[str, str, str]:
-        """What stands for a field, its lower and its upper limit; empty where it does not."""
+        """Split a text into a field, its lower and its upper limit; empty where it has none."""
         above, below = BETWEEN[grammar.language]
         name, _, limits = text.partition(above)
         low, _, high = limits.partition(below)
