@@ -81,6 +81,14 @@ def read_rows(run: Path, file: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "mail" / file).read_text().splitlines()]
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_room_for_few_labels_is_used_for_these(tmp_path: Path, size: int) -> None:
+    """Six labels have a rule of one condition; of those that have no room, tickets get the commonest."""
+    run = learn(plant(tmp_path / "t.jsonl", 7, seed=1), tmp_path, **{"reflection.size": size})
+    rules = list(json.loads((run / "mail" / "guidance.json").read_text())["mail"]["experiences"].values())
+    assert len(rules) == 1 + size and all(re.fullmatch(r"Queue \w if field \d is v0\.", rule) for rule in rules[1:])
+
+
 @pytest.mark.parametrize(("labels", "seed"), [(3, 1), (5, 2), (12, 3)])
 def test_planted_rules_are_found_and_proven(
     labels: int, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -45,7 +45,8 @@ FEWEST = 3  # conditions that a shorter one is hoped to have
 SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to be no worse
 GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
 LISTED = (10, 30, 100)  # words that lists of each verdict hold at most
-OF_LABEL = 12  # conditions for each label of a mission's own, where it may have ``SIZE`` in all
+OF_LABEL = 12  # conditions for each label of a mission's own, where it may have ``SIZE`` in all, ...
+LEAST_OF_LABEL = 3  # ... and for the first ones where it may have few: a line of one or two says too little
 SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}  # conditions, by whether the
 #   order of rules decides: of a guidance, and those of which the accuracy is estimated
 
@@ -143,9 +144,9 @@ def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
 
 def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Chosen:
     """Lists of labels, or cards where these are better."""
-    each_label = -(-OF_LABEL * size // SIZE[True])
-    lists = _learn_by_label(material, folds, each_label)
-    best = {size: lists} if lists and lists.size <= size else {}
+    each_label = max(LEAST_OF_LABEL, -(-OF_LABEL * size // SIZE[True]))
+    lists = _learn_by_label(material, folds, each_label, size)
+    best = {size: lists} if lists else {}
     is_good = best and best[size].wrong.bit_count() < GOOD * sum(folds).bit_count()
     enough = FAR if is_good else GAIN
     listed = _word_forms(partial(learn_compared, 0), each_label, material, folds, enough)
@@ -153,16 +154,16 @@ def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Chose
     return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], best)
 
 
-def _learn_by_label(material: Material, folds: Sequence[int], most: int) -> _Found | None:
-    """A list for each label but the last, of ``most`` conditions, among the tickets that fixed rules and those before it
-    leave, and the tickets that all of these judge wrong out of fold. What no list holds for has the last label. The label
-    comes next that one line tells best."""
+def _learn_by_label(material: Material, folds: Sequence[int], each_label: int, room: int) -> _Found | None:
+    """A list for each label but the last, of ``each_label`` conditions at most, as long as there is ``room``, among the
+    tickets that fixed rules and those before it leave, and the tickets that all of these judge wrong out of fold. What no
+    list holds for has the last label. The label comes next that one line tells best."""
     among, claimed = sum(folds), material.held
     right, told = claimed & ~material.wrong, claimed  # told: what is spoken of out of fold
     lists: list[DecisionList] = []
     *others, default = material.labelled
-    while others:
-        left = among & ~claimed
+    while others and room:
+        left, most = among & ~claimed, min(each_label, room)
         label = max(others, key=lambda each: _find_purest(material, material.labelled[each] & left, left))
         others.remove(label)
         wanted = material.labelled[label] & left
@@ -170,7 +171,7 @@ def _learn_by_label(material: Material, folds: Sequence[int], most: int) -> _Fou
         against = replace(material, labelled={label: wanted | claimed, "": left & ~wanted}, wrong=wanted)
         found = _choose(list_forms(against, [(label, None)]), against, folds, [most]).get(most)
         if found and found.wrong.bit_count() < wanted.bit_count():
-            lists += found.whole.lists
+            lists, room = [*lists, *found.whole.lists], room - found.whole.size
             held = (found.wrong ^ wanted) & left & ~told
             right, told = right | held & wanted, told | held
             claimed |= judge_whole(found.whole, material.masks, left)[label]
