@@ -19,7 +19,7 @@ from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.conditions import (
     All,
     AtLeast,
-    Columns,
+    ColumnForm,
     Condition,
     Expression,
     Limit,
@@ -119,7 +119,7 @@ def list_divisors(*compared: Number | float) -> list[str]:
     return list(dict.fromkeys(each.second for each in compared if isinstance(each, Computed) and each.operator == "/"))
 
 
-class _Comparisons(Columns[T]):
+class _Comparisons(ColumnForm[T]):
     """Conditions, or their denials, by the comparisons of a language."""
 
     def __init__(self, writer: DecisionWriter[T], truth: bool) -> None:
@@ -314,7 +314,7 @@ class _Possible(_Held):
         return card.tell(_Held(self._mission, self._kinds), truth)
 
 
-class _Plain(Columns[Expression]):
+class _Plain(ColumnForm[Expression]):
     """Conditions, or their denials, on columns of these kinds."""
 
     def __init__(self, mission: CodedMission, kinds: dict[str, Kind], truth: bool) -> None:

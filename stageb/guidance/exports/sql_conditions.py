@@ -16,7 +16,7 @@ from typing import NamedTuple
 from stageb.guidance.exports.protocol import CodedMission, UnsaidError
 from stageb.guidance.exports.sql_cells import ALWAYS, NEVER, CellColumns
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.conditions import Columns, Condition, Expression, Points, Side, Teller
+from stageb.guidance.rules.conditions import ColumnForm, Condition, Expression, Points, Side, Teller
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number, parse_quantity
@@ -73,7 +73,7 @@ def test_unread(rule: CodedRule) -> RuleTest:
     return RuleTest(rule, NEVER, NEVER, ALWAYS, ALWAYS if isinstance(rule.code, BeyondSql) else NEVER)
 
 
-class Conditions(Columns[str]):
+class Conditions(ColumnForm[str]):
     """Conditions on a mission's tickets, made of the columns of ``cells``."""
 
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
@@ -239,7 +239,7 @@ def _spell(value: str) -> Iterator[str]:
     yield from (way for way in ways if fold_value(way) == fold_value(value))
 
 
-class TypedConditions(Teller[str], Columns[str]):
+class TypedConditions(Teller[str], ColumnForm[str]):
     """Conditions on columns of numbers: SQL's own three answers are those of code."""
 
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:

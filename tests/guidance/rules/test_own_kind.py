@@ -13,7 +13,7 @@ from guidance.rules.made_rules import judge_by_python, ticket
 
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
-from stageb.guidance.rules.conditions import FINDERS, KINDS, Columns, Condition, Expression, OutOfReach, negate
+from stageb.guidance.rules.conditions import FINDERS, KINDS, ColumnForm, Condition, Expression, OutOfReach, negate
 from stageb.guidance.rules.conditions.base import Call, Marks, Read, T, find_mark
 from stageb.guidance.rules.evidence_forms import Table, find_conditions, reading
 from stageb.guidance.rules.judge import CodedRule, CodedRules, write_rule
@@ -66,7 +66,7 @@ class Shape(Condition):
     def to_plain(self) -> Mapping[str, Any]:
         return {"field": self.field, "shape": self.shape}
 
-    def put(self, columns: Columns[T]) -> T:
+    def put(self, columns: ColumnForm[T]) -> T:
         return columns.beyond("letters and digits of a value")
 
 

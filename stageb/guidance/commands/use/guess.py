@@ -65,13 +65,6 @@ class Told(NamedTuple):
     unlabelled: Literal["refuse", "skip"] = "refuse"
 
 
-class Cells(NamedTuple):
-    """A table as it was read."""
-
-    columns: dict[str, list[str]]  # by name: the cells of every row, stripped
-    decimal: Decimal  # the mark by which its numbers can be read
-
-
 class Guess(NamedTuple):
     """Columns as guessed, and what a person should know of them."""
 
@@ -82,22 +75,22 @@ class Guess(NamedTuple):
 def guess_columns(table: str, told: Told) -> Guess:
     """Guess what the columns of a table say. Raises ``InputError`` for what cannot be guessed."""
     try:
-        cells = read_cells(table, told.sheet)
+        cells, decimal = read_cells(table, told.sheet)
     except FaultError as fault:
         raise BadInputError("ticket files", [BadLine(table, fault.line, fault.what, fault.remedy)]) from None
-    names = list(cells.columns)
+    names = list(cells)
     for option in ("label", "mission", "group"):
         name = getattr(told, option)
         if name is not None and name not in names and (option, name) != ("group", "null"):
             what = f"there is no column {short(name)}{hint_nearest(name, names)}"
             raise InputError(f"--{option}: {what}; there are {_list(names)}")
-    label, notes = (told.label, list[str]()) if told.label else guess_label(table, cells.columns)
-    labels = cells.columns[label]
+    label, notes = (told.label, list[str]()) if told.label else guess_label(table, cells)
+    labels = cells[label]
     passes, fails = divide_words(label, labels, told.passes, told.fails)
     mission = told.mission or next((name for name in names if MISSIONS.fullmatch(name) and name != label), None)
-    split = next((name for name in names if name != label and names_splits(cells.columns[name])), None)
+    split = next((name for name in names if name != label and names_splits(cells[name])), None)
     reason = next((name for name in names if name != label and REASONS.fullmatch(name)), None)
-    others = {name: own for name, own in cells.columns.items() if name not in (label, mission, split, reason)}
+    others = {name: own for name, own in cells.items() if name not in (label, mission, split, reason)}
     group = told.group or guess_group(others, labels)
     group = None if group == "null" else group
     others.pop(group or "", None)
@@ -122,7 +115,7 @@ def guess_columns(table: str, told: Told) -> Guess:
         fails=fails,
         texts=[name for name in texts if name != together or is_long(texts[name])],
         sheet=told.sheet,
-        decimal=cells.decimal,
+        decimal=decimal,
     )
     return Guess(columns, notes)
 
@@ -190,27 +183,27 @@ def read_guessed(table: str, told: Told) -> tuple[Guess, list[Ticket]]:
     return Guess(columns, [*notes, *describe_left_out(left_out)]), tickets
 
 
-def read_cells(table: str, sheet: str | None = None) -> Cells:
-    """The cells of a table, read by whichever decimal mark its numbers allow. Raises ``FaultError``."""
+def read_cells(table: str, sheet: str | None = None) -> tuple[dict[str, list[str]], Decimal]:
+    """The stripped cells of a table by column, and whichever decimal mark its numbers allow. Raises ``FaultError``."""
     if not is_table(table):
         other = "JSON Lines need no such config: stageb validate --config tickets --tickets FILE"
         raise FaultError("no table by its name", f"name a table (.csv, .tsv, .xlsx, .parquet); {other}")
     try:
-        return _read_cells(table, sheet, ".")
+        return _read_cells(table, sheet, "."), "."
     except FaultError as fault:
         try:
-            return _read_cells(table, sheet, ",")
+            return _read_cells(table, sheet, ","), ","
         except FaultError:
             raise fault from None
 
 
-def _read_cells(table: str, sheet: str | None, decimal: Decimal) -> Cells:
+def _read_cells(table: str, sheet: str | None, decimal: Decimal) -> dict[str, list[str]]:
     roles = ColumnsConfig(mission_name="any", group_id=None, label="\0", decimal=decimal)  # so that none need be there
     opened = Table(table_lines(table, KIND, sheet), roles, table, labelled=False)
     rows = [row.cells for row in opened.rows() if len(row.cells) == len(opened.header)]
     if not rows:
         raise FaultError("no rows below the header", "write a ticket per row")
-    return Cells({name: [row[place].strip() for row in rows] for place, name in enumerate(opened.header) if name}, decimal)
+    return {name: [row[place].strip() for row in rows] for place, name in enumerate(opened.header) if name}
 
 
 def guess_label(table: str, columns: dict[str, list[str]]) -> tuple[str, list[str]]:

@@ -3,7 +3,7 @@
 A new kind is a file here, and a place in ``KINDS``, if it is read, and in ``FINDERS``, if it is learnt.
 """
 
-from stageb.guidance.rules.conditions.base import Columns, Condition, Expression, OutOfReach, Side, Teller
+from stageb.guidance.rules.conditions.base import ColumnForm, Condition, Expression, OutOfReach, Side, Teller
 from stageb.guidance.rules.conditions.logic import All, AtLeast, Not, Points, Some, compile_expression, conjoin, negate
 from stageb.guidance.rules.conditions.numbers import Limit, find_limits
 from stageb.guidance.rules.conditions.pairs import Order, Same, find_compared, find_computed
@@ -20,6 +20,6 @@ FINDERS = (
 """Finders of conditions that tickets suggest: of those that say the same of all tickets, the first is learnt."""
 
 __all__ = [
-    "FINDERS", "KINDS", "All", "AtLeast", "Columns", "Condition", "Expression", "Limit", "Mentions", "Missing", "Not",
+    "FINDERS", "KINDS", "All", "AtLeast", "ColumnForm", "Condition", "Expression", "Limit", "Mentions", "Missing", "Not",
     "OneOf", "Order", "OutOfReach", "Points", "Same", "Side", "Some", "Teller", "compile_expression", "conjoin", "negate",
 ]  # fmt: skip

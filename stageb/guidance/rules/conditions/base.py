@@ -259,14 +259,14 @@ class Condition(Expression):
         return self.fields
 
     @abstractmethod
-    def put(self, columns: Columns[T]) -> T:
+    def put(self, columns: ColumnForm[T]) -> T:
         """Put it into a form that sees ``columns``."""
 
     def tell(self, of: Teller[T], truth: bool = True) -> T:
         return of.compare(self, truth)
 
 
-class Columns(Protocol[T_co]):
+class ColumnForm(Protocol[T_co]):
     """A form that sees columns: what it makes of what conditions can be."""
 
     def one_of(self, field: str, values: tuple[str, ...]) -> T_co:

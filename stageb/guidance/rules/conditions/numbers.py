@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stageb.guidance.rules import predicates
 from stageb.guidance.rules.conditions.base import (
     Call,
-    Columns,
+    ColumnForm,
     Condition,
     Family,
     Found,
@@ -135,7 +135,7 @@ class Limit(Condition):
     def to_plain(self) -> Mapping[str, Any]:
         return {**write_plain(self.of), self.side: parse_number(self.limit)}
 
-    def put(self, columns: Columns[T]) -> T:
+    def put(self, columns: ColumnForm[T]) -> T:
         return columns.limit(self.of, self.side, self.limit)
 
 

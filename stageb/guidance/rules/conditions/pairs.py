@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stageb.guidance.rules import predicates
 from stageb.guidance.rules.conditions.base import (
     Call,
-    Columns,
+    ColumnForm,
     Condition,
     Family,
     Found,
@@ -103,7 +103,7 @@ class Order(Condition):
         other = {"field": self.other} if isinstance(self.other, str) else write_plain(self.other)
         return {**write_plain(self.of), _RELATIONS[self.side]: other}
 
-    def put(self, columns: Columns[T]) -> T:
+    def put(self, columns: ColumnForm[T]) -> T:
         return columns.order(self.of, self.side, self.other)
 
 
@@ -150,7 +150,7 @@ class Same(Condition):
     def to_plain(self) -> Mapping[str, Any]:
         return {"field": self.one, "equals" if self.is_same else "differs": {"field": self.other}}
 
-    def put(self, columns: Columns[T]) -> T:
+    def put(self, columns: ColumnForm[T]) -> T:
         return columns.same(self.one, self.other, self.is_same)
 
 

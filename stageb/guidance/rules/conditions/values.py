@@ -12,7 +12,7 @@ from stageb.guidance.rules import predicates
 from stageb.guidance.rules.conditions.base import (
     TWO_WAYS,
     Call,
-    Columns,
+    ColumnForm,
     Condition,
     Expression,
     Family,
@@ -109,7 +109,7 @@ class OneOf(Condition):
     def to_plain(self) -> Mapping[str, Any]:
         return {"field": self.field, "is": list(self.values)}
 
-    def put(self, columns: Columns[T]) -> T:
+    def put(self, columns: ColumnForm[T]) -> T:
         return columns.one_of(self.field, self.values)
 
     def join(self, other: Expression) -> Expression | None:
@@ -159,7 +159,7 @@ class Missing(Condition):
     def to_plain(self) -> Mapping[str, Any]:
         return {"field": self.field, "missing": True}
 
-    def put(self, columns: Columns[T]) -> T:
+    def put(self, columns: ColumnForm[T]) -> T:
         return columns.missing(self.field)
 
 

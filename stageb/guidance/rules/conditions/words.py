@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stageb.guidance.rules import predicates
 from stageb.guidance.rules.conditions.base import (
     Call,
-    Columns,
+    ColumnForm,
     Condition,
     Expression,
     Found,
@@ -119,7 +119,7 @@ class Mentions(Condition):
     def to_plain(self) -> Mapping[str, Any]:
         return {**({"field": self.field} if self.field else {}), "mentions": list(self.words)}
 
-    def put(self, columns: Columns[T]) -> T:
+    def put(self, columns: ColumnForm[T]) -> T:
         return columns.beyond("words of free text")
 
     def join(self, other: Expression) -> Expression | None:
