@@ -10,8 +10,9 @@ from typing import NamedTuple
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.material import DecisionList, Material, Whole
 from stageb.guidance.learning.scorecards import Listing, Scorecard, grow_cards, grow_compared
-from stageb.guidance.learning.terms import Masks, drop_guards, find_counts, find_gap, guard
+from stageb.guidance.learning.terms import Conjunction, Masks, drop_guards, find_counts, find_gap, guard
 from stageb.guidance.rules.conditions import Expression
+from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.words.labels import Verdict, rank
 
 GAIN, UNLIKE = 0.5, 2.0  # standard errors by which what is harder to follow must be better; comparisons of two fields
@@ -94,23 +95,40 @@ def learn_lists(verdict: Verdict, default: Verdict | None, demands: Demands, mas
 
 
 def learn_cards(listing: Listing | None, longest: int, material: Material, among: int) -> list[Whole]:
-    masks = material.masks.unguarded if longest else material.words
-    cards = grow_cards(masks, material.labelled, among, material.prices, listing, longest)
+    cards = grow_cards(_find_scored(material, listing, longest), material.labelled, among, material.prices, listing, longest)
     _, other = material.labelled
     if listing:
         return [Whole((card,), other) for card in cards]
-    return [_spell_out(card, other, material) or _turn_points(card, other) or Whole((card,), other) for card in cards]
+    return [_spell_out(card, other, material, among) or _turn_points(card, other) or Whole((card,), other) for card in cards]
 
 
-def _spell_out(card: Scorecard, other: Verdict, material: Material) -> Whole | None:
-    """A card of few conditions as a list that says the same, where that is hardly longer."""
+def _find_scored(material: Material, listing: Listing | None, longest: int) -> Masks:
+    """What may have points: words alone where no line is wanted beside lists, and beside these no stem, which a reader would
+    have to complete."""
+    if not longest:
+        return material.words
+    masks = material.masks.unguarded
+    return masks.keep(term for term in masks if not term.word.endswith(ANY)) if listing else masks
+
+
+def _spell_out(card: Scorecard, other: Verdict, material: Material, among: int) -> Whole | None:
+    """A card of few conditions as a list that says the same, where that is hardly longer. What a ticket does not tell gives
+    it no points, as what is guarded does not hold for it; a denial would have to hold."""
     terms = [term for line in card.points for term in line]
-    if not len(card.points) == len(terms) <= SPELT_OUT or any(find_gap(term, material.gaps) for term in terms):
+    if not len(card.points) == len(terms) <= SPELT_OUT:
         return None
-    reached, missed = (tuple(lines) for lines in card.spell_out())
-    wholes = Whole((DecisionList(card.verdict, reached),), other), Whole((DecisionList(other, missed),), card.verdict)
-    whole = min(wholes, key=lambda each: each.size)
-    return whole if whole.lines and whole.size <= len(terms) + 1 else None
+
+    def make(verdict: Verdict, lines: Sequence[Conjunction], default: Verdict) -> Whole:
+        guarded = drop_guards([guard(line, material.masks, material.gaps, among) for line in lines])
+        return Whole((DecisionList(verdict, guarded),), default)
+
+    reached, missed = card.spell_out()
+    wholes = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
+    told = [
+        each for each in wholes if not any(t.is_denied and find_gap(t, material.gaps) for line in each.lines for t in line)
+    ]
+    whole = min(told, key=lambda each: each.size, default=None)
+    return whole if whole and whole.lines and whole.size <= len(terms) + 1 else None
 
 
 def _turn_points(card: Scorecard, other: Verdict) -> Whole | None:
@@ -121,7 +139,7 @@ def _turn_points(card: Scorecard, other: Verdict) -> Whole | None:
 
 
 def learn_compared(paired: int, listing: Listing | None, longest: int, material: Material, among: int) -> list[Whole]:
-    masks = material.masks.unguarded if longest else material.words
+    masks = _find_scored(material, listing, longest)
     grown = grow_compared(masks, material.labelled, among & ~material.held, longest, paired, listing)
     *_, default = material.labelled
     return [Whole(cards, default) for cards in grown if cards]

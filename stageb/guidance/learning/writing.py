@@ -162,7 +162,18 @@ def _write_card(card: Scorecard, vocabulary: Vocabulary, is_readable: Callable[[
 
 
 def _join_literals(line: Conjunction) -> Expression:
-    """What a line says; the least before the most where it counts exactly."""
-    whole = conjoin(line)
+    """What a line says; the least before the most where it counts exactly, and limits of one field side by side."""
     turned = All(line[::-1])
-    return turned if turned.find_exact_count() else whole
+    return turned if turned.find_exact_count() else conjoin(_gather_limits(line))
+
+
+def _gather_limits(line: Conjunction) -> Conjunction:
+    """The line with the upper limit of a field behind its lower one, where the first of the two stood."""
+    gathered: list[Expression] = []
+    for term in conjoin(line).conjuncts:
+        limit, others = term.as_limit, [each.as_limit for each in gathered]
+        low = [place + 1 for place, other in enumerate(others) if limit and other and other.is_below(limit)]
+        high = [place for place, other in enumerate(others) if limit and other and limit.is_below(other)]
+        place = next(iter([*low, *high]), len(gathered))
+        gathered.insert(place, term)
+    return tuple(gathered)

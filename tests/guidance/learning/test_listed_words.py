@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.__main__ import main
+from stageb.guidance.learning.forms import learn_cards
+from stageb.guidance.learning.material import Material
 from stageb.guidance.learning.terms import Tally, find_terms
 from stageb.guidance.learning.word_lists import find_lists
 from stageb.guidance.rules.conditions import Mentions
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
 from stageb.guidance.rules.evidence_forms import Forms, reading
+from stageb.guidance.rules.value_types import ANY, read_summaries
 from stageb.guidance.rules.word_lists import read_word_list
 from stageb.guidance.words.types import Ticket
 
@@ -150,3 +155,25 @@ def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
     for place in listed:
         share = held[place] @ wanted / max(1.0, held[place].sum())
         assert share > wanted.mean()
+
+
+def test_beside_lists_no_stem_has_points() -> None:
+    ends = "ation ating ator atile ational ationless atively atory".split()  # each too rare for a list
+    texts = [(f"vibr{end} seen", True) for end in ends * 2] + [(f"{word} seen", False) for word in TOPICS["pass"] * 2]
+    texts += [("worn rim", True), ("torn rim", True), ("neat", False), ("dry", False)] * 3
+    readings = [read_summaries((text,)) for text, _ in texts]
+    masks, everyone = find_terms(readings, Forms(wide=True)), (1 << len(texts)) - 1
+    fails = sum(is_fail << place for place, (_, is_fail) in enumerate(texts))
+    whole_words = find_whole_words(readings)
+    words = masks.keep(term for term in masks if term.word in whole_words)
+    labelled = {"fail": fails, "pass": everyone & ~fails}
+    material = Material(masks, {}, labelled, fails, frozenset(), {"fail": 1.0, "pass": 1.0}, words=words)
+
+    def find_stems(listing: Any) -> set[str]:
+        learnt = learn_cards(listing, 5, material, everyone)
+        lines = [
+            line for whole in learnt for line in (*whole.lines, *(line for card in whole.cards for line in card.points))
+        ]
+        return {term.word for line in lines for term in line if term.word.endswith(ANY)}
+
+    assert find_stems(None) and not find_stems(partial(find_lists, whole_words=whole_words, most=4))

@@ -7,9 +7,13 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.learning.forms import learn_cards
+from stageb.guidance.learning.material import Material, find_wrong
 from stageb.guidance.learning.scorecards import Scorecard
-from stageb.guidance.learning.terms import Masks, hold_any
+from stageb.guidance.learning.terms import Masks, find_gaps, find_guards, find_terms, hold_any
 from stageb.guidance.rules.conditions import OneOf
+from stageb.guidance.rules.evidence_forms import Forms
+from stageb.guidance.rules.value_types import read_summaries
 
 TERMS = [OneOf(name, ("1",)) for name in "abcd"]
 ROWS = list(product((False, True), repeat=len(TERMS)))  # a ticket for each
@@ -36,3 +40,16 @@ def test_what_a_value_implies_of_others_is_not_said() -> None:
     yes, no = (OneOf("vote", (value,)) for value in ("y", "n"))
     other = OneOf("b", ("1",))
     assert Scorecard("fail", {(yes,): -2, (no,): 2, (other,): 1}, 2).spell_out()[0] == [(no,)]
+
+
+def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> None:
+    readings = [read_summaries((text,)) for text in ["history: 0"] * 30 + ["history: 1"] * 30 + ["area: x"] * 6]
+    masks = find_terms(readings, Forms(wide=True))
+    everyone, gaps = (1 << len(readings)) - 1, find_gaps(masks, readings)
+    masks = masks.plus(find_guards(gaps, everyone))
+    fails = (1 << 30) - 1
+    material = Material(
+        masks, gaps, {"fail": fails, "pass": everyone & ~fails}, fails, frozenset(), {"fail": 1.0, "pass": 1.0}
+    )
+    whole = learn_cards(None, 1, material, everyone)[0]
+    assert whole.lists and find_wrong(whole, material, everyone) == 0  # no ticket is left without a verdict

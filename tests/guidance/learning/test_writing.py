@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.material import DecisionList, Whole
 from stageb.guidance.learning.writing import join_codes, write_whole
-from stageb.guidance.rules.conditions import All, AtLeast, Expression, Mentions, Not, OneOf, Some, compile_expression
+from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Mentions, Not, OneOf, Some, compile_expression
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
@@ -18,7 +18,7 @@ from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import WordList, read_word_list
-from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.guidance.words.types import Content, Guidance, Rule, Ticket
 
 LEAKS = ["seep", "drip", "puddle", "spill"]
 TEXTS = ("leak", "leaking", "leaked oil", "oil", "open", "not open", "worn", "door open")
@@ -51,6 +51,34 @@ def test_words_that_tell_the_same_verdict_are_one_list_without_those_implied() -
     assert [expression for expression, _ in join_codes(codes)] == [Mentions(("blow*", "com*", "open"))]
     codes = [(All((OneOf("a", ("x",)), OneOf("b", (value,)))), ()) for value in "xyz"]
     assert [expression for expression, _ in join_codes(codes)] == [All((OneOf("a", ("x",)), OneOf("b", ("x", "y", "z"))))]
+
+
+LIMITS = st.builds(Limit, st.sampled_from("ab"), st.sampled_from(["above", "below"]), st.sampled_from("1379"))
+
+
+@given(st.sampled_from("137"), st.sampled_from(["above", "below"]), st.booleans())
+def test_a_limit_takes_in_the_value_at_which_it_stands(value: str, side: Any, is_first: bool) -> None:
+    some: list[Expression] = [OneOf("a", (value,)), Limit("a", side, value)]
+    ((joined, _),) = join_codes([(each, ()) for each in (some if is_first else some[::-1])])
+    known = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", f"a: {value}"),))])
+    text = write_rule(RuleCode("fail", joined), WORDS["en"])
+    assert text == f"Fail if a is at {'least' if side == 'above' else 'most'} {value}."
+    assert parse_rule(text, known, WORDS["en"]) == RuleCode("fail", joined)
+    before, after = compile_expression(Some(tuple(some))), compile_expression(joined)
+    assert all(before(each) == after(each) for each in (read_summaries((f"a: {n}",)) for n in range(10)))
+
+
+@given(st.lists(LIMITS | st.just(OneOf("c", ("x",))), min_size=2, max_size=5, unique_by=lambda each: each.key[:2]))
+def test_limits_of_a_field_stand_together_from_below_upwards(line: list[Expression]) -> None:
+    rows = [{"a": str(a), "b": str(b), "c": "x"} for a in range(0, 10, 2) for b in range(0, 10, 2)]
+    tickets = [Ticket("m", f"g{n}", "pass", (), content=Content(tuple(row.items()), ())) for n, row in enumerate(rows)]
+    known, words = Vocabulary.of(tickets), WORDS["en"]
+    (rule,) = write_whole(Whole((DecisionList("fail", (tuple(line),)),), "pass"), known, words)
+    assert all(rule.text.count(f"{name} is") <= 1 for name in "abc")
+    code = parse_rule(rule.text, known, words)
+    assert isinstance(code, RuleCode)
+    holds, meant = compile_expression(code.expression), compile_expression(All(tuple(line)))
+    assert all(holds(reading(each)) == meant(reading(each)) for each in tickets)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

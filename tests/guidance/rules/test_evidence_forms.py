@@ -9,7 +9,7 @@ from bending import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.rules.conditions import Expression, Limit, Mentions, Order, Same, compile_expression
+from stageb.guidance.rules.conditions import Expression, Limit, Mentions, OneOf, Order, Same, compile_expression
 from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
 from stageb.guidance.rules.limits import LIMITS
 from stageb.guidance.rules.parse import RuleCode, parse_rule
@@ -366,3 +366,12 @@ def test_a_value_is_a_number_if_nothing_follows_but_a_unit(value: str, wanted: f
 @pytest.mark.parametrize("value", NASTY)
 def test_no_value_breaks_numbers(value: str) -> None:
     parse_number(value[:MOST_CHARS])
+
+
+@given(st.integers(0, 60), st.integers(13, 40), st.booleans())
+def test_whole_numbers_in_a_row_are_measured_and_scattered_ones_may_be_codes(least: int, count: int, in_a_row: bool) -> None:
+    values = [least + each if in_a_row else 100 + 37 * each for each in range(count)]
+    readings = [read_summaries((f"a: {value}",)) for value in values for _ in range(6)]
+    found = find_conditions(readings, Forms(wide=True))
+    assert any(isinstance(each, Limit) for each in found)
+    assert any(isinstance(each, OneOf) for each in found) != in_a_row

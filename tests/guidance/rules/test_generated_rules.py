@@ -4,7 +4,7 @@ themselves and by exported Python and SQL."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -41,6 +41,7 @@ from stageb.guidance.rules.conditions import (
     Side,
     Some,
 )
+from stageb.guidance.rules.conditions.logic import conjoin
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import BY_NAMES, read_row
 from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, make_explainer, read_rules, write_rule
@@ -76,7 +77,7 @@ def generate_condition(draw: Random, language: str) -> Expression:
 
 def generate_points(draw: Random, language: str) -> Expression:
     parts = [list(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([1, 1, 2])))) for _ in range(4)]
-    scored = [(draw.randint(-9, 9), part[0] if len(part) == 1 else All(tuple(part))) for part in parts]
+    scored = [(draw.randint(-9, 9), join(part)) for part in parts]
     listed = [Mentions((word,)) for word in draw.sample(MENTIONED[language], draw.choice([0, 2]))]
     return Points(draw.randint(-5, 12), (*scored[: draw.choice([1, 2, 4])], *((4, word) for word in listed)))
 
@@ -84,7 +85,12 @@ def generate_points(draw: Random, language: str) -> Expression:
 def generate_all(draw: Random, language: str) -> Expression:
     pieces = [generate_count if draw.random() < 0.15 else generate_atom for _ in range(draw.choice([1, 2, 2, 3]))]
     parts = tuple(dict.fromkeys(piece(draw, language) for piece in pieces))
-    return parts[0] if len(parts) == 1 else All(parts)
+    return join(parts)
+
+
+def join(parts: Sequence[Expression]) -> Expression:
+    """All of the parts, each condition once."""
+    return conjoin(tuple(dict.fromkeys(conjoin(parts).conjuncts)))
 
 
 def generate_count(draw: Random, language: str) -> Expression:

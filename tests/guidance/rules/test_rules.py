@@ -30,9 +30,9 @@ EN = WORDS["en"]
 @pytest.mark.parametrize(
     ("said", "canonical"),
     [
-        ("Torque is at least 40", "Torque is not below 40"),
+        ("Torque is not below 40", "Torque is at least 40"),
         ("Torque is greater than 40 Nm", "Torque is above 40 Nm"),
-        ("Torque is no more than 40", "Torque is not above 40"),
+        ("Torque is no more than 40", "Torque is at most 40"),
         ("Torque < 40 and Type = H", "Torque is below 40 and Type is H"),
         ("Type is neither H nor L", "Type is not H or L"),
         ("Type is H or Type is L or Torque is above 40", "Type is H or L or Torque is above 40"),

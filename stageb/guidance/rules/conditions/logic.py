@@ -100,9 +100,7 @@ class All(_Joined):
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
         if exact := self.find_exact_count():
             return grammar.exactly.format(count=exact.count, parts=exact._write_parts(grammar, grammar.part))
-        if limits := self._limits():
-            return limits[0].write_between(limits[1], grammar)
-        return self._write_parts(grammar, grammar.and_)
+        return grammar.and_.join(self._write_conjuncts(grammar))
 
     def to_plain(self) -> Mapping[str, Any]:
         return {"all": [part.to_plain() for part in self.parts]}
@@ -113,10 +111,22 @@ class All(_Joined):
             return None
         return least if self.parts[1] == Not(replace(least, count=least.count + 1)) else None
 
+    def _write_conjuncts(self, grammar: Grammar) -> Iterator[str]:
+        """Each part; limits of one field that stand side by side, from below upwards, as one."""
+        left = [*self.parts]
+        while left:
+            limits = _find_between(left[:2])
+            yield limits[0].write_between(limits[1], grammar) if limits else left[0].write(grammar)
+            del left[: 2 if limits else 1]
+
     def _limits(self) -> tuple[Limit, Limit] | None:
-        """The limit that a field is above, and the one that it is below; None where something else is said."""
-        low, high = (part.as_limit for part in self.parts) if len(self.parts) == 2 else (None, None)
-        return (low, high) if low and high and low.is_below(high) else None
+        return _find_between(self.parts)
+
+
+def _find_between(parts: Sequence[Expression]) -> tuple[Limit, Limit] | None:
+    """The limit that a field is above, and the one that it is below; None where parts say something else."""
+    low, high = (part.as_limit for part in parts) if len(parts) == 2 else (None, None)
+    return (low, high) if low and high and low.is_below(high) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +239,10 @@ def negate(expression: Expression) -> Expression:
 
 
 def conjoin(parts: Sequence[Expression]) -> Expression:
-    """All of the parts; the only one itself."""
-    return parts[0] if len(parts) == 1 else All(tuple(parts))
+    """All of the parts, two limits that a part joins each by itself; the only part itself."""
+    if len(parts) == 1:
+        return parts[0]
+    return All(tuple(each for part in parts for each in (part.conjuncts if part.is_between else (part,))))
 
 
 def compile_expression(expression: Expression) -> Predicate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from stageb.guidance.rules.conditions.base import (
     Call,
     ColumnForm,
     Condition,
+    Expression,
     Family,
     Found,
     Marks,
@@ -24,8 +25,8 @@ from stageb.guidance.rules.conditions.base import (
     T,
     find_mark,
 )
-from stageb.guidance.rules.conditions.logic import All
-from stageb.guidance.rules.conditions.values import MOST_VALUES
+from stageb.guidance.rules.conditions.logic import All, Not
+from stageb.guidance.rules.conditions.values import MOST_VALUES, OneOf
 from stageb.guidance.rules.limits import find_beyond, spread_limits, write_computed, write_limit
 from stageb.guidance.rules.value_types import NUMBER, Computed, parse_number, parse_quantity
 
@@ -40,11 +41,11 @@ TICKETS_PER_LIMIT = 250  # of these, at least: from few tickets, pairs of limits
 SIDES: Marks = {  # the side, and whether that is denied
     "en": {
         " is above ": ("above", False),
-        " is not above ": ("above", True),
         " is below ": ("below", False),
-        " is not below ": ("below", True),
         " is at least ": ("below", True),
         " is at most ": ("above", True),
+        " is not above ": ("above", True),
+        " is not below ": ("below", True),
         **dict.fromkeys((" is over ", " is more than ", " is greater than ", " > "), ("above", False)),
         **dict.fromkeys((" is under ", " is less than ", " < "), ("below", False)),
         **dict.fromkeys((" is no more than ", " <= "), ("above", True)),
@@ -100,6 +101,12 @@ class Limit(Condition):
     def is_below(self, other: Limit) -> bool:
         """Whether both are limits of one field, from which its number lies inwards."""
         return (self.of, self.side, other.side) == (other.of, "above", "below") and isinstance(self.of, str)
+
+    def join(self, other: Expression) -> Expression | None:
+        """With the value at its limit, it goes as far as to that."""
+        if not isinstance(other, OneOf) or (other.field, other.values) != (self.of, (self.limit,)):
+            return None
+        return Not(replace(self, side="below" if self.side == "above" else "above"))
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
         name, mark = name_number(self.of, grammar), find_mark(SIDES, grammar, (self.side, is_denied))

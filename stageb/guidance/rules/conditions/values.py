@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.wordings import Grammar
 
 MOST_VALUES = 7  # of a name whose values are joined two by two
+MOST_NAMES, MOST_MEASURED = 12, 100  # whole numbers in a row: so many are names, as months are; more measure, as ages and
+#   per cent do; still more are names of parts, say
 SHARED = 5  # tickets that have a whole number, on average, where it is a name
 
 
@@ -113,7 +115,9 @@ class OneOf(Condition):
         return columns.one_of(self.field, self.values)
 
     def join(self, other: Expression) -> Expression | None:
-        if not isinstance(other, OneOf) or other.field != self.field:
+        if not isinstance(other, OneOf):
+            return other.join(self) if other.as_limit else None
+        if other.field != self.field:
             return None
         return OneOf(self.field, tuple(dict.fromkeys((*self.values, *other.values))))
 
@@ -207,7 +211,11 @@ def _is_long(value: str) -> bool:
 
 
 def _is_measured(quantities: Mapping[int, Quantity]) -> bool:
-    """Whether a column measures, and its values are no names: some are no whole numbers, or many differ."""
+    """Whether a column measures, and its values are no names: some are no whole numbers, or many differ, or they are as most
+    whole numbers from the least to the largest, as ages are."""
     numbers = [found.number for found in quantities.values()]
+    different = len(set(numbers))
+    if MOST_NAMES < different <= MOST_MEASURED and 2 * different > max(numbers) - min(numbers):
+        return True
     is_shared = len(numbers) <= FINE_LIMITS * TICKETS_EACH or len(numbers) >= SHARED * len(set(numbers))
     return not (is_shared and all(map(float.is_integer, numbers)))
