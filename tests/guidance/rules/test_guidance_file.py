@@ -15,10 +15,20 @@ from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
 from stageb.guidance.config import GateConfig
 from stageb.guidance.learning.gate.budget import compute_spending, divide_budget
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.guidance_file import from_json, keep_origins, load_seed, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import from_json, keep_origins, load_seed, make_neutral, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.rules_file import parse
-from stageb.guidance.words.types import NOTHING, UNCALIBRATED, Budget, Calibration, Estimate, Guidance, Operation, Rule
+from stageb.guidance.words.types import (
+    NAME_LENGTH,
+    NOTHING,
+    UNCALIBRATED,
+    Budget,
+    Calibration,
+    Estimate,
+    Guidance,
+    Operation,
+    Rule,
+)
 from stageb.untrusted import strict_json
 
 JSON = st.recursive(
@@ -259,3 +269,12 @@ def test_an_estimate_that_no_run_comes_to_is_none(name: str, figure: Any) -> Non
     rule = Rule("G1", "Fail if Seal is worn.", {"provisional": True, "estimate": estimate})
     assert rule.estimate == Estimate(237, 0.7, 0.9, 0.3, 0.1)
     assert replace(rule, metadata={"provisional": True, "estimate": {**estimate, name: figure}}).estimate is None
+
+
+@given(st.frozensets(st.text("0123456789abcdef", min_size=NAME_LENGTH, max_size=NAME_LENGTH), min_size=2))
+def test_what_taught_a_guidance_is_written_in_one_order(names: frozenset[str]) -> None:
+    """Whatever the hashes of a process are: equal runs leave equal bytes."""
+    plain = to_json(replace(make_neutral("m", WORDS["en"]), taught_by=names, chosen_by=names))["m"]
+    for key in ("taught_by", "chosen_by"):
+        written = [plain[key][place : place + NAME_LENGTH] for place in range(0, len(plain[key]), NAME_LENGTH)]
+        assert written == sorted(names)

@@ -201,3 +201,14 @@ def test_repeats_are_counted_in_little_memory() -> None:
         assert tracemalloc.get_traced_memory()[0] < 25 * 50_000
     finally:
         tracemalloc.stop()
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9))
+def test_tickets_can_say_few_things_where_four_in_the_mean_say_the_same(copies: list[int]) -> None:
+    world = [
+        Ticket("m", f"{n}-{copy}", "pass", (("image_1", f"seal: {'x' * (n + 1)}"),))
+        for n, count in enumerate(copies)
+        for copy in range(count)
+    ]
+    for found in find_repeats(join_equal(world)):
+        assert found.is_coarse == (sum(copies) / len(copies) >= 4)

@@ -242,3 +242,18 @@ def test_labels_and_the_verdict_that_begins_are_of_train_alone(drawn: list[tuple
     ]
     default = find_default(own, splits, labels, EQUAL)
     assert count[default] == max(count.values(), default=0)
+
+
+@given(st.lists(st.integers(1, 7), min_size=3, max_size=30), st.integers(1, 20))
+def test_joined_groups_race_whole_and_no_more_of_their_tickets_than_wanted(copies: list[int], wanted: int) -> None:
+    """But where none would fit: then the smallest."""
+    world = [
+        Ticket("m", f"{n}-{copy}", "pass", (("image_1", f"seal: {'x' * (n + 1)}"),))
+        for n, count in enumerate(copies)
+        for copy in range(count)
+    ]
+    world, config = join_equal(world), replace(ALL_TRAIN, gate=GateConfig(race_size=wanted))
+    race_set = split_tickets(world, config)["m"].race_set
+    raced = Counter(world[i].group for i in race_set)
+    assert raced == Counter({name: count for name, count in Counter(each.group for each in world).items() if name in raced})
+    assert len(race_set) <= min(wanted, len(world) // 3) or len(raced) == 1

@@ -1,3 +1,5 @@
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from stageb.guidance.words.costs import (
     PriceConfig,
     describe_classes,
     effective_counts,
+    find_cheapest,
     measure_classes,
     warn_of_constant,
 )
@@ -82,3 +85,11 @@ def test_a_sample_tells_as_much_as_so_many_of_the_whole(confusion: Confusion, on
     variance = sum(whole[label] ** 2 * shares[label] * (1 - shares[label]) / of[label] for label in of)
     assert right == pytest.approx(share * size)
     assert size == pytest.approx(share * (1 - share) / variance if variance else n)
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3), min_size=1), st.randoms())
+def test_of_verdicts_that_cost_as_little_the_first_is_the_constant(counts: dict[str, int], draw: random.Random) -> None:
+    order = draw.sample(sorted(counts), len(counts))
+    found = find_cheapest({label: counts[label] for label in order}, EQUAL)
+    assert found == next(label for label in order if counts[label] == max(counts.values()))
+    assert find_cheapest({"pass": 20, "fail": 1}, DEAR) == "pass" and find_cheapest({"fail": 1, "pass": 20}, DEAR) == "fail"
