@@ -156,6 +156,17 @@ def test_what_is_no_table_stops_whatever_is_skipped(
         read_tickets([path], "skip", OWN)
 
 
+@pytest.mark.parametrize("columns", range(4, 13))
+def test_a_first_row_that_names_half_of_the_columns_is_their_header(tmp_path: Path, columns: int) -> None:
+    further = columns - 4
+    rows = [",".join([f"r-{n}", "a", "OK", "x", *(f"y{n}-{k}" for k in range(further))]) for n in range(3)]
+    path = write(tmp_path, "\n".join([f"ID,Station,Result,Part{',' * further}", *rows]) + "\n")
+    if columns <= 2 * 4:
+        assert [each.group_id for each in read_tickets([path], "error", OWN)[0]] == ["r-0", "r-1", "r-2"]
+    else:
+        assert faults(path)[0][1].startswith('row 1 is a title, "ID"')
+
+
 def test_a_table_of_very_many_columns_is_read_in_time(tmp_path: Path) -> None:
     """As those of genes are: a header that was searched for each column took hours."""
     names = [f"c{place}" for place in range(100_000)]

@@ -134,6 +134,11 @@ def test_rules_speak_of_the_class_that_is_named_for_it_or_the_rarer_one(classes:
         stageb.GuidanceClassifier(fails="none").fit(ROWS[:30], own)
 
 
+def test_of_classes_that_are_as_frequent_rules_speak_of_the_second() -> None:
+    own = [["a", "b"][n % 2] for n in range(30)]
+    assert stageb.GuidanceClassifier().fit(ROWS[:30], own).fails_ == "b"
+
+
 def test_rules_of_more_than_two_classes_name_each() -> None:
     kinds = ["urgent" if row["seal"] == "worn" else "repair" if int(row["length"]) > 20 else "fine" for row in ROWS]
     learnt = stageb.GuidanceClassifier().fit(ROWS, kinds)

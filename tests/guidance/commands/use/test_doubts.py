@@ -67,6 +67,14 @@ def test_where_no_ticket_has_a_field_that_rules_name_nothing_is_judged(
     assert predict(tmp_path, few, by=by) == 0  # of a few tickets it may well be empty
 
 
+@pytest.mark.parametrize("count", [9, 10, 11])
+def test_a_field_that_ten_tickets_and_none_fewer_lack_is_gone(tmp_path: Path, count: int) -> None:
+    tickets = tmp_path / "t.jsonl"
+    lacking(tickets, every=99).write_text(tickets.read_text().replace("state: ", "States: "))
+    tickets.write_text("".join(tickets.read_text().splitlines(keepends=True)[:count]))
+    assert predict(tmp_path, tickets, by="rules") == (2 if count >= 10 else 0)
+
+
 @pytest.mark.parametrize("by", ["rules", "both", "model"])
 def test_a_ticket_that_says_nothing_goes_to_review_and_blocks_no_other(tmp_path: Path, by: str) -> None:
     rows = list(small.rows("valves", 6))
