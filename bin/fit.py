@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""``stageb fit`` as a file, for launchers that take one: ``fabric run bin/fit.py --config ...``, torchrun, srun.
+"""``stageb fit`` as a file, for launchers that take one: ``fabric run bin/fit.py --config ...``,
+torchrun, srun.
 
 Works from a checkout that is not installed, and always runs the checkout that it lies in.
 """

@@ -1,7 +1,8 @@
-"""How the pages are built into a site: ``bin/docs``. It opens from disk, and asks nothing of a network.
+"""How the pages are built into a site: ``bin/docs``. It opens from disk, and asks nothing of a
+network.
 
-Sphinx, since its searches work on pages opened from disk and it has been kept well for many years; MyST reads Markdown as it
-stands, so that the pages read as well in the repository.
+Sphinx, since its searches work on pages opened from disk and it has been kept well for many years;
+MyST reads Markdown as it stands, so that the pages read as well in the repository.
 """
 
 from __future__ import annotations
@@ -27,9 +28,15 @@ html_theme_options = {"navigation_with_keys": False}
 
 # Files beside docs, and the pages of the site that include them.
 ROOT = Path(__file__).parent.parent
-ELSEWHERE = {"README.md": "docs/index.md", "CHANGELOG.md": "docs/changelog.md", "SECURITY.md": "docs/security.md"}
+ELSEWHERE = {
+    "README.md": "docs/index.md",
+    "CHANGELOG.md": "docs/changelog.md",
+    "SECURITY.md": "docs/security.md",
+}
 ELSEWHERE["CONTRIBUTING.md"] = "docs/contributing.md"
-ELSEWHERE |= {f"lab/notes/{page.name}": f"docs/notes/{page.name}" for page in ROOT.glob("lab/notes/*.md")}
+ELSEWHERE |= {
+    f"lab/notes/{page.name}": f"docs/notes/{page.name}" for page in ROOT.glob("lab/notes/*.md")
+}
 ELSEWHERE["lab/notes/README.md"] = "docs/notes/index.md"
 
 
@@ -38,7 +45,9 @@ def setup(app: Any) -> None:
     (ROOT / "docs/notes").mkdir(exist_ok=True)  # pages that only include a note; git ignores them
     for file in (file for file in ELSEWHERE if file.startswith("lab/notes/")):
         tree = "```{toctree}\n:hidden:\n:glob:\n\n*\n```\n" if file.endswith("README.md") else ""
-        (ROOT / ELSEWHERE[file]).write_text(f"```{{include}} ../../{file}\n```\n\n{tree}", encoding="utf-8")
+        (ROOT / ELSEWHERE[file]).write_text(
+            f"```{{include}} ../../{file}\n```\n\n{tree}", encoding="utf-8"
+        )
     app.add_lexer("console", BashLexer)  # commands without a prompt before them
     app.connect("source-read", read)
     app.connect("include-read", included)
@@ -57,7 +66,8 @@ def included(app: Any, path: Any, name: str, source: list[str]) -> None:
 
 
 def relinked(text: str, folder: str, page: str) -> str:
-    """``text`` of a file in ``folder`` as it must read on ``page``, both from the root: its relative links, mended."""
+    """``text`` of a file in ``folder`` as it must read on ``page``, both from the root: its
+    relative links, mended."""
 
     def mended(match: re.Match[str]) -> str:
         target = match[1]

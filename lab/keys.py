@@ -1,4 +1,5 @@
-"""Writes docs/keys.md, every key of every loop, from where keys are declared: ``python -m lab.keys > docs/keys.md``"""
+"""Writes docs/keys.md, every key of every loop, from where keys are declared: ``python -m lab.keys
+> docs/keys.md``"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def write_page() -> str:
 
 
 def _write_section(section: Any, prefix: str, seen: set[type]) -> Iterator[str]:
-    """A section's keys as a table, then the sections in it, unless they were ``seen``, to which it adds."""
+    """A section's keys as a table, then the sections in it, unless they were ``seen``, to which it
+    adds."""
     seen.add(section)
     docs, values = read_docs(section), defaults(section)
     sections, rows = dict[str, Any](), list[str]()
@@ -64,8 +66,14 @@ def read_docs(section: Any) -> dict[str, str]:
             if isinstance(node, ast.ClassDef)
         )
         for field, doc in pairwise(body):
-            if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
-                docs[ast.unparse(field.target)] = " ".join(str(doc.value.value).split()).replace("``", "`")
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(doc, ast.Expr)
+                and isinstance(doc.value, ast.Constant)
+            ):
+                docs[ast.unparse(field.target)] = " ".join(str(doc.value.value).split()).replace(
+                    "``", "`"
+                )
     return docs
 
 

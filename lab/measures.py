@@ -1,7 +1,9 @@
-"""Prints how much there is to read in each room, and how much the files must know of others: ``python -m lab.measures``
+"""Prints how much there is to read in each room, and how much the files must know of others:
+``python -m lab.measures``
 
-Tokens are words and signs, so neither wide lines nor short names change them. Names are what a file takes of the package,
-each once: those that it imports, and those that it reads from imported modules (``texts.shorten``).
+Tokens are words and signs, so neither wide lines nor short names change them. Names are what a file
+takes of the package, each once: those that it imports, and those that it reads from imported
+modules (``texts.shorten``).
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ def find_names(tree: ast.Module) -> set[str]:
                     modules[alias.asname or alias.name] = dotted
                 else:
                     names.add(dotted)
-    read = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules)
+    read = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules
+    )
     return names | {f"{modules[ast.unparse(node.value)]}.{node.attr}" for node in read}
 
 
@@ -58,7 +64,10 @@ def main() -> None:
     print(f"{'room':<36}{'files':>6}{'tokens':>9}")
     for room in sorted(tokens):
         print(f"{room:<36}{files[room]:>6}{tokens[room]:>9,}")
-    print(f"{'all':<36}{files.total():>6}{tokens.total():>9,}\n\nnames taken of the package, the ten files that take most")
+    print(
+        f"{'all':<36}{files.total():>6}{tokens.total():>9,}\n\nnames taken of the package, the "
+        f"ten files that take most"
+    )
     for name, count in names.most_common(10):
         print(f"{count:>4}  {name}")
 

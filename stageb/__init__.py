@@ -11,17 +11,19 @@ From Python, as the commands of the same names do:
         print(row["group_id"], row["verdict"], row["reason"])
     figures = stageb.evaluate(guidance="out/first", tickets="labelled.jsonl", output="out/measured").figures
 
-- ``validate`` checks what ``fit`` would read, and estimates its cost; ``fit`` learns from files, rows or a DataFrame, in
-  processes of its own, and returns a ``Run``
+- ``validate`` checks what ``fit`` would read, and estimates its cost; ``fit`` learns from files,
+  rows or a DataFrame, in processes of its own, and returns a ``Run``
 - ``GuidanceClassifier`` is a scikit-learn classifier that learns such rules by code alone
-- ``predict`` judges tickets by rules that were learnt; ``evaluate`` says how often they are right; ``summarize`` has a model
-  write what images show
-- whatever cannot be used or breaks raises a ``StagebError``; an ``InputError`` is about what was given
-- ``Engine``, ``Request``, ``Prompt``, ``Completion``, ``Decode`` and ``ENGINES`` are for a model of your own;
-  ``LoopConfig`` holds every key of a fit; ``Guidance``, ``Rule`` and ``Ticket`` are what rules and tickets are read into
+- ``predict`` judges tickets by rules that were learnt; ``evaluate`` says how often they are right;
+  ``summarize`` has a model write what images show
+- whatever cannot be used or breaks raises a ``StagebError``; an ``InputError`` is about what was
+  given
+- ``Engine``, ``Request``, ``Prompt``, ``Completion``, ``Decode`` and ``ENGINES`` are for a model of
+  your own; ``LoopConfig`` holds every key of a fit; ``Guidance``, ``Rule`` and ``Ticket`` are what
+  rules and tickets are read into
 
-Names are imported when they are first used, so ``import stageb`` takes no time. The guides are in docs/, the map of the
-package in docs/architecture.md.
+Names are imported when they are first used, so ``import stageb`` takes no time. The guides are in
+docs/, the map of the package in docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -31,7 +33,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stageb.engines import ENGINES, Completion, Decode, Engine, Prompt, Request
-    from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
+    from stageb.errors import (
+        BadInputError,
+        ConfigError,
+        EngineError,
+        InputError,
+        JournalError,
+        RankError,
+        StagebError,
+    )
     from stageb.guidance.commands.use.automate import automate
     from stageb.guidance.commands.use.classifier import GuidanceClassifier
     from stageb.guidance.commands.use.evaluate import evaluate

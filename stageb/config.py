@@ -24,7 +24,9 @@ from stageb.settings import (
 )
 
 DEVICES_ASKED = Check(
-    lambda asked: not isinstance(asked, str) or re.fullmatch(r"auto|-1|\d+(,\d+)*,?", asked) is not None,
+    lambda asked: (
+        not isinstance(asked, str) or re.fullmatch(r"auto|-1|\d+(,\d+)*,?", asked) is not None
+    ),
     "a count, a list of indices such as [0, 1], or auto; fabric.accelerator says of what kind",
 )
 
@@ -42,21 +44,27 @@ class FabricConfig(Section, at="fabric"):
     accelerator: str = setting("auto", trust=DEVICES)
     """cpu, cuda or auto."""
     devices: int | str | list[int] = setting("auto", DEVICES_ASKED, trust=DEVICES)
-    """A count, a list of indices, or auto: every GPU, or one process on a CPU; a command that judges tickets by the model in
-    the package, or one from a folder, then has a rank for each core."""
+    """A count, a list of indices, or auto: every GPU, or one process on a CPU; a command that
+    judges tickets by the model in the package, or one from a folder, then has a rank for each
+    core."""
     num_nodes: int = setting(1, at_least(1), trust=DEVICES)
     """Machines that take part."""
     strategy: str = setting("auto", trust=DEVICES)
-    """ddp gives every device a rank with a whole copy of the model; auto means ddp where there are several devices."""
+    """ddp gives every device a rank with a whole copy of the model; auto means ddp where there are
+    several devices."""
     precision: str | None = setting(None, trust=DATA)
-    """Fabric's precision plugin for modules that it sets up; frozen models take model.torch_dtype instead."""
+    """Fabric's precision plugin for modules that it sets up; frozen models take model.torch_dtype
+    instead."""
     threads: int = setting(1, at_least(1))
-    """CPU threads of each rank, whatever the machine has: others round sums otherwise. More cores take more ranks."""
+    """CPU threads of each rank, whatever the machine has: others round sums otherwise. More cores
+    take more ranks."""
     timeout_s: float = setting(600.0, SECONDS)
-    """Seconds without a sign of life (a step of decoding, a request under way) after which a rank is taken for hung."""
+    """Seconds without a sign of life (a step of decoding, a request under way) after which a rank
+    is taken for hung."""
 
     load_timeout_s: float = setting(1800.0, SECONDS)
-    """The same where disk traffic is the sign of life: a rank that loads a model; rank 0 that decides, learns or writes."""
+    """The same where disk traffic is the sign of life: a rank that loads a model; rank 0 that
+    decides, learns or writes."""
 
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -67,7 +75,8 @@ class LoggerConfig(Section, at="loggers"):
     """A logger of Lightning's."""
 
     class_path: str = setting("lightning.fabric.loggers.CSVLogger", trust=CODE)
-    """Its class, with its module unless it is Lightning's. It is imported, so a config is trusted as code is."""
+    """Its class, with its module unless it is Lightning's. It is imported, so a config is trusted
+    as code is."""
     init_args: dict[str, Any] = setting(dict, trust=CODE)
     """Arguments that it is made with; it is told where to write: logs.d/ in the run's folder."""
 
@@ -98,7 +107,8 @@ class TimeConfig(Section, at="budget"):
     """Limits that end learning. A higher limit goes on from there."""
 
     seconds: float | None = setting(None, ABOVE_0.or_null())
-    """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
+    """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at
+    different steps."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +123,8 @@ class LearningConfig(Section, at=""):
     curves: bool = True
     """Draw curves.png at the end."""
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning loggers that receive every row, each a class path, or class_path and init_args: TensorBoardLogger, ...;
-    auto: CSV, and TensorBoard where its package is installed."""
+    """Lightning loggers that receive every row, each a class path, or class_path and init_args:
+    TensorBoardLogger, ...; auto: CSV, and TensorBoard where its package is installed."""
     log_level: Level = "info"
     """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
     budget: TimeConfig = field(default_factory=TimeConfig)
@@ -146,4 +156,5 @@ class PpoConfig(Section, at="ppo"):
     max_grad_norm: float = setting(0.5, ABOVE_0)
     """Gradients longer than this are made as long."""
     target_kl: float | None = setting(None, ABOVE_0.or_null())
-    """Divergence of the new policy from the old, over all ranks, after which an update makes no further pass; null: any."""
+    """Divergence of the new policy from the old, over all ranks, after which an update makes no
+    further pass; null: any."""

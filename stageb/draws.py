@@ -1,6 +1,8 @@
-"""Random streams on a device: the hash of ``seeds.py`` in torch's arithmetic, for many keys at once.
+"""Random streams on a device: the hash of ``seeds.py`` in torch's arithmetic, for many keys at
+once.
 
-A draw here is the very number that ``seeds`` gives for the same key and position; a test holds the two equal.
+A draw here is the very number that ``seeds`` gives for the same key and position; a test holds the
+two equal.
 """
 
 from __future__ import annotations
@@ -30,10 +32,11 @@ def shift(z: Tensor, places: int) -> Tensor:
 
 
 def bits(keys: Tensor, position: int | Tensor) -> Tensor:
-    """``seeds.bits(key, position)`` for each of ``keys``: int64 (rows,) holding 64 bits, to the same.
+    """``seeds.bits(key, position)`` for each of ``keys``: int64 (rows,) holding 64 bits, to the
+    same.
 
-    ``position`` may be a tensor of int64, one for all keys or one for each, so that nothing here need know it before the
-    device does.
+    ``position`` may be a tensor of int64, one for all keys or one for each, so that nothing here
+    need know it before the device does.
     """
     if isinstance(position, Tensor):
         z = keys + (position + 1) * _GOLDEN  # int64 wraps around, as the hash wants
@@ -45,10 +48,12 @@ def bits(keys: Tensor, position: int | Tensor) -> Tensor:
 
 
 def uniforms(keys: Tensor, position: int | Tensor) -> Tensor:
-    """``seeds.uniform(key, position)`` for each of ``keys``: int64 (rows,) holding 64 bits, to floats (rows,)."""
+    """``seeds.uniform(key, position)`` for each of ``keys``: int64 (rows,) holding 64 bits, to
+    floats (rows,)."""
     return shift(bits(keys, position), 11).to(wide(keys.device)) * 2.0**-53
 
 
 def below(keys: Tensor, position: int | Tensor, limit: Tensor) -> Tensor:
-    """An integer from 0 to ``limit`` - 1 for each of ``keys``, of the 31 highest bits there; limits are below 2**31."""
+    """An integer from 0 to ``limit`` - 1 for each of ``keys``, of the 31 highest bits there; limits
+    are below 2**31."""
     return (shift(bits(keys, position), 33) * limit) >> 31

@@ -1,7 +1,8 @@
-"""The tree of errors. Each says what was wrong, where, and the remedy; the command line prints it in one piece.
+"""The tree of errors. Each says what was wrong, where, and the remedy; the command line prints it
+in one piece.
 
-``StagebError`` is what a caller catches. ``exit_code`` is what a shell sees: 2 for input that a person can mend before
-any work starts, 1 for a run that broke.
+``StagebError`` is what a caller catches. ``exit_code`` is what a shell sees: 2 for input that a
+person can mend before any work starts, 1 for a run that broke.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from dataclasses import dataclass
 
 
 def shown(text: str, limit: int | None = None) -> str:
-    """``text`` as a terminal may print it: on one line, with escapes for all that hides or moves, cut at ``limit``."""
+    """``text`` as a terminal may print it: on one line, with escapes for all that hides or moves,
+    cut at ``limit``."""
     text = text if limit is None else text[: limit + 1]
-    text = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    text = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
     return text if limit is None or len(text) <= limit else f"{text[: limit - 3]}..."
 
 
@@ -28,9 +33,10 @@ FEW = 3  # equal faults that are told one by one
 
 
 def write_option(key: str, value: object = True) -> str:
-    """How the caller gives ``key`` a value, as remedies write it: ``--fresh``, ``--price.missed_failure 20``, ``--columns
-    passes=WORD,fails=WORD`` and ``--columns.rename '{"Part no.": "Part"}'`` in a shell; ``fresh=True``,
-    ``price={'missed_failure': 20}``, ... in Python."""
+    """How the caller gives ``key`` a value, as remedies write it: ``--fresh``,
+    ``--price.missed_failure 20``, ``--columns passes=WORD,fails=WORD`` and ``--columns.rename
+    '{"Part no.": "Part"}'`` in a shell; ``fresh=True``, ``price={'missed_failure': 20}``, ... in
+    Python."""
     name, *inner = key.split(".")
     if CALLER.get() == IN_PYTHON:
         for part in reversed(inner):
@@ -39,7 +45,11 @@ def write_option(key: str, value: object = True) -> str:
     if isinstance(value, dict):
         is_plain = all(re.fullmatch(r"[\w.*-]*", str(each)) for each in (*value, *value.values()))
         listed = ",".join(f"{part}={each}" for part, each in value.items())
-        value = listed if is_plain else shlex.quote(json.dumps(value, ensure_ascii=not f"{value}".isprintable()))
+        value = (
+            listed
+            if is_plain
+            else shlex.quote(json.dumps(value, ensure_ascii=not f"{value}".isprintable()))
+        )
     return f"--{key}" if value is True else f"--{key} {'null' if value is None else value}"
 
 
@@ -80,8 +90,9 @@ class BadLine:
 
 
 class BadInputError(InputError):
-    """Input files have unusable lines; ``bad`` holds all of them, so that one reading mends them all. The message
-    tells equal faults of a file once, with their number and where the first few stand."""
+    """Input files have unusable lines; ``bad`` holds all of them, so that one reading mends them
+    all. The message tells equal faults of a file once, with their number and where the first few
+    stand."""
 
     shown = 20
 
@@ -89,7 +100,10 @@ class BadInputError(InputError):
         if len(bad) == 1:
             kind = re.sub(r"^((ticket )?\w+?)s\b", r"\1", kind)  # one place, not places
         groups = _group_equal(bad)
-        lines = [f"{len(bad)} unusable {kind}:", *(f"  {_describe_group(group)}" for group in groups[: self.shown])]
+        lines = [
+            f"{len(bad)} unusable {kind}:",
+            *(f"  {_describe_group(group)}" for group in groups[: self.shown]),
+        ]
         if more := sum(map(len, groups[self.shown :])):
             lines.append(f"  ... and {more} more")
         super().__init__("\n".join(lines))
@@ -141,7 +155,8 @@ class RankError(StagebError):
 
 @contextmanager
 def at(where: str) -> Iterator[None]:
-    """Say where an error happened: ``with at(f"ticket {key}"):`` notes it on whatever is raised inside.
+    """Say where an error happened: ``with at(f"ticket {key}"):`` notes it on whatever is raised
+    inside.
 
     The innermost note comes first, and is what a ``RankError`` names.
     """

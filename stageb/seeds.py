@@ -1,12 +1,13 @@
 """Random streams from names, so that a draw depends on what it is for and on nothing else.
 
-A stream is a 64-bit key made from names such as ``(seed, mission, epoch, ticket_key, decode, sample)``; position ``i`` of
-a stream is one uniform number, a stateless hash of (key, i). No generator object exists: nothing to share between ranks,
-nothing to save at a commit, and a batch's composition cannot reach a draw.
+A stream is a 64-bit key made from names such as ``(seed, mission, epoch, ticket_key, decode,
+sample)``; position ``i`` of a stream is one uniform number, a stateless hash of (key, i). No
+generator object exists: nothing to share between ranks, nothing to save at a commit, and a batch's
+composition cannot reach a draw.
 
-The hash is splitmix64's output function (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators",
-section 3) on ``key + (position + 1) * GOLDEN``. Engines that draw on a device repeat it in their own arithmetic; a test
-holds the two equal.
+The hash is splitmix64's output function (Steele, Lea & Flood 2014, "Fast splittable pseudorandom
+number generators", section 3) on ``key + (position + 1) * GOLDEN``. Engines that draw on a device
+repeat it in their own arithmetic; a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ MIX_2 = 0x94D049BB133111EB
 
 
 def stream(*names: str | int) -> int:
-    """The key of the stream that ``names`` name: 64 bits, equal for equal names, independent otherwise.
+    """The key of the stream that ``names`` name: 64 bits, equal for equal names, independent
+    otherwise.
 
-    Names are length-prefixed and typed before hashing, so ``("ab", "c")``, ``("a", "bc")`` and ``(1,)``, ``("1",)`` differ.
+    Names are length-prefixed and typed before hashing, so ``("ab", "c")``, ``("a", "bc")`` and
+    ``(1,)``, ``("1",)`` differ.
     """
     digest = hashlib.blake2b(digest_size=8)
     for name in names:
@@ -45,7 +48,8 @@ def bits(key: int, position: int) -> int:
 
 
 def ahead(key: int, positions: int) -> int:
-    """The stream ``key`` from ``positions`` on: ``bits(ahead(key, n), p)`` is ``bits(key, n + p)``."""
+    """The stream ``key`` from ``positions`` on: ``bits(ahead(key, n), p)`` is ``bits(key, n +
+    p)``."""
     return (key + positions * GOLDEN) & MASK
 
 

@@ -1,7 +1,8 @@
-"""How a key of a config is declared: once, with its default and what its values must be; functions of yours that keys name.
+"""How a key of a config is declared: once, with its default and what its values must be; functions
+of yours that keys name.
 
-A config is frozen dataclasses of the standard library, one for each section. Values are checked here, where they enter; a
-wrong one raises ``ConfigError`` with its key.
+A config is frozen dataclasses of the standard library, one for each section. Values are checked
+here, where they enter; a wrong one raises ``ConfigError`` with its key.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class Check(NamedTuple):
 def at_least(least: float, most: float = math.inf) -> Check:
     """A number from ``least`` to ``most``."""
     remedy = f"at least {least}" if least else "0 or more"
-    return Check(lambda value: least <= value <= most, remedy if most == math.inf else f"{remedy}, at most {most}")
+    return Check(
+        lambda value: least <= value <= most,
+        remedy if most == math.inf else f"{remedy}, at most {most}",
+    )
 
 
 def one_of(*words: str) -> Check:
@@ -61,8 +65,9 @@ PRICE = Check(lambda value: 0 < value < math.inf, "a number above 0")
 
 
 def setting(default: Any, *checks: Check, trust: str = "") -> Any:
-    """A key of a config: its ``default`` or what makes it, ``checks`` of its values, and what it names, for ``store.trust``
-    (numbers, booleans and words from a fixed choice need not say that they are ``DATA``)."""
+    """A key of a config: its ``default`` or what makes it, ``checks`` of its values, and what it
+    names, for ``store.trust`` (numbers, booleans and words from a fixed choice need not say that
+    they are ``DATA``)."""
     metadata = {"checks": checks, "trust": trust}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -70,7 +75,8 @@ def setting(default: Any, *checks: Check, trust: str = "") -> Any:
 
 
 class Section:
-    """A section of a config, at the key ``at`` ("" for a whole config). Its values are checked when it is made."""
+    """A section of a config, at the key ``at`` ("" for a whole config). Its values are checked when
+    it is made."""
 
     at = ""
 
@@ -104,15 +110,26 @@ def describe_keys(section: Any) -> dict[str, Key]:
     """The keys of a section by name."""
     annotations = get_type_hints(section)
     return {
-        each.name: Key(annotation := annotations[each.name], each.metadata.get("trust") or _infer_trust(annotation))
+        each.name: Key(
+            annotation := annotations[each.name],
+            each.metadata.get("trust") or _infer_trust(annotation),
+        )
         for each in dataclasses.fields(section)
     }
 
 
 def _infer_trust(annotation: Any) -> str:
-    """``DATA`` for numbers, booleans, words from a fixed choice, and lists of these, which can name nothing."""
-    lists = [get_args(choice) if get_origin(choice) is list else [choice] for choice in choices(annotation)]
-    fixed = all(part in (bool, int, float, NoneType) or get_origin(part) is Literal for parts in lists for part in parts)
+    """``DATA`` for numbers, booleans, words from a fixed choice, and lists of these, which can name
+    nothing."""
+    lists = [
+        get_args(choice) if get_origin(choice) is list else [choice]
+        for choice in choices(annotation)
+    ]
+    fixed = all(
+        part in (bool, int, float, NoneType) or get_origin(part) is Literal
+        for parts in lists
+        for part in parts
+    )
     return DATA if fixed else AUTHORITY
 
 
@@ -123,12 +140,17 @@ def choices(annotation: Any) -> tuple[Any, ...]:
 
 def section_of(annotation: Any) -> Any:
     """The config dataclass that ``annotation`` is or allows, or None."""
-    return next((choice for choice in choices(annotation) if dataclasses.is_dataclass(choice)), None)
+    return next(
+        (choice for choice in choices(annotation) if dataclasses.is_dataclass(choice)), None
+    )
 
 
 def inner_of(annotation: Any, outer: type) -> Any:
-    """The annotation of what stands in the list or dict (``outer``) that ``annotation`` is or allows, or None."""
-    allowed = (choice for choice in choices(annotation) if choice is Any or get_origin(choice) is outer)
+    """The annotation of what stands in the list or dict (``outer``) that ``annotation`` is or
+    allows, or None."""
+    allowed = (
+        choice for choice in choices(annotation) if choice is Any or get_origin(choice) is outer
+    )
     return next((choice if choice is Any else get_args(choice)[-1] for choice in allowed), None)
 
 
@@ -136,7 +158,8 @@ def inner_of(annotation: Any, outer: type) -> Any:
 
 
 def function_named(key: str, name: str) -> Callable[..., Any]:
-    """The function that ``key`` of a config names; its module is imported. Raises ``ConfigError`` where there is none."""
+    """The function that ``key`` of a config names; its module is imported. Raises ``ConfigError``
+    where there is none."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise ConfigError(key, name, "name a function, written package.module:function")

@@ -1,4 +1,5 @@
-"""Valid things, bent: what makes bad input of every kind, and the bounds and the watch under which stageb meets it."""
+"""Valid things, bent: what makes bad input of every kind, and the bounds and the watch under which
+stageb meets it."""
 
 from __future__ import annotations
 
@@ -48,7 +49,10 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 # For hypothesis: the same nastiness.
-LETTERS = st.sampled_from(sorted({letter for text in NASTY if len(text) < 100 for letter in text})) | st.characters()
+LETTERS = (
+    st.sampled_from(sorted({letter for text in NASTY if len(text) < 100 for letter in text}))
+    | st.characters()
+)
 TEXTS = st.sampled_from(NASTY) | st.text(LETTERS, max_size=12)
 
 
@@ -65,7 +69,7 @@ class Slow(BaseException):
     """An input takes too long."""
 
 
-# Bending ----------------------------------------------------------------------------------------------------------------
+# Bending ------------------------------------------------------------------------------------------
 
 
 def nasty(rng: random.Random) -> str:
@@ -76,21 +80,28 @@ def nasty(rng: random.Random) -> str:
 
 
 def bent(rng: random.Random, value: Any) -> Any:
-    """JSON data with one place changed: another value, another key, more or less of it, deeper, of another type."""
+    """JSON data with one place changed: another value, another key, more or less of it, deeper, of
+    another type."""
     if isinstance(value, dict) and value and rng.random() < 0.8:
         key = rng.choice(list(value))
         match rng.randrange(6):
             case 0:
                 return {name: inner for name, inner in value.items() if name != key}
             case 1:
-                return {(nasty(rng) if name == key else name): inner for name, inner in value.items()}
+                return {
+                    (nasty(rng) if name == key else name): inner for name, inner in value.items()
+                }
             case 2:
                 return {**value, nasty(rng): rng.choice(VALUES)}
             case _:
                 return {**value, key: bent(rng, value[key])}
     if isinstance(value, list) and value and rng.random() < 0.8:
         place = rng.randrange(len(value))
-        inner = [bent(rng, value[place])] if rng.random() < 0.6 else rng.choice([[], [value[place]] * 2, [nasty(rng)]])
+        inner = (
+            [bent(rng, value[place])]
+            if rng.random() < 0.6
+            else rng.choice([[], [value[place]] * 2, [nasty(rng)]])
+        )
         return [*value[:place], *inner, *value[place + 1 :]]
     if isinstance(value, str) and rng.random() < 0.6:
         place = rng.randrange(len(value) + 1)
@@ -115,13 +126,15 @@ def scratched(rng: random.Random, text: str) -> str:
         case 3:
             return text[:first] + nasty(rng) + text[first:]
         case 4:
-            return re.sub('"[a-z_]+": ', lambda match: match[0] * 2 if rng.random() < 0.2 else match[0], text)
+            return re.sub(
+                '"[a-z_]+": ', lambda match: match[0] * 2 if rng.random() < 0.2 else match[0], text
+            )
         case 5:
             return text.replace("{", '{"operations": [], "label": "pass", ', 1)
         case 6:
-            return rng.choice(["\ufeff{}", "```json\n{}\n```", "```\n{}```", "{} {}", "Here it is:\n{}", "[{}]"]).replace(
-                "{}", text
-            )
+            return rng.choice(
+                ["\ufeff{}", "```json\n{}\n```", "```\n{}```", "{} {}", "Here it is:\n{}", "[{}]"]
+            ).replace("{}", text)
         case _:
             return text[:first] + rng.choice("[{") * rng.choice([1, 100, 20_000]) + text[first:]
 
@@ -155,7 +168,8 @@ def smudged(rng: random.Random, text: str) -> bytes:
 
 
 def joined(text: str) -> str:
-    """``text`` with the halves of surrogate pairs that stand side by side made one, as JSON makes them."""
+    """``text`` with the halves of surrogate pairs that stand side by side made one, as JSON makes
+    them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
@@ -172,25 +186,44 @@ def check_message(error: BadInputError, path: Path) -> None:
     places = (f"  {path}:{bad.line}: " if bad.line else f"  {path}: " for bad in error.bad)
     for line in lines[: error.shown]:
         assert line.isprintable()
-        assert any(line.startswith(place) for place in places), line  # in order; equal faults are told at their first place
+        # in order; equal faults are told at their first place
+        assert any(line.startswith(place) for place in places), line
 
 
 @cache
 def folder() -> Path:
     """A folder of this process, gone at its end."""
     memory = Path("/dev/shm")
-    made = Path(tempfile.mkdtemp(prefix="hostile-", dir=memory if os.access(memory, os.W_OK) else None))
+    made = Path(
+        tempfile.mkdtemp(prefix="hostile-", dir=memory if os.access(memory, os.W_OK) else None)
+    )
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
 
 
-# What others hand on lies beside a private folder, and is watched ------------------------------------------------------
+# What others hand on lies beside a private folder, and is watched ---------------------------------
 
 SECRET = "s3cret-of-the-user"  # stands in the environment
 PRIVATE = "pr1vate-words-of-the-user"  # stand in every file that is none of the sender's business
 OUTSIDE = ["/etc/passwd", "/proc/self/environ", "/dev/zero", "/dev/stdin"]
-HIDDEN = ["guidance.json", "tickets.jsonl", "config.yaml", "commit.json", "rows.jsonl", "photo.png", "trap.py"]
-EVENTS = {"socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"}
+HIDDEN = [
+    "guidance.json",
+    "tickets.jsonl",
+    "config.yaml",
+    "commit.json",
+    "rows.jsonl",
+    "photo.png",
+    "trap.py",
+]
+EVENTS = {
+    "socket.connect",
+    "socket.getaddrinfo",
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+}
 
 
 @dataclass(frozen=True)
@@ -253,13 +286,26 @@ def server() -> tuple[str, list[int]]:
 
 @cache
 def handed() -> Path:
-    """A folder with ``work``, where the user is, ``private``, and a place for what was handed on."""
+    """A folder with ``work``, where the user is, ``private``, and a place for what was handed
+    on."""
     root = folder().resolve() / "handed"
     for name in ("work", "private"):
         (root / name).mkdir(parents=True)
-    rows = json.dumps({"mission": "valves", "group_id": PRIVATE, "label": "pass", "per_image": {"image_1": PRIVATE}})
+    rows = json.dumps(
+        {
+            "mission": "valves",
+            "group_id": PRIVATE,
+            "label": "pass",
+            "per_image": {"image_1": PRIVATE},
+        }
+    )
     rules = json.dumps({"valves": {"experiences": {"G0": PRIVATE}}})
-    texts = {"guidance.json": rules, "tickets.jsonl": rows, "config.yaml": f"tickets: [{PRIVATE}]", "rows.jsonl": rows}
+    texts = {
+        "guidance.json": rules,
+        "tickets.jsonl": rows,
+        "config.yaml": f"tickets: [{PRIVATE}]",
+        "rows.jsonl": rows,
+    }
     for name in HIDDEN:
         (root / "private" / name).write_text(f"{texts.get(name, PRIVATE)}\n")
     (root / "private" / "photo.png").write_bytes(photo("PNG"))
@@ -295,7 +341,8 @@ def lay(place: Path, files: Files) -> None:
 
 @contextlib.contextmanager
 def watched() -> Iterator[io.StringIO]:
-    """Where a user stands, with secrets around; what is said meanwhile. Nothing may go out, and nothing come of it."""
+    """Where a user stands, with secrets around; what is said meanwhile. Nothing may go out, and
+    nothing come of it."""
     out, place, known = io.StringIO(), Path.cwd(), watch()
     url, came = server()
     before = len(came)
@@ -335,18 +382,23 @@ def linked(rng: random.Random, name: str) -> Entry:
         return rng.choice([PIPE, SUBFOLDER])
     out = f"~/private/{rng.choice(HIDDEN)}"
     own = f"~/private/{'rows.jsonl' if name.endswith('.jsonl') else Path(name).name}"
-    return Link(rng.choice([own, own, out, rng.choice(OUTSIDE), "~/private", "..", ".", Path(name).name, "none"]))
+    return Link(
+        rng.choice(
+            [own, own, out, rng.choice(OUTSIDE), "~/private", "..", ".", Path(name).name, "none"]
+        )
+    )
 
 
 @dataclass(frozen=True)
 class Handed:
-    """Files that were handed on, by how they differ from what is usual, and what is done with them."""
+    """Files that were handed on, by how they differ from what is usual, and what is done with
+    them."""
 
     changed: Files
     command: str
 
 
-# Bounds -----------------------------------------------------------------------------------------------------------------
+# Bounds -------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -366,7 +418,8 @@ def in_time() -> Iterator[None]:
 
 
 def attempt(surface: Surface, made: Any) -> bool:
-    """Whether ``made`` was accepted. Raises what should not have been raised, with the input as a note."""
+    """Whether ``made`` was accepted. Raises what should not have been raised, with the input as a
+    note."""
     try:
         with in_time():
             return surface.meet(made)

@@ -1,9 +1,12 @@
-"""What every loop owes, whatever it learns, as checks that any loop can be put to: list it in ``test_conformance.py``.
+"""What every loop owes, whatever it learns, as checks that any loop can be put to: list it in
+``test_conformance.py``.
 
-A loop is a command line that runs to its end within a second or so and leaves a run's folder (``stageb/store/journal.py``).
+A loop is a command line that runs to its end within a second or so and leaves a run's folder
+(``stageb/store/journal.py``).
 
-Equal bytes are owed at the same world size, whatever was killed and resumed on the way. Across world sizes they are owed by
-loops that reduce no gradients; the others owe the same files, and weights that agree within their tolerance.
+Equal bytes are owed at the same world size, whatever was killed and resumed on the way. Across
+world sizes they are owed by loops that reduce no gradients; the others owe the same files, and
+weights that agree within their tolerance.
 """
 
 from __future__ import annotations
@@ -40,12 +43,15 @@ class Loop:
 
     name: str
     module: str  # ``python -m module`` is its command
-    arguments: Callable[[Path, int], list[str]]  # (root, world size) -> what follows the command; it runs in root/run
-    raising: Callable[[Path, int, int], list[str]]  # (root, world size, rank) -> the same; that rank raises amid the work
+    # (root, world size) -> what follows the command; it runs in root/run
+    arguments: Callable[[Path, int], list[str]]
+    # (root, world size, rank) -> the same; that rank raises amid the work
+    raising: Callable[[Path, int, int], list[str]]
     says: str  # what is said of it then: a pattern, with {rank}
     another: str  # an option that makes another run of it
     refused: str  # what is said of that then
-    tolerance: float | None = None  # by which weights may differ between world sizes; None: all bytes are equal there
+    # by which weights may differ between world sizes; None: all bytes are equal there
+    tolerance: float | None = None
     stride: int = 1  # a loop whose runs take longer is killed at so many times fewer places
     learns_weights: bool = True  # by which a run may end when its time is up, and go on
     starts_slowly: bool = False  # its real command is left to the slow tests
@@ -73,11 +79,14 @@ class Bench:
         """The undisturbed run; made once."""
         if world_size not in self._whole:
             root = self.root(world_size)
-            self._whole[world_size] = forks.run(self.loop.arguments(root, world_size), world_size, root / "job")
+            self._whole[world_size] = forks.run(
+                self.loop.arguments(root, world_size), world_size, root / "job"
+            )
         return self._whole[world_size]
 
     def faults(self, folder: Path, world_sizes: Collection[int]) -> list[str]:
-        """The files of a run on ``world_sizes``, one after the other, that are not as they must be."""
+        """The files of a run on ``world_sizes``, one after the other, that are not as they must
+        be."""
         alone = 1 if self.loop.tolerance is None else next(iter(world_sizes))
         self.whole(alone)
         expected = self.root(alone) / "run"
@@ -89,7 +98,11 @@ class Bench:
 def content(folder: Path, not_compared: frozenset[str] = NOT_COMPARED) -> dict[str, bytes]:
     """The bytes of a run that are to be equal, by file."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in not_compared)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files if VIEWS not in path.parts}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in files
+        if VIEWS not in path.parts
+    }
 
 
 def read_rows(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
@@ -99,16 +112,23 @@ def read_rows(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]
 
 def differing(found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
     """The files that are not as they must be."""
-    return sorted(file for file in found.keys() | expected.keys() if found.get(file) != expected.get(file))
+    return sorted(
+        file for file in found.keys() | expected.keys() if found.get(file) != expected.get(file)
+    )
 
 
 def far_apart(folder: Path, expected: Path, tolerance: float) -> list[str]:
-    """The files that one of the two lacks, and those whose weights differ by more than ``tolerance``."""
+    """The files that one of the two lacks, and those whose weights differ by more than
+    ``tolerance``."""
     found, wanted = content(folder), content(expected)
     shared = [file for file in found.keys() & wanted.keys() if file.endswith(WEIGHTS)]
     assert shared, f"{folder} holds no weights"
     pairs = {file: (load(found[file]), load(wanted[file])) for file in shared}
-    far = [file for file, (one, other) in pairs.items() if any((one[k] - other[k]).abs().max() > tolerance for k in one)]
+    far = [
+        file
+        for file, (one, other) in pairs.items()
+        if any((one[k] - other[k]).abs().max() > tolerance for k in one)
+    ]
     return sorted({*far, *(found.keys() ^ wanted.keys())})
 
 
@@ -130,12 +150,16 @@ def check_only_rank_0_writes(bench: Bench, world_size: int) -> None:
     """The others write nothing, anywhere; rank 0 writes under the root that it was given."""
     first, *others = bench.whole(world_size).operations
     assert first
-    assert all(path.startswith((str(bench.root(world_size)), "descriptor")) for _, _, path in map(_parted, first))
+    assert all(
+        path.startswith((str(bench.root(world_size)), "descriptor"))
+        for _, _, path in map(_parted, first)
+    )
     assert others == [()] * (world_size - 1)
 
 
 def check_a_raise(bench: Bench, world_size: int, rank: int) -> None:
-    """Whichever rank raises, all end, soon, and it is said once which rank it was, at what, and why."""
+    """Whichever rank raises, all end, soon, and it is said once which rank it was, at what, and
+    why."""
     root = bench.place()
     ended = forks.run(bench.loop.raising(root, world_size, rank), world_size, root / "job")
     assert set(ended.codes) == {1}, ended.err
@@ -144,8 +168,8 @@ def check_a_raise(bench: Bench, world_size: int, rank: int) -> None:
 
 
 def check_another_call(bench: Bench) -> None:
-    """A finished run is shown again, and another config is refused with both values; neither changes a byte, nor what
-    it says that it ran on."""
+    """A finished run is shown again, and another config is refused with both values; neither
+    changes a byte, nor what it says that it ran on."""
     assert set(bench.whole().codes) == {0}
     root = bench.root(1)
     (root / "run" / "run.json").write_text('{"stageb": "of another machine"}\n')
@@ -159,7 +183,8 @@ def check_another_call(bench: Bench) -> None:
 
 
 def check_out_of_time(bench: Bench, world_size: int) -> None:
-    """A run whose time is up ends in good order, is shown again, and goes on to its end with more."""
+    """A run whose time is up ends in good order, is shown again, and goes on to its end with
+    more."""
     line = bench.loop.arguments(root := bench.place(), world_size)
     for number, said in enumerate(
         ("budget.seconds, 0.01, ended it: more go on", "already finished", "resuming after 1 of ")
@@ -169,14 +194,21 @@ def check_out_of_time(bench: Bench, world_size: int) -> None:
         assert set(ended.codes) == {0} and said in ended.err, ended.err
         assert ("budget.seconds" in ended.err) == bool(limit)
     bench.whole(world_size)
-    found, wanted = ((place / "run" / "metrics.jsonl").read_text() for place in (root, bench.root(world_size)))
+    found, wanted = (
+        (place / "run" / "metrics.jsonl").read_text() for place in (root, bench.root(world_size))
+    )
     assert found.count("\n") == wanted.count("\n")
 
 
-def check_killed_before_an_operation(bench: Bench, number: int, world_size: int, resumed_at: int) -> None:
-    """Rank 0 gone before its file operation ``number``, the run resumed at another world size: the same bytes."""
+def check_killed_before_an_operation(
+    bench: Bench, number: int, world_size: int, resumed_at: int
+) -> None:
+    """Rank 0 gone before its file operation ``number``, the run resumed at another world size: the
+    same bytes."""
     root = bench.place()
-    job = forks.Forks(bench.loop.arguments(root, world_size), world_size, root / "killed", kill_before=number)
+    job = forks.Forks(
+        bench.loop.arguments(root, world_size), world_size, root / "killed", kill_before=number
+    )
     ended = job.wait(GONE_S)
     assert ended.codes[0] == 137, ended.err
     assert 0 not in ended.codes
@@ -186,7 +218,8 @@ def check_killed_before_an_operation(bench: Bench, number: int, world_size: int,
 def check_ended_after_a_commit(
     bench: Bench, number: signal.Signals, commit: int, world_size: int, victim: int, resumed_at: int
 ) -> None:
-    """Any rank gone by a signal at or soon after a commit; resumed at another world size: the same bytes."""
+    """Any rank gone by a signal at or soon after a commit; resumed at another world size: the same
+    bytes."""
     root = bench.place()
     job = forks.Forks(bench.loop.arguments(root, world_size), world_size, root / "killed")
     deadline = time.monotonic() + GONE_S
@@ -197,7 +230,9 @@ def check_ended_after_a_commit(
     assert ended.codes[victim] == 128 + number, ended.err
     assert 0 not in ended.codes
     if number != signal.SIGKILL:
-        assert ended.err.strip().splitlines()[-1].startswith(f"interrupted by {number.name}"), ended.err
+        assert ended.err.strip().splitlines()[-1].startswith(f"interrupted by {number.name}"), (
+            ended.err
+        )
         assert "Traceback" not in ended.err
     _check_resumed(bench, root, ended, world_size, resumed_at)
 
@@ -225,11 +260,12 @@ def check_equal_bytes(
     sizes: Sequence[int] = (1, 2),
     kills: Sequence[tuple[float, int, int]] = ((0.5, 2, 1),),
 ) -> list[forks.Ended]:
-    """A command writes the same at each of ``sizes``, and where rank 0 was killed and the same command goes on.
+    """A command writes the same at each of ``sizes``, and where rank 0 was killed and the same
+    command goes on.
 
-    ``line`` is the command for a name and a world size; ``written``, what lies under a name. A kill is a share of rank 0's
-    file operations, the world size of the job that it ends, and that of the one that goes on. What ended well is returned,
-    in order.
+    ``line`` is the command for a name and a world size; ``written``, what lies under a name. A kill
+    is a share of rank 0's file operations, the world size of the job that it ends, and that of the
+    one that goes on. What ended well is returned, in order.
     """
     whole = [forks.run(line(str(size), size), size, folder / f"job-{size}") for size in sizes]
     for size, ended in zip(sizes, whole, strict=True):
@@ -256,8 +292,11 @@ def commits(folder: Path) -> int:
     return int(found[1]) if found else 0
 
 
-def _check_resumed(bench: Bench, root: Path, killed: forks.Ended, killed_at: int, world_size: int) -> None:
-    """The same command, perhaps at another world size, brings the run to its proper end, doing nothing over again."""
+def _check_resumed(
+    bench: Bench, root: Path, killed: forks.Ended, killed_at: int, world_size: int
+) -> None:
+    """The same command, perhaps at another world size, brings the run to its proper end, doing
+    nothing over again."""
     ended = forks.run(bench.loop.arguments(root, world_size), world_size, root / "resumed")
     assert set(ended.codes) == {0}, ended.err
     assert bench.faults(root / "run", [killed_at, world_size]) == []
@@ -267,7 +306,10 @@ def _check_resumed(bench: Bench, root: Path, killed: forks.Ended, killed_at: int
 
 
 def _commits_made(ended: forks.Ended) -> int:
-    return sum(operation.startswith("os.rename") and operation.endswith(f"/{COMMIT}") for operation in ended.operations[0])
+    return sum(
+        operation.startswith("os.rename") and operation.endswith(f"/{COMMIT}")
+        for operation in ended.operations[0]
+    )
 
 
 def _parted(operation: str) -> tuple[str, str, str]:

@@ -1,4 +1,5 @@
-"""For all tests: temporary folders in memory, one thread a process, and a busy machine is no failure."""
+"""For all tests: temporary folders in memory, one thread a process, and a busy machine is no
+failure."""
 
 import os
 import signal
@@ -18,7 +19,9 @@ from stageb.errors import CALLER
 MEMORY = Path("/dev/shm")
 ROOM = 2 << 30  # bytes that are to be free there; containers may have 64 MiB
 
-settings.register_profile("stageb", deadline=None, max_examples=25 * TIMES, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "stageb", deadline=None, max_examples=25 * TIMES, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("stageb")
 
 
@@ -27,15 +30,23 @@ UNKNOWN = pytest.StashKey[bool]()  # whether git does not know the commit
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--since COMMIT`` leaves out tests of loops that nothing since then can have touched; else all are run."""
-    parser.addoption("--since", metavar="COMMIT", default=os.environ.get("STAGEB_SINCE", ""), help=pytest_addoption.__doc__)
+    """``--since COMMIT`` leaves out tests of loops that nothing since then can have touched; else
+    all are run."""
+    parser.addoption(
+        "--since",
+        metavar="COMMIT",
+        default=os.environ.get("STAGEB_SINCE", ""),
+        help=pytest_addoption.__doc__,
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     commit = config.getoption("since")
     changed = list_changed_files(commit) if commit else []
     config.stash[UNKNOWN] = changed is None
-    config.stash[UNTOUCHED] = sorted(LOOPS - find_touched_loops(changed)) if commit and changed is not None else []
+    config.stash[UNTOUCHED] = (
+        sorted(LOOPS - find_touched_loops(changed)) if commit and changed is not None else []
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,13 +55,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if loop_of(item) not in untouched]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     commit, untouched = config.getoption("since"), config.stash[UNTOUCHED]
     if config.stash[UNKNOWN]:
         terminalreporter.write_line(f"nothing was left out: git does not know the commit {commit}")
     elif commit:
         left_out = ", ".join(untouched) or "no loop"
-        terminalreporter.write_line(f"left out, since nothing after {commit} touches them: tests of {left_out}")
+        terminalreporter.write_line(
+            f"left out, since nothing after {commit} touches them: tests of {left_out}"
+        )
 
 
 def usable(folder: Path) -> bool:
@@ -63,12 +78,14 @@ def usable(folder: Path) -> bool:
     return roomy and not found.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK | os.X_OK)
 
 
-# Runs bring their files to the disk at every commit; on most disks that is what their tests would wait for.
+# Runs bring their files to the disk at every commit; on most disks that is what their tests would
+# wait for.
 if "TMPDIR" not in os.environ and usable(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: tests run side by side
 
-# A shell starts what it puts in the background with Ctrl-C ignored, and every process that a test starts would inherit that.
+# A shell starts what it puts in the background with Ctrl-C ignored, and every process that a test
+# starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

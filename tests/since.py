@@ -1,8 +1,9 @@
-"""Which tests a change needs: ``--since COMMIT`` leaves out those of loops that nothing since that commit can have touched.
+"""Which tests a change needs: ``--since COMMIT`` leaves out those of loops that nothing since that
+commit can have touched.
 
-Loops know nothing of each other (``test_architecture.py``), so what lies in one loop's folders touches no other loop. What
-lies anywhere else touches all of them, but for pages. Only a loop's own tests are ever left out: its folder, and its
-conformance.
+Loops know nothing of each other (``test_architecture.py``), so what lies in one loop's folders
+touches no other loop. What lies anywhere else touches all of them, but for pages. Only a loop's own
+tests are ever left out: its folder, and its conformance.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ def find_touched_loops(paths: Iterable[str]) -> Set[str]:
 
 
 def list_changed_files(commit: str, root: Path = ROOT) -> list[str] | None:
-    """What differs from ``commit``, named from the root, files that git does not know yet among them; None where git does
-    not know the commit."""
+    """What differs from ``commit``, named from the root, files that git does not know yet among
+    them; None where git does not know the commit."""
     asked = (
         ["diff", "--name-only", "--no-renames", "-z", commit, "--"],
         ["ls-files", "--others", "--exclude-standard", "-z"],
     )
     found = list[str]()
     for words in asked:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             return None
         found += filter(None, done.stdout.split("\0"))

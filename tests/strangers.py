@@ -1,4 +1,5 @@
-"""More that strangers hand on: checkpoints, templates, servers' answers, tables, exported rules, outputs begun."""
+"""More that strangers hand on: checkpoints, templates, servers' answers, tables, exported rules,
+outputs begun."""
 
 from __future__ import annotations
 
@@ -42,14 +43,18 @@ from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.errors import EngineError, StagebError
 from stageb.store import disk
 
-# Checkpoints ------------------------------------------------------------------------------------------------------------
+# Checkpoints --------------------------------------------------------------------------------------
 
 TEMPLATES = [
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n",
-    "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}[INST] "
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% "
+    "endfor %}<|im_start|>assistant\n",
+    "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% "
+    "endif %}[INST] "
     "{{ messages[0]['content'] | trim }} [/INST]",
-    "{%- set ns = namespace(s='') -%}{%- for m in messages -%}{%- if m.role == 'system' -%}{%- set ns.s = m.content -%}"
-    "{%- else -%}<|start|>{{ m.role }}<|sep|>{{ ns.s }}\n{{ m.content }}<|end|>{%- endif -%}{%- endfor -%}"
+    "{%- set ns = namespace(s='') -%}{%- for m in messages -%}{%- if m.role == 'system' -%}{%- "
+    "set ns.s = m.content -%}"
+    "{%- else -%}<|start|>{{ m.role }}<|sep|>{{ ns.s }}\n{{ m.content }}<|end|>{%- endif -%}{%- "
+    "endfor -%}"
     "{% if enable_thinking %}<think>\n{% endif %}",
     "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}",
 ]
@@ -63,8 +68,8 @@ SNIPPETS = [
     "{% generation %}x{% endgeneration %}", "{{ '%1000000000d' % 1 }}", "{{ '{:>1000000000}'.format(1) }}",
     "{{ 'x'|indent(10**9) }}", "{{ messages|tojson(indent=10**9) }}", "{{ lipsum(10**6) }}", "{{ 'ab'|wordwrap(1) }}",
     "{% set x = 'x' %}{% for i in range(40) %}{% set x = x ~ x %}{% endfor %}{{ x }}",
-    "{% set ns = namespace(x=99) %}{% for i in range(60) %}{% set ns.x = ns.x * ns.x %}{% endfor %}", "**bold**",
-    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "{% set ns = namespace(x=99) %}{% for i in range(60) %}{% set ns.x = ns.x * ns.x %}{% " "endfor %}", "**bold**",
+    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% " "endfor %}",
     "{{ ('x' ~ '\\n') | replace('x', 'x' * 99999) | replace('x', 'x' * 99999) }}", "{{ messages | map('upper') | list }}",
     "{{ messages.append(1) }}", "{{ tools[0] }}", "{{ dict(a=1).fromkeys(range(10**9)) }}", "</think>", "{{ none + 1 }}",
     "{% while true %}{% endwhile %}", "{% set messages = [] %}", "user-words-go-here", "{{ '\\ud800' }}", "\x00",
@@ -76,7 +81,11 @@ def make_template(rng: random.Random) -> str:
     text = rng.choice(TEMPLATES)
     for _ in range(rng.choice([0, 1, 1, 2])):
         place = rng.choice([match.start() for match in re.finditer(r"\{[{%]|$", text)])
-        text = text[:place] + (rng.choice(SNIPPETS) if rng.random() < 0.8 else nasty(rng)) + text[place:]
+        text = (
+            text[:place]
+            + (rng.choice(SNIPPETS) if rng.random() < 0.8 else nasty(rng))
+            + text[place:]
+        )
     return scratched(rng, text) if rng.random() < 0.2 else text
 
 
@@ -165,10 +174,21 @@ WRITTEN = ["adapter_config.json", "model.safetensors.index.json", "preprocessor_
     "processor_config.json", "chat_template.json", "additional_chat_templates/x.jinja"]  # fmt: skip
 BESIDE: list[Any] = [
     {"base_model_name_or_path": "who/ever", "peft_type": "LORA", "task_type": "CAUSAL_LM"},
-    {"base_model_name_or_path": "~/private", "peft_type": "LORA", "auto_mapping": {"base_model_class": "trap"}},
-    {"metadata": {"total_size": 10**30}, "weight_map": {"model.norm.weight": "../private/photo.png"}},
+    {
+        "base_model_name_or_path": "~/private",
+        "peft_type": "LORA",
+        "auto_mapping": {"base_model_class": "trap"},
+    },
+    {
+        "metadata": {"total_size": 10**30},
+        "weight_map": {"model.norm.weight": "../private/photo.png"},
+    },
     {"weight_map": {"model.norm.weight": "model.safetensors"}},
-    {"processor_class": "trap.P", "auto_map": {"AutoProcessor": "trap.P"}, "image_processor_type": "x"},
+    {
+        "processor_class": "trap.P",
+        "auto_map": {"AutoProcessor": "trap.P"},
+        "image_processor_type": "x",
+    },
     {"chat_template": "{{ 9**(9**9) }}"},
 ]
 
@@ -180,36 +200,54 @@ def bent_weights(rng: random.Random, data: bytes) -> bytes:
     name = rng.choice([name for name in header if name != "__metadata__"])
     match rng.randrange(7):
         case 0:
-            return struct.pack("<Q", rng.choice([0, 1, size + 1, 2**40, 2**63, 2**64 - 1])) + data[8:]
+            return (
+                struct.pack("<Q", rng.choice([0, 1, size + 1, 2**40, 2**63, 2**64 - 1])) + data[8:]
+            )
         case 1:
             return data[: rng.randrange(len(data))]
         case 2:
             del header[name]
         case 3:
-            header[name]["shape"] = rng.choice([[10**12], [0], [-1], [2, 2], [[1]], ["x"], [2**62, 8], [], None])
+            header[name]["shape"] = rng.choice(
+                [[10**12], [0], [-1], [2, 2], [[1]], ["x"], [2**62, 8], [], None]
+            )
         case 4:
-            header[name]["dtype"] = rng.choice(["F64", "I64", "F8_E4M3", "BOOL", "X", 3, "BF16", "F4"])
+            header[name]["dtype"] = rng.choice(
+                ["F64", "I64", "F8_E4M3", "BOOL", "X", 3, "BF16", "F4"]
+            )
         case 5:
-            header[name]["data_offsets"] = rng.choice([[0, 2**60], [10, 0], [0, 0], [-4, 4], ["a"], [0, 4]])
+            header[name]["data_offsets"] = rng.choice(
+                [[0, 2**60], [10, 0], [0, 0], [-4, 4], ["a"], [0, 4]]
+            )
         case _:
             return data[: 8 + size] + bytes([255]) * (len(data) - 8 - size)
-    text = (jsonish(rng, header) if rng.random() < 0.3 else json.dumps(header)).encode("utf-8", "surrogatepass")
+    text = (jsonish(rng, header) if rng.random() < 0.3 else json.dumps(header)).encode(
+        "utf-8", "surrogatepass"
+    )
     return struct.pack("<Q", len(text)) + text + data[8 + size :]
 
 
 def make_checkpoint(rng: random.Random) -> Handed:
     files, changed = checkpoint(), dict[str, Any]()
     for _ in range(rng.choice([1, 1, 1, 2])):
-        name = rng.choice([*files, "config.json", "config.json", "tokenizer_config.json", "model.safetensors"])
+        name = rng.choice(
+            [*files, "config.json", "config.json", "tokenizer_config.json", "model.safetensors"]
+        )
         data = files[name]
         assert isinstance(data, bytes)
         if rng.random() < 0.05:  # links may lead anywhere: a hub's cache is made of them
-            changed[name] = rng.choice([PIPE, SUBFOLDER, Link("none"), Link(name), Link("config.json")])
+            changed[name] = rng.choice(
+                [PIPE, SUBFOLDER, Link("none"), Link(name), Link("config.json")]
+            )
         elif name == "model.safetensors":
             changed[name] = bent_weights(rng, data)
         elif name.endswith(".jinja"):
             changed[name] = make_template(rng).encode("utf-8", "surrogatepass")
-        elif rng.random() < 0.6 and name in ("config.json", "tokenizer_config.json", "generation_config.json"):
+        elif rng.random() < 0.6 and name in (
+            "config.json",
+            "tokenizer_config.json",
+            "generation_config.json",
+        ):
             content = json.loads(data)
             for key in rng.sample(list(CONFIGURED), rng.choice([1, 1, 2])):
                 content[key] = rng.choice(CONFIGURED[key])
@@ -218,7 +256,11 @@ def make_checkpoint(rng: random.Random) -> Handed:
             changed[name] = smudged(rng, jsonish(rng, json.loads(data)))
     if rng.random() < 0.2:
         made = rng.choice(
-            [json.dumps(rng.choice(BESIDE)).replace("~", str(handed())), jsonish(rng, rng.choice(BESIDE)), "x"]
+            [
+                json.dumps(rng.choice(BESIDE)).replace("~", str(handed())),
+                jsonish(rng, rng.choice(BESIDE)),
+                "x",
+            ]
         )
         changed[rng.choice(WRITTEN)] = made.encode("utf-8", "surrogatepass")
     return Handed(changed, rng.choice(["build", "build", "outline"]))
@@ -250,7 +292,7 @@ def meet_checkpoint(made: Handed) -> bool:
     return True
 
 
-# Servers ----------------------------------------------------------------------------------------------------------------
+# Servers ------------------------------------------------------------------------------------------
 
 KEYS = ["sk-very-secret-0123456789", "sk-it's\\a\"quoted-one", "s3" + "k" * 160]
 WELL: dict[str, Any] = {
@@ -290,7 +332,7 @@ USAGES: list[Any] = [{"completion_tokens": tokens} for tokens in COUNTS]
 USAGES += [None, [], "x", 3]
 SAID = [
     "Unsupported parameter: 'FIELD' is not supported with this model.", "unknown field FIELD KEY", "KEY" * 400,
-    "`temperature` and `top_p` cannot both be specified", "Only the default (1) value is supported: temperature",
+    "`temperature` and `top_p` cannot both be specified", "Only the default (1) value is " "supported: temperature",
     "System role not supported: role system", "maximum context length is 9", "content_filter", "insufficient_quota",
     "not allowed: FIELD, FIELD", "<html>KEY</html>", "", "\x1b[2J\r\nKEY", "x" * 100_000, "é" * 3000, "\ud800",
     "roles must alternate", "Unexpected keys: continue_final_message", "extra inputs: FIELD\nFIELD",
@@ -316,7 +358,8 @@ LINES = ["HTTP/1.1 STATUS KEY", "HTTP/1.0 STATUS OK", "HTTP/1.1 STATUS", "HTTP/9
 
 @dataclass(frozen=True)
 class Served:
-    """What a server sends back, one answer after the other, the last one for ever; and how it is asked."""
+    """What a server sends back, one answer after the other, the last one for ever; and how it is
+    asked."""
 
     answers: tuple[bytes, ...]  # KEY stands for the key that it was sent
     key: str
@@ -340,7 +383,11 @@ def make_body(rng: random.Random) -> bytes:
         whole = json.dumps(answer)
         return f"data: {whole}\n\ndata: [DONE]\n\n".encode("utf-8", "surrogatepass")
     with contextlib.suppress(ValueError):
-        text = jsonish(rng, answer) if rng.random() < 0.2 else json.dumps(answer, ensure_ascii=rng.random() < 0.7)
+        text = (
+            jsonish(rng, answer)
+            if rng.random() < 0.2
+            else json.dumps(answer, ensure_ascii=rng.random() < 0.7)
+        )
         return smudged(rng, text) if rng.random() < 0.1 else text.encode("utf-8", "surrogatepass")
     return json.dumps(choice["message"]).encode() + b"1" * 5000
 
@@ -351,17 +398,39 @@ def make_answer(rng: random.Random) -> bytes:
     body = make_body(rng)
     if status not in (200, 204, 304) and rng.random() < 0.8:
         said = rng.choice(SAID).replace("FIELD", rng.choice(FIELDS))
-        body = json.dumps({"error": {"message": said}}).encode() if rng.random() < 0.5 else said.encode("utf-8", "replace")
+        body = (
+            json.dumps({"error": {"message": said}}).encode()
+            if rng.random() < 0.5
+            else said.encode("utf-8", "replace")
+        )
     headers = rng.sample(HEADERS, rng.choice([0, 0, 0, 0, 0, 1, 2]))
     if "Transfer-Encoding: chunked" in headers:
-        sizes = [f"{len(body):x}".encode(), b"-1", b"ffffffffffffffff", b"KEY", b"", b"0", b"5;x=KEY"]
-        body = rng.choice(sizes) + b"\r\n" + body + rng.choice([b"\r\n0\r\n\r\n", b"", b"\r\n0\r\nKEY: x\r\n\r\n"])
+        sizes = [
+            f"{len(body):x}".encode(),
+            b"-1",
+            b"ffffffffffffffff",
+            b"KEY",
+            b"",
+            b"0",
+            b"5;x=KEY",
+        ]
+        body = (
+            rng.choice(sizes)
+            + b"\r\n"
+            + body
+            + rng.choice([b"\r\n0\r\n\r\n", b"", b"\r\n0\r\nKEY: x\r\n\r\n"])
+        )
     elif rng.random() < 0.5 and not any("Length" in header for header in headers):
         headers.append(f"Content-Length: {len(body)}")
     if rng.random() < 0.02:
         headers += [f"X{n}: y" for n in range(200)]
     head = "\r\n".join([line, *headers]).encode("latin-1", "replace")
-    whole = (b"HTTP/1.1 100 Continue\r\n\r\n" * 200 if rng.random() < 0.02 else b"") + head + b"\r\n\r\n" + body
+    whole = (
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 200 if rng.random() < 0.02 else b"")
+        + head
+        + b"\r\n\r\n"
+        + body
+    )
     return whole[: rng.randrange(len(whole))] if rng.random() < 0.05 else whole
 
 
@@ -423,13 +492,23 @@ def meet_served(served: Served) -> bool:
 
     told, kept = teller(), Kept()
     told.served, told.asked = served, 0
-    model = ModelConfig(engine="openai", model_name_or_path="m", base_url=told.url, timeout_s=0.3, concurrency=1)
+    model = ModelConfig(
+        engine="openai", model_name_or_path="m", base_url=told.url, timeout_s=0.3, concurrency=1
+    )
     engine = openai.OpenAIEngine(f"{told.url}/chat/completions", model, served.key, None, 0.0)
-    asked = Request(Prompt("rules", "a red valve"), Decode(0.7, max_new_tokens=20, stop=("\n\n",)), (1,), begin=served.begin)
+    asked = Request(
+        Prompt("rules", "a red valve"),
+        Decode(0.7, max_new_tokens=20, stop=("\n\n",)),
+        (1,),
+        begin=served.begin,
+    )
     openai.log.addHandler(kept)
     level, openai.log.level = openai.log.level, logging.DEBUG
     try:
-        with mock.patch.object(openai, "LONGEST_PAUSE_S", 0.0), mock.patch.object(openai, "ATTEMPTS", 3):
+        with (
+            mock.patch.object(openai, "LONGEST_PAUSE_S", 0.0),
+            mock.patch.object(openai, "ATTEMPTS", 3),
+        ):
             ((said,),) = engine.generate([asked])
     except EngineError as error:
         heard(error, [told.url])
@@ -441,7 +520,11 @@ def meet_served(served: Served) -> bool:
         assert said.finish in ("stop", "length", "filtered")
         assert type(said.tokens) is int
         assert 0 < said.tokens < 1 << 31
-        kept.said += [disk.json_text({"text": said.text, "thinking": said.thinking}), said.text, said.thinking]
+        kept.said += [
+            disk.json_text({"text": said.text, "thinking": said.thinking}),
+            said.text,
+            said.thinking,
+        ]
         disk.encode(kept.said[-3])
     finally:
         openai.log.level = level
@@ -454,7 +537,7 @@ def meet_served(served: Served) -> bool:
     return True
 
 
-# Tables, judged and exported --------------------------------------------------------------------------------------------
+# Tables, judged and exported ----------------------------------------------------------------------
 
 NAMES = [
     "Seal", "No. of cracks", "Temp. [°C]", "Length, max", "A is B", 'say "so"', "it's", "a;b", "a--b", "a/*b*/", "select",
@@ -501,7 +584,9 @@ class Judged:
 def make_rules(rng: random.Random, names: Sequence[str], cells: Sequence[str]) -> tuple[str, ...]:
     def fill(text: str) -> str:
         a, b, v, w = (rng.choice([*pool]).strip() for pool in (names, names, cells, cells))
-        n, m = (rng.choice(["1", "2.5", "-4", "12 mm", "1e400", "9" * 400, "1,5", "0"]) for _ in "nm")
+        n, m = (
+            rng.choice(["1", "2.5", "-4", "12 mm", "1e400", "9" * 400, "1,5", "0"]) for _ in "nm"
+        )
         made = text.format(a=a, b=b, v=v, w=w, n=n, m=m)
         return " ".join("".join(letter for letter in made if letter.isprintable()).split())
 
@@ -513,7 +598,10 @@ def make_judged(rng: random.Random) -> Judged:
     names = rng.sample(NAMES, rng.randrange(2, 5))
     names = [nasty(rng) if rng.random() < 0.05 else name for name in names]
     pool = [*rng.sample(CELLS, 6), nasty(rng) if rng.random() < 0.3 else "worn"]
-    rows = [[f"r{n}", *(rng.choice(pool) for _ in names), rng.choice(["OK", "NG"])] for n in range(rng.randrange(1, 9))]
+    rows = [
+        [f"r{n}", *(rng.choice(pool) for _ in names), rng.choice(["OK", "NG"])]
+        for n in range(rng.randrange(1, 9))
+    ]
     rules = make_rules(rng, names, pool)
     if rng.random() < 0.2:
         fields = [{"mission": "racks", "group_id": row[0], "label": "pass", "per_image": {
@@ -525,11 +613,15 @@ def make_judged(rng: random.Random) -> Judged:
     tab = rng.random() < 0.1
     file = io.StringIO()
     writer = csv.writer(
-        file, delimiter="\t" if tab else rng.choice([",", ",", ";"]), lineterminator=rng.choice(["\n", "\r\n"])
+        file,
+        delimiter="\t" if tab else rng.choice([",", ",", ";"]),
+        lineterminator=rng.choice(["\n", "\r\n"]),
     )
     with contextlib.suppress(csv.Error):
         writer.writerows([["Rack", *names, "Checked"], *rows])
-    return Judged("t.tsv" if tab else "t.csv", file.getvalue().encode("utf-8", "surrogatepass"), rules)
+    return Judged(
+        "t.tsv" if tab else "t.csv", file.getvalue().encode("utf-8", "surrogatepass"), rules
+    )
 
 
 def make_table(rng: random.Random) -> Judged:
@@ -537,11 +629,17 @@ def make_table(rng: random.Random) -> Judged:
     data = made.data
     match rng.randrange(5):
         case 0:
-            data = scratched(rng, data.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
+            data = scratched(rng, data.decode("utf-8", "surrogatepass")).encode(
+                "utf-8", "surrogatepass"
+            )
         case 1:
             at = rng.randrange(len(data) + 1)
             data = (
-                data[:at] + rng.choice([b"\0", b'"', b"\r", b"\xff", b",,,,", b"\n\n", b'"' * 3, b"\x1a", b"\t"]) + data[at:]
+                data[:at]
+                + rng.choice(
+                    [b"\0", b'"', b"\r", b"\xff", b",,,,", b"\n\n", b'"' * 3, b"\x1a", b"\t"]
+                )
+                + data[at:]
             )
         case 2:
             data = smudged(rng, data.decode("utf-8", "surrogatepass"))
@@ -552,9 +650,19 @@ def make_table(rng: random.Random) -> Judged:
 
 def lay_judged(place: Path, made: Judged) -> list[str]:
     """Table and guidance in a folder of their own; what a command says of tickets."""
-    rules = {f"G{n}": text for n, text in enumerate(["A ticket passes unless a rule fails it.", *made.rules])}
+    rules = {
+        f"G{n}": text
+        for n, text in enumerate(["A ticket passes unless a rule fails it.", *made.rules])
+    }
     guidance = json.dumps({"racks": {"step": 1, "experiences": rules}}, ensure_ascii=False)
-    lay(place, {made.name: made.data, "g.json": guidance.encode("utf-8", "surrogatepass"), "out": SUBFOLDER})
+    lay(
+        place,
+        {
+            made.name: made.data,
+            "g.json": guidance.encode("utf-8", "surrogatepass"),
+            "out": SUBFOLDER,
+        },
+    )
     return [str(place / made.name), *([] if made.name == "t.jsonl" else ["--columns", KEYWORDS])]
 
 
@@ -565,7 +673,10 @@ def predicted(place: Path, made: Judged) -> list[dict[str, Any]]:
     output = place / "out" / "o.jsonl"
     words = ["--tickets", *lay_judged(place, made), "--output", str(output), "--by=rules"]
     assert run(["predict", "--guidance", str(place / "g.json"), *words]) == 0
-    assert sorted(path.name for path in output.parent.iterdir()) == ["o.jsonl", "o.jsonl.commit.json"]
+    assert sorted(path.name for path in output.parent.iterdir()) == [
+        "o.jsonl",
+        "o.jsonl.commit.json",
+    ]
     return [json.loads(line) for line in output.read_bytes().decode("utf-8").split("\n")[:-1]]
 
 
@@ -580,13 +691,17 @@ def meet_table(made: Judged) -> bool:
             return False
     assert rows
     assert [row["line"] for row in rows] == sorted({row["line"] for row in rows})
-    assert all(row["verdict"] in ("pass", "fail", None) and (row["verdict"] or row["why"]) for row in rows)
+    assert all(
+        row["verdict"] in ("pass", "fail", None) and (row["verdict"] or row["why"]) for row in rows
+    )
     if made.name == "t.jsonl":
-        assert len(rows) == sum(bool(line.strip()) for line in made.data.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
+        assert len(rows) == sum(
+            bool(line.strip()) for line in made.data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        )
     return True
 
 
-# Outputs that were begun, and annotations of other tools ----------------------------------------------------------------
+# Outputs that were begun, and annotations of other tools ------------------------------------------
 
 
 @cache
@@ -594,8 +709,14 @@ def begun() -> tuple[Files, Judged, bytes]:
     """An output of which half of the rows are committed, what it was made from, and the whole."""
     from stageb.store.output import Output
 
-    table = "Rack,Seal,Checked\n" + "".join(f"r{n},{'worn' if n % 3 else 'fine'} {n},OK\n" for n in range(8))
-    made, place, kept = Judged("t.csv", table.encode(), ("Fail if Seal is worn 4.",)), handed() / "begun", list[Files]()
+    table = "Rack,Seal,Checked\n" + "".join(
+        f"r{n},{'worn' if n % 3 else 'fine'} {n},OK\n" for n in range(8)
+    )
+    made, place, kept = (
+        Judged("t.csv", table.encode(), ("Fail if Seal is worn 4.",)),
+        handed() / "begun",
+        list[Files](),
+    )
     add = Output.add
 
     def keep(self: Output, *words: Any, **more: Any) -> None:
@@ -615,8 +736,22 @@ def again(place: Path, made: Judged, files: Files | None = None) -> None:
     for name, entry in (files or {}).items():
         lay_one(place / "out" / name, entry)
     output, batches = place / "out" / "o.jsonl", "stageb.guidance.tickets.batches"
-    with mock.patch("stageb.guidance.commands.use.judged.MOST", 2), mock.patch(f"{batches}.MOST_ROWS", 2):
-        run(["predict", "--guidance", str(place / "g.json"), "--tickets", *words, "--output", str(output), "--by=rules"])
+    with (
+        mock.patch("stageb.guidance.commands.use.judged.MOST", 2),
+        mock.patch(f"{batches}.MOST_ROWS", 2),
+    ):
+        run(
+            [
+                "predict",
+                "--guidance",
+                str(place / "g.json"),
+                "--tickets",
+                *words,
+                "--output",
+                str(output),
+                "--by=rules",
+            ]
+        )
 
 
 def lay_one(path: Path, entry: Any) -> None:
@@ -632,7 +767,9 @@ def make_output(rng: random.Random) -> Handed:
     data = files[name]
     assert isinstance(data, bytes)
     at = rng.randrange(len(data) + 1)
-    changed: Any = rng.choice([PIPE, SUBFOLDER, Link("none"), Link(name)]) if rng.random() < 0.1 else data[:at]
+    changed: Any = (
+        rng.choice([PIPE, SUBFOLDER, Link("none"), Link(name)]) if rng.random() < 0.1 else data[:at]
+    )
     if rng.random() < 0.2:
         changed = data[:at] + rng.randbytes(rng.choice([1, 5])) + data[at + rng.randrange(2) :]
     elif rng.random() < 0.8 and name != "o.jsonl":
@@ -650,7 +787,9 @@ def meet_output(made: Handed) -> bool:
         except StagebError as error:
             heard(error, [str(place)])
             for name, entry in both.items():  # what was there is there
-                assert not isinstance(entry, bytes) or (place / "out" / name).read_bytes() == entry, name
+                assert (
+                    not isinstance(entry, bytes) or (place / "out" / name).read_bytes() == entry
+                ), name
             return False
     rows, kept = both["o.jsonl"], files["o.jsonl"]
     assert isinstance(rows, bytes)

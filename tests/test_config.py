@@ -11,7 +11,13 @@ from stageb.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    "url", ["http://localhost:8000/v1", "https://api.example.org", "http://[::1]:8000/v1/", "https://host/a/path"]
+    "url",
+    [
+        "http://localhost:8000/v1",
+        "https://api.example.org",
+        "http://[::1]:8000/v1/",
+        "https://host/a/path",
+    ],
 )
 def test_urls_of_servers(url: str) -> None:
     assert ModelConfig(base_url=url).base_url == url

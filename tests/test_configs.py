@@ -19,10 +19,13 @@ TICKETS = ["--tickets", "[my.jsonl]"]
 
 
 def uses(config: Path) -> list[list[str]]:
-    """The configs that the head of ``config`` tells to name, in order, for each way that it shows; without one, itself."""
+    """The configs that the head of ``config`` tells to name, in order, for each way that it shows;
+    without one, itself."""
     head = config.read_text(encoding="utf-8").partition("\n\n")[0]
     lines = re.sub(r"\\\n#", " ", head).splitlines()
-    shown = [re.findall(r"--config (configs/\S+)", line) for line in lines if "--config configs/" in line]
+    shown = [
+        re.findall(r"--config (configs/\S+)", line) for line in lines if "--config configs/" in line
+    ]
     return shown or [[str(config.relative_to(ROOT))]]
 
 
@@ -65,7 +68,10 @@ def test_a_config_that_ships_goes_by_its_name_anywhere_and_a_file_wins(
     assert resolve("--config", "demo")["seed"] == 18
     assert main(["fit", "--config", "tikets"]) == 2
     said = capsys.readouterr().err
-    assert "tikets: cannot be read (No such file or directory); name a YAML file after --config, or one that ships: " in said
+    assert (
+        "tikets: cannot be read (No such file or directory); name a YAML file after --config, "
+        "or one that ships: " in said
+    )
     assert "one-gpu, pendulum, server, shapes, teacher, tickets, wide" in said
     for path in ("guidance/tickets", "../configs/guidance/tickets", "./tickets"):
         assert main(["fit", "--config", path]) == 2

@@ -12,7 +12,9 @@ from programs import detectors, growths, small, snakes
 
 
 def guidance(root: Path, world_size: int, **keys: object) -> list[str]:
-    return small.arguments(small.write(root / "tickets.jsonl", "valves"), root, world_size, {"distill.size": 5, **keys})
+    return small.arguments(
+        small.write(root / "tickets.jsonl", "valves"), root, world_size, {"distill.size": 5, **keys}
+    )
 
 
 def regression(root: Path, world_size: int, raises_on: int = -1) -> list[str]:
@@ -50,7 +52,9 @@ LOOPS = [
         name="snake",
         module="stageb",
         arguments=snakes.brief,
-        raising=lambda root, world_size, rank: snakes.brief(root, world_size, "falling", raises_on=rank),
+        raising=lambda root, world_size, rank: snakes.brief(
+            root, world_size, "falling", raises_on=rank
+        ),
         says="rank {rank} failed at rollout of update 3: ValueError: the snake is gone",
         another="--ppo.gamma=0.5",
         refused="ppo.gamma: 0.99 there, 0.5 now",
@@ -73,7 +77,9 @@ LOOPS = [
         name="two_channel",
         module="stageb",
         arguments=detectors.brief,
-        raising=lambda root, world_size, rank: detectors.brief(root, world_size, "scribbling", raises_on=rank),
+        raising=lambda root, world_size, rank: detectors.brief(
+            root, world_size, "scribbling", raises_on=rank
+        ),
         says="rank {rank} failed at rollout of step 3: ValueError: the lamp went out",
         another="--data.prompt=Find each thing.",
         refused="data.prompt: ",
@@ -84,13 +90,24 @@ LOOPS = [
 ]
 
 slow = pytest.mark.slow
-every = pytest.mark.parametrize("world_size", [1, 2, 3, pytest.param(4, marks=slow), pytest.param(8, marks=slow)])
+every = pytest.mark.parametrize(
+    "world_size", [1, 2, 3, pytest.param(4, marks=slow), pytest.param(8, marks=slow)]
+)
 pytestmark = pytest.mark.timeout(1800)
 
 
-PACKAGES = {"guidance": "guidance", "snake": "ppo", "growth": "growth", "two_channel": "two_channel"}
+PACKAGES = {
+    "guidance": "guidance",
+    "snake": "ppo",
+    "growth": "growth",
+    "two_channel": "two_channel",
+}
 CASES = [
-    pytest.param(loop, id=loop.name, marks=[pytest.mark.loop(PACKAGES[loop.name])] if loop.name in PACKAGES else [])
+    pytest.param(
+        loop,
+        id=loop.name,
+        marks=[pytest.mark.loop(PACKAGES[loop.name])] if loop.name in PACKAGES else [],
+    )
     for loop in LOOPS
 ]
 
@@ -115,7 +132,9 @@ def test_only_rank_0_writes(bench: Bench, world_size: int) -> None:
     conformance.check_only_rank_0_writes(bench, world_size)
 
 
-@pytest.mark.parametrize(("world_size", "rank"), [(1, 0), (2, 0), pytest.param(2, 1, marks=slow), (3, 2)])
+@pytest.mark.parametrize(
+    ("world_size", "rank"), [(1, 0), (2, 0), pytest.param(2, 1, marks=slow), (3, 2)]
+)
 def test_a_raise_ends_every_rank(bench: Bench, world_size: int, rank: int) -> None:
     conformance.check_a_raise(bench, world_size, rank)
 
@@ -131,13 +150,17 @@ def test_a_run_whose_time_is_up_goes_on_with_more(bench: Bench, world_size: int)
     conformance.check_out_of_time(bench, world_size)
 
 
-@pytest.mark.parametrize("step", [pytest.param(61, id="some"), pytest.param(1, id="all", marks=slow)])
+@pytest.mark.parametrize(
+    "step", [pytest.param(61, id="some"), pytest.param(1, id="all", marks=slow)]
+)
 def test_killed_before_any_file_operation_and_resumed(bench: Bench, step: int) -> None:
     for number in range(0, len(bench.whole().operations[0]), step * bench.loop.stride):
         conformance.check_killed_before_an_operation(bench, number, 1, 1)
 
 
-@pytest.mark.parametrize("step", [pytest.param(149, id="some"), pytest.param(7, id="many", marks=slow)])
+@pytest.mark.parametrize(
+    "step", [pytest.param(149, id="some"), pytest.param(7, id="many", marks=slow)]
+)
 def test_killed_and_resumed_at_another_world_size(bench: Bench, step: int) -> None:
     """Each world size is killed, and takes over, somewhere."""
     step *= bench.loop.stride
@@ -164,7 +187,9 @@ def test_ended_after_a_commit_and_resumed(
     conformance.check_ended_after_a_commit(bench, number, commit, world_size, victim, resumed_at)
 
 
-@pytest.mark.parametrize("world_size", [2, pytest.param(1, marks=slow), pytest.param(3, marks=slow)])
+@pytest.mark.parametrize(
+    "world_size", [2, pytest.param(1, marks=slow), pytest.param(3, marks=slow)]
+)
 def test_the_real_command(bench: Bench, world_size: int) -> None:
     if bench.loop.starts_slowly and world_size == 2:
         pytest.skip("its imports take long; the slow tests start it at other world sizes")

@@ -1,4 +1,5 @@
-"""Draws on a device are those of ``seeds``. How engines sample with them is in ``engines/test_sampling.py``."""
+"""Draws on a device are those of ``seeds``. How engines sample with them is in
+``engines/test_sampling.py``."""
 
 from __future__ import annotations
 
@@ -17,12 +18,18 @@ def test_bits_and_uniforms_are_those_of_seeds(keys: list[int], position: int) ->
     held = torch.tensor([draws.signed(key) for key in keys])
     everywhere = torch.full_like(held, position)
     for place in (position, torch.tensor([position]), everywhere):
-        assert [bits % 2**64 for bits in draws.bits(held, place).tolist()] == [seeds.bits(key, position) for key in keys]
-        assert draws.uniforms(held, place).tolist() == [seeds.uniform(key, position) for key in keys]
+        assert [bits % 2**64 for bits in draws.bits(held, place).tolist()] == [
+            seeds.bits(key, position) for key in keys
+        ]
+        assert draws.uniforms(held, place).tolist() == [
+            seeds.uniform(key, position) for key in keys
+        ]
 
 
 @given(KEYS, POSITIONS, st.integers(1, 2**31 - 1))
-def test_integers_below_a_limit_are_the_uniform_in_its_scale(keys: list[int], position: int, limit: int) -> None:
+def test_integers_below_a_limit_are_the_uniform_in_its_scale(
+    keys: list[int], position: int, limit: int
+) -> None:
     held = torch.tensor([draws.signed(key) for key in keys])
     found = draws.below(held, position, torch.full_like(held, limit)).tolist()
     assert found == [((seeds.bits(key, position) >> 33) * limit) >> 31 for key in keys]

@@ -5,7 +5,11 @@ from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, ConfigError
 
 def test_every_bad_line_is_one_line_that_a_terminal_shows_as_it_is() -> None:
     error = BadInputError(
-        "lines", [BadLine("a\nb", 3, "the key '\x1b[2J\u202e\u2028'", "mend it"), BadLine("c", 0, "x" * 5000, "!")]
+        "lines",
+        [
+            BadLine("a\nb", 3, "the key '\x1b[2J\u202e\u2028'", "mend it"),
+            BadLine("c", 0, "x" * 5000, "!"),
+        ],
     )
     head, first, second = str(error).split("\n")
     assert head == "2 unusable lines:"
@@ -17,7 +21,9 @@ def test_every_bad_line_is_one_line_that_a_terminal_shows_as_it_is() -> None:
 
 def test_many_equal_faults_are_told_once_with_their_number_and_first_places() -> None:
     labels = ['label "Class I"', 'label "Class II"']
-    strange = [BadLine("t.csv", line, labels[line % 2], "say what it means") for line in range(2, 302)]
+    strange = [
+        BadLine("t.csv", line, labels[line % 2], "say what it means") for line in range(2, 302)
+    ]
     error = BadInputError("places", [*strange, BadLine("t.csv", 302, "no label", "write one")])
     assert str(error).splitlines() == [
         "301 unusable places:",
@@ -26,7 +32,10 @@ def test_many_equal_faults_are_told_once_with_their_number_and_first_places() ->
         "  t.csv:302: no label; write one",
     ]
     assert len(error.bad) == 301
-    error = BadInputError("places", [*strange[:80], *(BadLine("u.csv", line, f"what {line}", "-") for line in range(30))])
+    error = BadInputError(
+        "places",
+        [*strange[:80], *(BadLine("u.csv", line, f"what {line}", "-") for line in range(30))],
+    )
     assert str(error).endswith("\n  ... and 12 more")
 
 
@@ -46,7 +55,9 @@ def test_a_config_error_shows_a_long_value_in_part() -> None:
         ("columns", {"a": "X", "b": "Y"}, "--columns a=X,b=Y", "columns={'a': 'X', 'b': 'Y'}"),
     ],
 )
-def test_options_are_written_as_the_caller_gives_them(key: str, value: object, in_a_shell: str, in_python: str) -> None:
+def test_options_are_written_as_the_caller_gives_them(
+    key: str, value: object, in_a_shell: str, in_python: str
+) -> None:
     assert write_option(key, value) == in_a_shell
     CALLER.set(IN_PYTHON)
     assert write_option(key, value) == in_python

@@ -1,5 +1,5 @@
-"""Two nodes, as ``programs.nodes`` makes them: the files of one node, and an end in time where a node vanishes. Forks are in
-the places of what a launcher starts."""
+"""Two nodes, as ``programs.nodes`` makes them: the files of one node, and an end in time where a
+node vanishes. Forks are in the places of what a launcher starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
         yield made
 
 
-def test_guidance_is_learnt_on_two_nodes_as_by_one_process(tmp_path: Path, nodes: tuple[Node, Node]) -> None:
+def test_guidance_is_learnt_on_two_nodes_as_by_one_process(
+    tmp_path: Path, nodes: tuple[Node, Node]
+) -> None:
     """The second node sees nothing of what the first one writes."""
     tickets = small.write(tmp_path / "tickets.jsonl", "valves")
     alone = forks.run(small.arguments(tickets, tmp_path / "one"), 1, tmp_path / "job")
@@ -44,7 +46,9 @@ def test_guidance_is_learnt_on_two_nodes_as_by_one_process(tmp_path: Path, nodes
     assert differing(content(one), content(two)) == []
 
 
-def test_snake_learns_on_two_nodes_as_on_two_ranks_of_one(tmp_path: Path, nodes: tuple[Node, Node]) -> None:
+def test_snake_learns_on_two_nodes_as_on_two_ranks_of_one(
+    tmp_path: Path, nodes: tuple[Node, Node]
+) -> None:
     here = forks.run(snakes.brief(tmp_path / "here", 2), 2, tmp_path / "job")
     assert here.codes == (0, 0), here.err
     line = snakes.brief(tmp_path / "there", 2, fabric__devices=1)
@@ -53,11 +57,15 @@ def test_snake_learns_on_two_nodes_as_on_two_ranks_of_one(tmp_path: Path, nodes:
     assert differing(content(tmp_path / "here" / "run"), content(tmp_path / "there" / "run")) == []
 
 
-def test_a_node_that_vanishes_is_named_and_both_end(tmp_path: Path, nodes: tuple[Node, Node]) -> None:
+def test_a_node_that_vanishes_is_named_and_both_end(
+    tmp_path: Path, nodes: tuple[Node, Node]
+) -> None:
     """No FIN and no RST tells of it; each side names the other."""
     tickets = small.write(tmp_path / "tickets.jsonl", "valves")
     keys = {"fabric.devices": 2, "fabric.timeout_s": 2, "runner.epochs": 1000}
-    job = forks.Forks(small.arguments(tickets, tmp_path / "run", 4, keys), 4, tmp_path / "jobs", nodes=nodes)
+    job = forks.Forks(
+        small.arguments(tickets, tmp_path / "run", 4, keys), 4, tmp_path / "jobs", nodes=nodes
+    )
     assert wait_until(lambda: any((tmp_path / "run").glob("*/timings.jsonl")), 30.0)
     nodes[1].unplug()
     began = time.monotonic()
@@ -67,7 +75,9 @@ def test_a_node_that_vanishes_is_named_and_both_end(tmp_path: Path, nodes: tuple
     said = re.findall(r"^rank .*", ended.err, re.MULTILINE)
     assert len(said) == 2, ended.err
     here, there = said
-    assert re.match(r"rank [23] failed at .*: no sign of life for 2 s from 10.77.0.2; check that machine", here)
+    assert re.match(
+        r"rank [23] failed at .*: no sign of life for 2 s from 10.77.0.2; check that machine", here
+    )
     silent = "rank 0 failed at leading: no sign of life for 3 s from 10.77.0.1, as rank 2 sees it"
     assert there.startswith(f"{silent}; check that machine")
 
@@ -87,4 +97,7 @@ def test_a_machine_that_would_look_for_rank_0_on_itself_says_so(tmp_path: Path) 
         }
         job = Job.start(nodes[1].line(*line), tmp_path / "job", place)
         assert (job.wait(30.0), job.clear(), job.code) == (True, 0, 1), job.err
-        assert "rank 1 failed at launch: rank 0's machine is called 'node0', which is 127.0.0.1, this machine" in job.err
+        assert (
+            "rank 1 failed at launch: rank 0's machine is called 'node0', which is 127.0.0.1, "
+            "this machine" in job.err
+        )

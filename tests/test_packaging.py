@@ -23,13 +23,18 @@ from stageb.guidance.config import LoopConfig
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SCRIPTS = [
-    path for folder in ("bin", ".ci") for path in (ROOT / folder).iterdir() if path.suffix != ".py" and path.is_file()
+    path
+    for folder in ("bin", ".ci")
+    for path in (ROOT / folder).iterdir()
+    if path.suffix != ".py" and path.is_file()
 ]
 
 
-# What the repository's root may hold: a page of a run or a table that was tried out is not for those who clone it.
+# What the repository's root may hold: a page of a run or a table that was tried out is not for
+# those who clone it.
 ROOT_ENTRIES = set(
-    ".ci .github .gitignore .pre-commit-config.yaml CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE MANIFEST.in README.md "
+    ".ci .github .gitignore .pre-commit-config.yaml CHANGELOG.md CITATION.cff CONTRIBUTING.md "
+    "LICENSE MANIFEST.in README.md "
     "SECURITY.md bin configs constraints.txt docs lab pyproject.toml stageb tests".split()
 )
 
@@ -45,19 +50,25 @@ def test_who_cites_cites_this_version() -> None:
 
 
 def test_the_changelog_has_a_dated_section_of_this_version_as_a_release_asks() -> None:
-    heads = re.findall(r"^## .*$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    heads = re.findall(
+        r"^## .*$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert re.fullmatch(rf"## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d", heads[0])
 
 
 def test_a_build_fetches_nothing_but_setuptools() -> None:
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"][
+        "requires"
+    ]
     assert [name_of(requirement) for requirement in needed] == ["setuptools"]
 
 
 def test_the_root_of_the_repository_holds_what_was_agreed_alone() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout: git is not asked what belongs to it")
-    listing = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True
+    ).stdout
     assert {line.partition("/")[0].strip('"') for line in listing.splitlines()} == ROOT_ENTRIES
 
 
@@ -88,9 +99,13 @@ def copy_source(folder: Path) -> Path:
 def test_a_script_beside_the_checkout_imports_the_package(tmp_path: Path) -> None:
     """Although the folder there has its name."""
     checkout, site = copy_source(tmp_path / "stageb"), tmp_path / "site"
-    subprocess.run([*PIP, "install", *OFFLINE, "--target", str(site), "--editable", str(checkout)], check=True)
+    subprocess.run(
+        [*PIP, "install", *OFFLINE, "--target", str(site), "--editable", str(checkout)], check=True
+    )
     script = tmp_path / "script.py"
-    script.write_text(f"import site\nsite.addsitedir({str(site)!r})\nimport stageb\nprint(stageb.__file__)\n")
+    script.write_text(
+        f"import site\nsite.addsitedir({str(site)!r})\nimport stageb\nprint(stageb.__file__)\n"
+    )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     alone = [sys.executable, "-S", str(script)]  # without the package that runs this test
     done = subprocess.run(alone, capture_output=True, text=True, env=environment, check=True)
@@ -105,7 +120,8 @@ def test_scripts_are_sound_and_can_be_run(script: Path) -> None:
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Path:
-    """``bin/stageb.sh`` beside a ``setup`` that installs nothing; ``stageb`` and ``torchrun`` say how they were called."""
+    """``bin/stageb.sh`` beside a ``setup`` that installs nothing; ``stageb`` and ``torchrun`` say
+    how they were called."""
     place = tmp_path / "bin"
     place.mkdir()
     shutil.copy(ROOT / "bin" / "stageb.sh", place)
@@ -131,11 +147,22 @@ def test_the_launch_script_turns_gpus_into_ranks(
 ) -> None:
     named = [f"gpus={gpus}"] if gpus else []
     program = launcher.with_name("fit.py")
-    code, lines, _ = called(launcher, *named, "config=my file.yaml", "runner.epochs=2", 'tickets=["a b.jsonl"]', "--fresh")
+    code, lines, _ = called(
+        launcher,
+        *named,
+        "config=my file.yaml",
+        "runner.epochs=2",
+        'tickets=["a b.jsonl"]',
+        "--fresh",
+    )
     assert code == 7  # what stageb said
     assert lines == [
         f"gpus={gpus}",
-        *(["stageb", "fit"] if devices == 1 else ["torchrun", "--standalone", f"--nproc-per-node={devices}", str(program)]),
+        *(
+            ["stageb", "fit"]
+            if devices == 1
+            else ["torchrun", "--standalone", f"--nproc-per-node={devices}", str(program)]
+        ),
         "--config",
         "my file.yaml",
         f"--fabric.accelerator={accelerator}",
@@ -147,14 +174,21 @@ def test_the_launch_script_turns_gpus_into_ranks(
     ]
 
 
-@pytest.mark.parametrize("arguments", [[], ["gpus=0"], ["gpus=all", "config=x"], ["config=x", "epochs"]])
-def test_the_launch_script_refuses_what_it_cannot_read(launcher: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [[], ["gpus=0"], ["gpus=all", "config=x"], ["config=x", "epochs"]]
+)
+def test_the_launch_script_refuses_what_it_cannot_read(
+    launcher: Path, arguments: list[str]
+) -> None:
     code, lines, message = called(launcher, *arguments)
     assert (code, lines) == (2, [])
     assert "config=PATH" in message or "expected" in message
 
 
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+PAGES = {
+    path.name: path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+}
 
 
 def test_the_keys_that_pages_list_exist() -> None:
@@ -179,7 +213,9 @@ def test_the_example_of_a_test_without_a_model_passes() -> None:
 
 def test_the_files_that_pages_name_are_in_the_checkout() -> None:
     for page in PAGES.values():
-        for name in set(re.findall(r"(?<![\w/])(?:bin|configs|lab|stageb|tests|\.ci)/[\w./-]+\w", page)):
+        for name in set(
+            re.findall(r"(?<![\w/])(?:bin|configs|lab|stageb|tests|\.ci)/[\w./-]+\w", page)
+        ):
             assert (ROOT / name).exists(), name
 
 
@@ -195,15 +231,21 @@ def read_steps() -> list[tuple[str, str]]:
 def test_every_step_of_a_workflow_is_a_script_of_the_checkout() -> None:
     steps = read_steps()
     assert {name for name, _ in steps} == {"checks", "night", "release"}
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][
+        0
+    ]["hooks"]
     for command in [command for _, command in steps] + [hook["entry"] for hook in hooks]:
         assert re.fullmatch(r"(bin|\.ci)/\w+", command), command
         assert os.access(ROOT / command, os.X_OK), command
 
 
 def test_workflows_test_the_oldest_and_the_newest_python_that_is_named() -> None:
-    named = [line.split(" :: ")[-1] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
-    checks = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yml").read_text(encoding="utf-8"))
+    named = [
+        line.split(" :: ")[-1] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)
+    ]
+    checks = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "checks.yml").read_text(encoding="utf-8")
+    )
     tested = checks["jobs"]["test"]["strategy"]["matrix"]["python"]
     assert {named[0], named[-1]} <= set(tested) <= set(named)
     assert PROJECT["requires-python"] == f">={named[0]}"
@@ -227,8 +269,18 @@ def build(checkout: Path, mode: int) -> dict[str, bytes]:
     """What ``bin/build`` makes of a checkout whose files have just been touched."""
     for path in (checkout / "stageb").rglob("*.py"):
         path.touch()
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run(["bin/build"], cwd=checkout, env=environment, umask=mode, check=True, stdout=subprocess.DEVNULL)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    subprocess.run(
+        ["bin/build"],
+        cwd=checkout,
+        env=environment,
+        umask=mode,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return {path.name: path.read_bytes() for path in (checkout / "dist").iterdir()}
 
 
@@ -237,12 +289,22 @@ def built(committed: Path) -> dict[str, bytes]:
     return build(committed, 0o022)
 
 
-def test_a_build_has_the_same_bytes_at_another_time(committed: Path, built: dict[str, bytes]) -> None:
-    assert {name.removeprefix(f"stageb-{__version__}") for name in built} == {"-py3-none-any.whl", ".tar.gz"}
+def test_a_build_has_the_same_bytes_at_another_time(
+    committed: Path, built: dict[str, bytes]
+) -> None:
+    assert {name.removeprefix(f"stageb-{__version__}") for name in built} == {
+        "-py3-none-any.whl",
+        ".tar.gz",
+    }
     assert build(committed, 0o077) == built
     with tarfile.open(committed / "dist" / f"stageb-{__version__}.tar.gz") as sdist:
         held = {name.partition("/")[2] for name in sdist.getnames()}
-    assert {"tests/programs/small.py", "bin/build", "lab/__init__.py", "stageb/tiny/checkpoint/model.safetensors"} <= held
+    assert {
+        "tests/programs/small.py",
+        "bin/build",
+        "lab/__init__.py",
+        "stageb/tiny/checkpoint/model.safetensors",
+    } <= held
 
 
 def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(
@@ -251,16 +313,36 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(
     wheel, site = tmp_path / f"stageb-{__version__}-py3-none-any.whl", tmp_path / "site"
     wheel.write_bytes(built[wheel.name])
     held = set(zipfile.ZipFile(wheel).namelist())
-    files = [path.relative_to(committed).as_posix() for path in (committed / "stageb").rglob("*") if path.is_file()]
+    files = [
+        path.relative_to(committed).as_posix()
+        for path in (committed / "stageb").rglob("*")
+        if path.is_file()
+    ]
     assert {name for name in held if ".dist-info/" not in name} == set(files)
-    assert {"stageb/py.typed", "stageb/demo/tickets.jsonl", "stageb/tiny/checkpoint/model.safetensors"} <= held
+    assert {
+        "stageb/py.typed",
+        "stageb/demo/tickets.jsonl",
+        "stageb/tiny/checkpoint/model.safetensors",
+    } <= held
     assert {f"stageb/{path.relative_to(ROOT)}" for path in ROOT.glob("configs/*/*.yaml")} <= held
 
-    subprocess.run([*PIP, "install", *OFFLINE, "--no-compile", "--target", str(site), str(wheel)], check=True)
+    subprocess.run(
+        [*PIP, "install", *OFFLINE, "--no-compile", "--target", str(site), str(wheel)], check=True
+    )
     environment = {**os.environ, "PYTHONPATH": str(site)}
     where = "import stageb; print(stageb.__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", where], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+        [sys.executable, "-c", where],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=True,
     )
     assert Path(done.stdout.strip()).parent == site / "stageb"
-    subprocess.run([sys.executable, "-m", "stageb", "--help"], stdout=subprocess.DEVNULL, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "stageb", "--help"],
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        check=True,
+    )

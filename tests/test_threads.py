@@ -1,4 +1,5 @@
-"""What a rank computes rests on the threads that its config gives it, and not on the cores of the machine."""
+"""What a rank computes rests on the threads that its config gives it, and not on the cores of the
+machine."""
 
 from __future__ import annotations
 
@@ -30,12 +31,15 @@ def threads() -> Iterator[None]:
 
 
 def answered() -> Answered:
-    """Scores and samples of the shipped model for some tickets of the demo, as a rank finds them."""
+    """Scores and samples of the shipped model for some tickets of the demo, as a rank finds
+    them."""
     tickets, _ = read_tickets([TICKETS], "error")
     words = WORDS["en"]
     lines = verdict_lines(words)
     some = tickets[: 3 * AT_ONCE]
-    prompts = [rollout_prompt(ticket, make_neutral(ticket.mission, words), words) for ticket in some]
+    prompts = [
+        rollout_prompt(ticket, make_neutral(ticket.mission, words), words) for ticket in some
+    ]
     groups = [prompts[start : start + AT_ONCE] for start in range(0, len(prompts), AT_ONCE)]
     scores: list[tuple[float, ...]] = []
     samples: list[tuple[Completion, ...]] = []
@@ -44,16 +48,24 @@ def answered() -> Answered:
         engine = engines.build(ModelConfig(), world.device)
         assert isinstance(engine, Scorer)
         for group in groups:
-            scores.extend(engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in group]))
+            scores.extend(
+                engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in group])
+            )
         decode = Decode(temperature=0.7, max_new_tokens=12)
-        samples.extend(engine.generate([Request(prompt, decode, (place, 99)) for place, prompt in enumerate(groups[0])]))
+        samples.extend(
+            engine.generate(
+                [Request(prompt, decode, (place, 99)) for place, prompt in enumerate(groups[0])]
+            )
+        )
         return 0
 
     assert run(FabricConfig(accelerator="cpu", devices=1), main) == 0
     return scores, samples
 
 
-def test_a_rank_finds_the_same_bits_however_many_threads_the_machine_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_finds_the_same_bits_however_many_threads_the_machine_offers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = []
     for count in (1, 2, 4, 8):
         monkeypatch.setenv("OMP_NUM_THREADS", str(count))  # as torch finds it where it is imported

@@ -1,4 +1,5 @@
-"""How many times as many examples are drawn: one before every change, more each night (``.ci/night``)."""
+"""How many times as many examples are drawn: one before every change, more each night
+(``.ci/night``)."""
 
 import os
 

@@ -1,6 +1,7 @@
 """240 drawn seals, red ones torn, and a stand-in for a model that sees nothing but their colour.
 
-``python drawn_seals.py FOLDER`` draws them and writes FOLDER/tickets.jsonl; ``drawn_seals:look`` is for the scripted engine.
+``python drawn_seals.py FOLDER`` draws them and writes FOLDER/tickets.jsonl; ``drawn_seals:look`` is
+for the scripted engine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ def draw(folder: Path) -> None:
             seal.putpixel((n % 64, 1 + n // 64), (255, 255, 255))  # no two photos are equal
             seal.save(folder / f"{n}.png")
             label = "pass" if n % 3 else "fail"
-            ticket = {"mission": "seals", "group_id": f"seal-{n}", "label": label, "images": [f"{n}.png"]}
+            ticket = {
+                "mission": "seals",
+                "group_id": f"seal-{n}",
+                "label": label,
+                "images": [f"{n}.png"],
+            }
             lines.write(json.dumps(ticket) + "\n")
 
 

@@ -1,12 +1,15 @@
-"""This package's gate as GEPA's acceptance criterion: a candidate stays once it is proven better on examples of its own.
+"""This package's gate as GEPA's acceptance criterion: a candidate stays once it is proven better on
+examples of its own.
 
-    gate = ProvenBetter(lambda candidate, examples: adapter.evaluate(examples, candidate).scores, held_out)
-    gepa.optimize(seed_candidate, trainset, valset, adapter=adapter, acceptance_criterion=gate, ...)
+    gate = ProvenBetter(lambda candidate, examples: adapter.evaluate(examples, candidate).scores,
+    held_out) gepa.optimize(seed_candidate, trainset, valset, adapter=adapter,
+    acceptance_criterion=gate, ...)
 
-GEPA itself accepts what scores higher on the few examples that the candidate was made from, which luck does often. Here that
-only admits it to a sequential test on ``held_out``, examples in neither of GEPA's sets, whose scores are from 0 to 1. A test
-that accepts nothing spends its level, and all levels together are at most ``alpha``: so a run accepts a candidate that is no
-better than its parent with a probability of at most that. ``calls`` counts the evaluations that this took.
+GEPA itself accepts what scores higher on the few examples that the candidate was made from, which
+luck does often. Here that only admits it to a sequential test on ``held_out``, examples in neither
+of GEPA's sets, whose scores are from 0 to 1. A test that accepts nothing spends its level, and all
+levels together are at most ``alpha``: so a run accepts a candidate that is no better than its
+parent with a probability of at most that. ``calls`` counts the evaluations that this took.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,14 +36,20 @@ class ProvenBetter:
 
     def should_accept(self, proposal: Any, state: Any) -> bool:
         """Whether the candidate is proven better than its parent, the first of several."""
-        if sum(proposal.subsample_scores_after or ()) <= sum(proposal.subsample_scores_before or ()):
+        if sum(proposal.subsample_scores_after or ()) <= sum(
+            proposal.subsample_scores_before or ()
+        ):
             return False
         parent = state.program_candidates[proposal.parent_program_ids[0]]
         self.tests += 1
-        test = ExactTest(next_level(self.left, SHARE), len(self._held_out), key=stream("gepa", self.tests))
+        test = ExactTest(
+            next_level(self.left, SHARE), len(self._held_out), key=stream("gepa", self.tests)
+        )
         for start in range(0, len(self._held_out), CHUNK):
             examples = self._held_out[start : start + CHUNK]
-            before, after = (self._evaluate(candidate, examples) for candidate in (parent, proposal.candidate))
+            before, after = (
+                self._evaluate(candidate, examples) for candidate in (parent, proposal.candidate)
+            )
             self.calls += 2 * len(examples)
             test = test.plus([[now - was] for was, now in zip(before, after, strict=True)])
             if test.decided:
@@ -50,4 +59,7 @@ class ProvenBetter:
 
     def reject_reason(self, proposal: Any, state: Any) -> str:
         """What GEPA's log says of one that is not accepted."""
-        return f"not proven better on {len(self._held_out)} held-out examples; {self.left:.3f} of alpha are left"
+        return (
+            f"not proven better on {len(self._held_out)} held-out examples; {self.left:.3f} "
+            f"of alpha are left"
+        )

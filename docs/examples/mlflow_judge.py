@@ -1,9 +1,10 @@
-"""An MLflow judge aligned with people by this package: what they said of traces becomes written rules in its instructions.
+"""An MLflow judge aligned with people by this package: what they said of traces becomes written
+rules in its instructions.
 
     aligned = judge.align(traces, optimizer=LearntRules())
 
-``traces`` carry people's feedback under the judge's name. Code learns the rules, without a model; the judge's model reads
-them.
+``traces`` carry people's feedback under the judge's name. Code learns the rules, without a model;
+the judge's model reads them.
 """
 
 import json
@@ -19,26 +20,40 @@ class LearntRules(AlignmentOptimizer):  # type: ignore[misc]  # MLflow may not b
     """``rules`` are those that the last judge got."""
 
     def __init__(self, **learner: Any) -> None:
-        """``learner`` are settings of ``GuidanceClassifier``, such as ``fails="no"``, the class that rules speak of."""
+        """``learner`` are settings of ``GuidanceClassifier``, such as ``fails="no"``, the class
+        that rules speak of."""
         self._learner, self.rules = learner, list[str]()
 
     def align(self, judge: Judge, traces: list[Any]) -> Judge:
         """The judge with what people's feedback on ``traces`` taught."""
-        told = [(read_trace(trace), value) for trace in traces for value in list_feedback(trace, judge.name)]
+        told = [
+            (read_trace(trace), value)
+            for trace in traces
+            for value in list_feedback(trace, judge.name)
+        ]
         if len({value for _, value in told}) < 2:
             raise ValueError(
-                f"traces: people's feedback under {judge.name!r} has fewer than two values; rules tell them apart"
+                f"traces: people's feedback under {judge.name!r} has fewer than two values; "
+                f"rules tell them apart"
             )
-        learnt = GuidanceClassifier(**self._learner).fit([row for row, _ in told], [value for _, value in told])
+        learnt = GuidanceClassifier(**self._learner).fit(
+            [row for row, _ in told], [value for _, value in told]
+        )
         self.rules = [text for key, text in learnt.rules_.items() if key != "G0"]
         means = ""
         if len(learnt.classes_) == 2:
             passes = next(each for each in learnt.classes_ if each != learnt.fails_)
-            means = f" Fail means {learnt.fails_}, pass means {passes}, and what no rule speaks of passes."
+            means = (
+                f" Fail means {learnt.fails_}, pass means {passes}, and what no rule speaks "
+                f"of passes."
+            )
         rules = "\n".join(f"- {text}" for text in self.rules)
         instructions = f"{judge.instructions}\n\nPeople judged by these rules.{means}\n{rules}"
         return make_judge(
-            name=judge.name, instructions=instructions, model=judge.model, feedback_value_type=judge.feedback_value_type
+            name=judge.name,
+            instructions=instructions,
+            model=judge.model,
+            feedback_value_type=judge.feedback_value_type,
         )
 
 
@@ -58,5 +73,8 @@ def read_trace(trace: Any) -> dict[str, str]:
         except (TypeError, ValueError):
             value = said
         named = value if isinstance(value, Mapping) else {side: value}
-        fields |= {str(name): each if isinstance(each, str) else json.dumps(each) for name, each in named.items()}
+        fields |= {
+            str(name): each if isinstance(each, str) else json.dumps(each)
+            for name, each in named.items()
+        }
     return fields

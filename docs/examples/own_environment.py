@@ -1,4 +1,5 @@
-"""Catch: a ball falls down a board of 8 x 5 cells, and a paddle below it steps left, stays, or steps right."""
+"""Catch: a ball falls down a board of 8 x 5 cells, and a paddle below it steps left, stays, or
+steps right."""
 
 from __future__ import annotations
 
@@ -17,14 +18,19 @@ class Catch(Environment):
     """Many boards at once; nothing in a step waits for the device."""
 
     actions = Discrete(3)
-    measures: Mapping[str, str] = {"catch_rate": "balls caught"}  # of episodes: a name, and a title for its curve
+    # of episodes: a name, and a title for its curve
+    measures: Mapping[str, str] = {"catch_rate": "balls caught"}
     recordable = True
 
     def __init__(self, seed: int, numbers: Sequence[int], device: torch.device) -> None:
         """Boards by their global ``numbers``, which with ``seed`` name where balls fall."""
         self.device = device
-        self._keys = torch.tensor([draws.signed(seeds.stream(seed, "catch", n)) for n in numbers], device=device)
-        self.row, self.ball, self.paddle, self.episode = torch.zeros((4, len(numbers)), dtype=torch.int64, device=device)
+        self._keys = torch.tensor(
+            [draws.signed(seeds.stream(seed, "catch", n)) for n in numbers], device=device
+        )
+        self.row, self.ball, self.paddle, self.episode = torch.zeros(
+            (4, len(numbers)), dtype=torch.int64, device=device
+        )
         self.episode -= 1
         self.restart(torch.ones_like(self.row, dtype=torch.bool))
 
@@ -38,7 +44,9 @@ class Catch(Environment):
         self.row += 1
         landed = self.row == ROWS - 1
         caught = landed & (self.ball == self.paddle)
-        return Transition(caught.float() - (landed & ~caught).float(), landed, torch.zeros_like(landed), (caught,))
+        return Transition(
+            caught.float() - (landed & ~caught).float(), landed, torch.zeros_like(landed), (caught,)
+        )
 
     def restart(self, done: Tensor) -> None:
         """A new ball, where the last one landed."""

@@ -12,7 +12,9 @@ def respond(prompt: Prompt, decode: Decode, key: int) -> str:
 
 
 def test_a_loose_connector_fails() -> None:
-    ticket = Ticket("rack cabling", "rack-1", "fail", (("image_1", "connector: loose; label: printed"),))
+    ticket = Ticket(
+        "rack cabling", "rack-1", "fail", (("image_1", "connector: loose; label: printed"),)
+    )
     rules = (Rule("G0", "A ticket passes unless a rule fails it."),)
     guidance = Guidance("rack cabling", step=0, rules=rules, next_number=1)
     prompt = rollout_prompt(ticket, guidance, WORDS["en"])

@@ -1,7 +1,8 @@
 """The table of benchmarks: ``python -m lab.bench NAME [options]``.
 
-A benchmark is a function of its arguments (a list of words) that returns an exit code; its module is imported when it is
-asked for. Fabric's own launcher runs this same command line once per further rank.
+A benchmark is a function of its arguments (a list of words) that returns an exit code; its module
+is imported when it is asked for. Fabric's own launcher runs this same command line once per further
+rank.
 """
 
 from __future__ import annotations
@@ -24,26 +25,55 @@ class Benchmark:
 
 
 BENCHMARKS = {
-    "rollout": Benchmark("Rollouts per second of several engines on one workload.", "lab.bench.rollout:main"),
+    "rollout": Benchmark(
+        "Rollouts per second of several engines on one workload.", "lab.bench.rollout:main"
+    ),
     "scale": Benchmark("The same batch per rank on 1, 2, ... ranks.", "lab.bench.scale:main"),
-    "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
-    "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
+    "precision": Benchmark(
+        "How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"
+    ),
+    "rules": Benchmark(
+        "Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"
+    ),
     "serve": Benchmark("Tickets per second of stageb serve, over HTTP.", "lab.bench.serve:main"),
-    "lake": Benchmark("Rows per second judged by rules as SQL, in DuckDB over Parquet.", "lab.bench.lake:main"),
-    "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
+    "lake": Benchmark(
+        "Rows per second judged by rules as SQL, in DuckDB over Parquet.", "lab.bench.lake:main"
+    ),
+    "snake": Benchmark(
+        "Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"
+    ),
     "games": Benchmark(
-        "Six environments learnt by ppo and by Stable-Baselines3, with their defaults.", "lab.bench.games:main"
+        "Six environments learnt by ppo and by Stable-Baselines3, with their defaults.",
+        "lab.bench.games:main",
     ),
-    "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
-    "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),
-    "guidance": Benchmark("Guidance that code learns: accuracy, size, hidden rules.", "lab.bench.guidance:main"),
-    "peers": Benchmark("Guidance beside other tools' rules and trees of as many conditions.", "lab.bench.peers:main"),
-    "labels": Benchmark("Known rules of 3, 5 and 12 labels: found and proven by code.", "lab.bench.labels:main"),
-    "automate": Benchmark("How often bounds on tickets decided alone are broken.", "lab.bench.automate:main"),
+    "learn": Benchmark(
+        "Test accuracy of several methods of learning, over rollouts.",
+        "lab.bench.learning.learn:main",
+    ),
+    "noise": Benchmark(
+        "How often a method learns where there is nothing to learn.",
+        "lab.bench.learning.noise:main",
+    ),
+    "guidance": Benchmark(
+        "Guidance that code learns: accuracy, size, hidden rules.", "lab.bench.guidance:main"
+    ),
+    "peers": Benchmark(
+        "Guidance beside other tools' rules and trees of as many conditions.",
+        "lab.bench.peers:main",
+    ),
+    "labels": Benchmark(
+        "Known rules of 3, 5 and 12 labels: found and proven by code.", "lab.bench.labels:main"
+    ),
+    "automate": Benchmark(
+        "How often bounds on tickets decided alone are broken.", "lab.bench.automate:main"
+    ),
     "audit": Benchmark(
-        "False alarms of an audit in a year, and how long it takes to see twice the errors.", "lab.bench.audit:main"
+        "False alarms of an audit in a year, and how long it takes to see twice the errors.",
+        "lab.bench.audit:main",
     ),
-    "power": Benchmark("What the gate's test can see, on simulated tickets.", "lab.bench.learning.power:main"),
+    "power": Benchmark(
+        "What the gate's test can see, on simulated tickets.", "lab.bench.learning.power:main"
+    ),
 }
 
 
@@ -69,7 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def usage() -> str:
     """The table as text."""
     lines = [f"  {name:<10}{benchmark.summary}" for name, benchmark in BENCHMARKS.items()]
-    return "\n".join(["usage: bin/bench NAME [options]; bin/bench NAME --help lists them", "", *lines])
+    return "\n".join(
+        ["usage: bin/bench NAME [options]; bin/bench NAME --help lists them", "", *lines]
+    )
 
 
 if __name__ == "__main__":

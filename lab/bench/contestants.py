@@ -1,21 +1,25 @@
-"""Contestants: ways to get the same answers from the same model, each behind the part of ``Engine`` that is timed.
+"""Contestants: ways to get the same answers from the same model, each behind the part of ``Engine``
+that is timed.
 
-``ours`` is the engine of the package. The others are what one would write with transformers or vLLM alone; they read the
-very same token ids, since prompts are encoded here as the engine encodes them.
+``ours`` is the engine of the package. The others are what one would write with transformers or vLLM
+alone; they read the very same token ids, since prompts are encoded here as the engine encodes them.
 
 - ``generate``: ``model.generate`` with padding, one sample per row, 16 rows at a time.
 - ``generate-n``: the same with ``num_return_sequences``, 64 rows at a time.
-- ``vllm-n``: vLLM as one would call it without keys, one request per ticket with ``n`` samples; with its defaults,
-  ``-tuned`` (all rows step together), and with its older runner, which reads a common prefix once (``-cascade``).
+- ``vllm-n``: vLLM as one would call it without keys, one request per ticket with ``n`` samples;
+  with its defaults, ``-tuned`` (all rows step together), and with its older runner, which reads a
+  common prefix once (``-cascade``).
 
 - ``rounds``, of run prompts: ``ours`` as rounds ask it, which draw verdicts by their probabilities.
-- ``vllm-run``, of run prompts: vLLM, tuned, a verdict being one token among two; what is asked for behind it is in the same
-  request (``-run``), or, ended where its line ends, in a further one (``-run-lines``); ``-run-cascade`` as above.
+- ``vllm-run``, of run prompts: vLLM, tuned, a verdict being one token among two; what is asked for
+  behind it is in the same request (``-run``), or, ended where its line ends, in a further one
+  (``-run-lines``); ``-run-cascade`` as above.
 
 ``-fp8`` is the same in float8; of vLLM it is the last of these, its fastest.
 
-The engine is asked for ``batch`` tickets at a time, as the loops ask it, the others for a rank's whole share. None of
-these has keys: their draws come from the global generator, seeded once per call, and depend on the batch.
+The engine is asked for ``batch`` tickets at a time, as the loops ask it, the others for a rank's
+whole share. None of these has keys: their draws come from the global generator, seeded once per
+call, and depend on the batch.
 """
 
 from __future__ import annotations
@@ -32,7 +36,16 @@ from unittest import mock
 import torch
 from transformers import GenerationConfig
 
-from lab.bench.workloads import CHAT_VARIABLES, RUN_WORDS, SHAPES, Workload, config_of, folder_of, model_of, tokenizer_of
+from lab.bench.workloads import (
+    CHAT_VARIABLES,
+    RUN_WORDS,
+    SHAPES,
+    Workload,
+    config_of,
+    folder_of,
+    model_of,
+    tokenizer_of,
+)
 from stageb import engines
 from stageb.config import require
 from stageb.engines.chat import Chat
@@ -62,12 +75,15 @@ class Contestant:
 
     load: Callable[[Workload, str], Answers]  # (workload, torch device string)
     keyed: bool  # a sample depends on its key and not on the batch
-    in_batches: bool  # asked as the loops ask an engine; otherwise it gets a rank's whole share at once
-    own_weights: bool = False  # random weights of its own: its answers to made prompts are not those of the others
+    # asked as the loops ask an engine; otherwise it gets a rank's whole share at once
+    in_batches: bool
+    # random weights of its own: its answers to made prompts are not those of the others
+    own_weights: bool = False
 
 
 class Generate:
-    """The usual loop over ``model.generate``: prompts padded on the left, ``rows`` answers at a time.
+    """The usual loop over ``model.generate``: prompts padded on the left, ``rows`` answers at a
+    time.
 
     ``samples_share``: a prompt stands once and is repeated by ``num_return_sequences``.
     """
@@ -80,10 +96,13 @@ class Generate:
         self._samples_share = samples_share
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
+        """See ``Answers``. All requests of a call must ask for the same decode and the same number
+        of samples."""
         samples = len(requests[0].keys)
         each = samples if self._samples_share else 1
-        prompts = [joined(self._chat, request) for request in requests for _ in range(samples // each)]
+        prompts = [
+            joined(self._chat, request) for request in requests for _ in range(samples // each)
+        ]
         torch.manual_seed(requests[0].keys[0])
         step = max(1, self._rows // each)
         found: list[Completion] = []
@@ -95,8 +114,12 @@ class Generate:
     def _batch(self, prompts: list[list[int]], like: Request, each: int) -> list[Completion]:
         longest = max(map(len, prompts))
         device = self._model.device
-        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts], device=device)
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+        ids = torch.tensor(
+            [[0] * (longest - len(prompt)) + prompt for prompt in prompts], device=device
+        )
+        mask = torch.tensor(
+            [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device
+        )
         settings = generation_config(self._model, self._tokenizer, like, num_return_sequences=each)
         whole = self._model.generate(ids, attention_mask=mask, generation_config=settings)
         closing = set(settings.eos_token_id or ())
@@ -104,8 +127,8 @@ class Generate:
 
 
 def forget(held: Answers) -> None:
-    """Have a contestant forget the tickets of earlier passes, which a run would never ask for again: vLLM's cache of
-    prefixes keeps all of them."""
+    """Have a contestant forget the tickets of earlier passes, which a run would never ask for
+    again: vLLM's cache of prefixes keeps all of them."""
     if isinstance(held, VllmN):
         held.llm.reset_prefix_cache()
 
@@ -120,10 +143,14 @@ class VllmN:
         self._chat = Chat(tokenizer, CHAT_VARIABLES)
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
+        """See ``Answers``. All requests of a call must ask for the same decode and the same number
+        of samples."""
         decode = requests[0].decode
         params = self.sampling_params(
-            n=len(requests[0].keys), temperature=decode.temperature, max_tokens=decode.max_new_tokens, detokenize=False
+            n=len(requests[0].keys),
+            temperature=decode.temperature,
+            max_tokens=decode.max_new_tokens,
+            detokenize=False,
         )
         prompts = [{"prompt_token_ids": joined(self._chat, request)} for request in requests]
         outputs = self.llm.generate(prompts, [params] * len(prompts), use_tqdm=False)
@@ -135,7 +162,9 @@ class VllmN:
 
     def _completion(self, output: Any) -> Completion:
         ids = list(output.token_ids)
-        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = self._tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
         return Completion(text, len(ids), output.finish_reason)
 
 
@@ -146,28 +175,47 @@ class VllmRun(VllmN):
         super().__init__(llm, tokenizer)
         self._in_lines = in_lines
         begun = len(self._chat.encode_answer(RUN_WORDS.begin))
-        self._verdicts = [self._chat.encode_answer(line)[begun:] for line in verdict_lines(RUN_WORDS).values()]
+        self._verdicts = [
+            self._chat.encode_answer(line)[begun:] for line in verdict_lines(RUN_WORDS).values()
+        ]
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
+        """See ``Answers``. All requests of a call must ask for the same decode and the same number
+        of samples."""
         decode, count = requests[0].decode, len(requests[0].keys)
-        prompts = [joined(self._chat, request) + list(self._chat.encode_answer(request.begin)) for request in requests]
+        prompts = [
+            joined(self._chat, request) + list(self._chat.encode_answer(request.begin))
+            for request in requests
+        ]
         one_token = {"max_tokens": 1, "allowed_token_ids": [token for (token,) in self._verdicts]}
         if decode.max_new_tokens == 1:
             return grouped(self._asked(prompts, decode, count, one_token), count)
         if not self._in_lines:
-            return grouped(self._asked(prompts, decode, count, {"max_tokens": decode.max_new_tokens}), count)
+            return grouped(
+                self._asked(prompts, decode, count, {"max_tokens": decode.max_new_tokens}), count
+            )
         verdicts = self._asked(prompts, decode, count, one_token)
         opening = self._chat.encode_answer(f"\n{REASON}")
-        begun = [prompts[place // count] + [*verdict.ids, *opening] for place, verdict in enumerate(verdicts)]
+        begun = [
+            prompts[place // count] + [*verdict.ids, *opening]
+            for place, verdict in enumerate(verdicts)
+        ]
         line = {"max_tokens": decode.max_new_tokens, "stop": ["\n"], "detokenize": True}
         return grouped(self._asked(begun, decode, 1, line), count)
 
-    def _asked(self, prompts: list[list[int]], decode: Decode, count: int, how: dict[str, Any]) -> list[Completion]:
-        params = self.sampling_params(**{"n": count, "temperature": decode.temperature, "detokenize": False} | how)
+    def _asked(
+        self, prompts: list[list[int]], decode: Decode, count: int, how: dict[str, Any]
+    ) -> list[Completion]:
+        params = self.sampling_params(
+            **{"n": count, "temperature": decode.temperature, "detokenize": False} | how
+        )
         typed = [{"prompt_token_ids": prompt} for prompt in prompts]
         outputs = self.llm.generate(typed, [params] * len(prompts), use_tqdm=False)
-        return [replace(self._completion(one), ids=tuple(one.token_ids)) for output in outputs for one in output.outputs]
+        return [
+            replace(self._completion(one), ids=tuple(one.token_ids))
+            for output in outputs
+            for one in output.outputs
+        ]
 
 
 class Rounds:
@@ -183,7 +231,8 @@ class Rounds:
 
 
 def generation_config(model: Any, tokenizer: Any, like: Request, **more: Any) -> GenerationConfig:
-    """``like``'s decode in transformers' words; nothing is left to defaults, which cut at the 50 best tokens."""
+    """``like``'s decode in transformers' words; nothing is left to defaults, which cut at the 50
+    best tokens."""
     named = model.generation_config.eos_token_id
     several = named if isinstance(named, list) else [named]
     closing = sorted({token for token in (*several, tokenizer.eos_token_id) if token is not None})
@@ -227,20 +276,32 @@ def _ours_in_float8(workload: Workload, device: str) -> Answers:
 
 def _ours(workload: Workload, device: str) -> Answers:
     if workload.model in SHAPES:
-        return TransformersEngine(model_of(workload, device), Chat(tokenizer_of(workload), CHAT_VARIABLES))
-    return engines.build(ModelConfig(model_name_or_path=workload.model, torch_dtype=workload.dtype), device)
+        return TransformersEngine(
+            model_of(workload, device), Chat(tokenizer_of(workload), CHAT_VARIABLES)
+        )
+    return engines.build(
+        ModelConfig(model_name_or_path=workload.model, torch_dtype=workload.dtype), device
+    )
 
 
 def _rounds(workload: Workload, device: str) -> Answers:
-    return Rounds(engines.build(ModelConfig(model_name_or_path=workload.model, torch_dtype=workload.dtype), device))
+    return Rounds(
+        engines.build(
+            ModelConfig(model_name_or_path=workload.model, torch_dtype=workload.dtype), device
+        )
+    )
 
 
 def _generate(workload: Workload, device: str) -> Answers:
-    return Generate(model_of(workload, device), tokenizer_of(workload), GENERATE_ROWS, samples_share=False)
+    return Generate(
+        model_of(workload, device), tokenizer_of(workload), GENERATE_ROWS, samples_share=False
+    )
 
 
 def _generate_n(workload: Workload, device: str) -> Answers:
-    return Generate(model_of(workload, device), tokenizer_of(workload), GENERATE_N_ROWS, samples_share=True)
+    return Generate(
+        model_of(workload, device), tokenizer_of(workload), GENERATE_N_ROWS, samples_share=True
+    )
 
 
 def _vllm(workload: Workload, device: str, **options: Any) -> Any:
@@ -253,12 +314,24 @@ def _vllm(workload: Workload, device: str, **options: Any) -> Any:
         options = {"load_format": "dummy", **options}
     kind, _, index = device.partition(":")
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    # Its process, which is spawned, as a hold on a GPU does not survive a fork, takes the first GPU that it sees.
-    sight = {"CUDA_VISIBLE_DEVICES": seen[int(index or 0)] if any(seen) else index or "0"} if kind == "cuda" else {}
+    # Its process, which is spawned, as a hold on a GPU does not survive a fork, takes the first GPU
+    # that it sees.
+    sight = (
+        {"CUDA_VISIBLE_DEVICES": seen[int(index or 0)] if any(seen) else index or "0"}
+        if kind == "cuda"
+        else {}
+    )
     quiet = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1"}
     with mock.patch.dict(os.environ, {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", **quiet, **sight}):
-        settings = {"dtype": workload.dtype, "max_model_len": -1, "gpu_memory_utilization": 0.9, **options}
-        return importlib.import_module("vllm").LLM(folder, enable_prefix_caching=True, use_tqdm_on_load=False, **settings)
+        settings = {
+            "dtype": workload.dtype,
+            "max_model_len": -1,
+            "gpu_memory_utilization": 0.9,
+            **options,
+        }
+        return importlib.import_module("vllm").LLM(
+            folder, enable_prefix_caching=True, use_tqdm_on_load=False, **settings
+        )
 
 
 def _vllm_n(workload: Workload, device: str, **options: Any) -> Answers:
@@ -269,14 +342,19 @@ def _vllm_run(workload: Workload, device: str, in_lines: bool = False, **options
     return VllmRun(_vllm(workload, device, **options), tokenizer_of(workload), in_lines)
 
 
-def _cascade(load: Callable[..., Answers], workload: Workload, device: str, **options: Any) -> Answers:
+def _cascade(
+    load: Callable[..., Answers], workload: Workload, device: str, **options: Any
+) -> Answers:
     """Cascade attention is of vLLM's older runner, and off unless asked for."""
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     graphs = options["compilation_config"] | {"cudagraph_mode": "PIECEWISE"}
-    return load(workload, device, **options | {"disable_cascade_attn": False, "compilation_config": graphs})
+    return load(
+        workload, device, **options | {"disable_cascade_attn": False, "compilation_config": graphs}
+    )
 
 
-# All rows of a call at once; as long as the workload is and no longer; graphs for the batches that it has.
+# All rows of a call at once; as long as the workload is and no longer; graphs for the batches that
+# it has.
 TUNED: dict[str, Any] = {
     "max_num_seqs": 2048,
     "max_num_batched_tokens": 16384,
@@ -290,7 +368,9 @@ RUN: dict[str, Any] = TUNED | {
     "max_num_seqs": 512,
     "max_model_len": 4096,
     "gpu_memory_utilization": 0.4,  # beside others
-    "compilation_config": {"cudagraph_capture_sizes": [8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512]},
+    "compilation_config": {
+        "cudagraph_capture_sizes": [8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512]
+    },
 }
 
 CONTESTANTS = {
@@ -300,12 +380,23 @@ CONTESTANTS = {
     "generate": Contestant(_generate, keyed=False, in_batches=False),
     "generate-n": Contestant(_generate_n, keyed=False, in_batches=False),
     "vllm-n": Contestant(_vllm_n, keyed=False, in_batches=False, own_weights=True),
-    "vllm-n-tuned": Contestant(partial(_vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True),
-    "vllm-n-cascade": Contestant(partial(_cascade, _vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True),
+    "vllm-n-tuned": Contestant(
+        partial(_vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True
+    ),
+    "vllm-n-cascade": Contestant(
+        partial(_cascade, _vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True
+    ),
     "vllm-n-fp8": Contestant(
-        partial(_cascade, _vllm_n, **TUNED, quantization="fp8"), keyed=False, in_batches=False, own_weights=True
+        partial(_cascade, _vllm_n, **TUNED, quantization="fp8"),
+        keyed=False,
+        in_batches=False,
+        own_weights=True,
     ),
     "vllm-run": Contestant(partial(_vllm_run, **RUN), keyed=False, in_batches=False),
-    "vllm-run-lines": Contestant(partial(_vllm_run, in_lines=True, **RUN), keyed=False, in_batches=False),
-    "vllm-run-cascade": Contestant(partial(_cascade, _vllm_run, **RUN), keyed=False, in_batches=False),
+    "vllm-run-lines": Contestant(
+        partial(_vllm_run, in_lines=True, **RUN), keyed=False, in_batches=False
+    ),
+    "vllm-run-cascade": Contestant(
+        partial(_cascade, _vllm_run, **RUN), keyed=False, in_batches=False
+    ),
 }

@@ -1,16 +1,19 @@
-"""The floor: the least time in which a device could answer a workload, by what must be read and computed.
+"""The floor: the least time in which a device could answer a workload, by what must be read and
+computed.
 
-A roofline (Williams, Waterman & Patterson 2009), in two ways. *In series*: each part of the work takes as long as its bytes
-at the device's bandwidth or its arithmetic at the device's rate, whichever is longer, and the parts come one after another,
-as the layers of a model make them. *Overlapped*: while one part reads, another computes, as if a step's halves took turns;
-so a step takes as long as all its bytes or all its arithmetic. Counted are the weights, once per step; two operations per
-weight and token; attention; and keys and values, where what all tickets share and what all samples of a ticket share is read
-once per step, not once per row. All tickets step together. Not counted: sampling, norms, launches, and everything that an
-engine does on the side.
+A roofline (Williams, Waterman & Patterson 2009), in two ways. *In series*: each part of the work
+takes as long as its bytes at the device's bandwidth or its arithmetic at the device's rate,
+whichever is longer, and the parts come one after another, as the layers of a model make them.
+*Overlapped*: while one part reads, another computes, as if a step's halves took turns; so a step
+takes as long as all its bytes or all its arithmetic. Counted are the weights, once per step; two
+operations per weight and token; attention; and keys and values, where what all tickets share and
+what all samples of a ticket share is read once per step, not once per row. All tickets step
+together. Not counted: sampling, norms, launches, and everything that an engine does on the side.
 
-Bandwidth and rate are not taken from a data sheet but measured in the same run, sustained for seconds, as a round would:
-copies of random numbers, and products of the model's own matrices. What fits into a processor's cache can be read faster
-than the copy says, so for a small model on a CPU the floor is a yardstick rather than a bound.
+Bandwidth and rate are not taken from a data sheet but measured in the same run, sustained for
+seconds, as a round would: copies of random numbers, and products of the model's own matrices. What
+fits into a processor's cache can be read faster than the copy says, so for a small model on a CPU
+the floor is a yardstick rather than a bound.
 """
 
 from __future__ import annotations
@@ -50,11 +53,23 @@ class Size:
     @classmethod
     def of(cls, config: Any, dtype: torch.dtype) -> Size:
         """The size of the model that a transformers ``config`` describes."""
-        hidden, layers, heads = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
-        key_heads, dim = config.num_key_value_heads, getattr(config, "head_dim", None) or hidden // heads
+        hidden, layers, heads = (
+            config.hidden_size,
+            config.num_hidden_layers,
+            config.num_attention_heads,
+        )
+        key_heads, dim = (
+            config.num_key_value_heads,
+            getattr(config, "head_dim", None) or hidden // heads,
+        )
         inner = config.intermediate_size
         matrices = (
-            *((hidden, heads * dim), (hidden, key_heads * dim), (hidden, key_heads * dim), (heads * dim, hidden)),
+            *(
+                (hidden, heads * dim),
+                (hidden, key_heads * dim),
+                (hidden, key_heads * dim),
+                (heads * dim, hidden),
+            ),
             *((hidden, inner), (hidden, inner), (inner, hidden)),
         )
         return cls(
@@ -93,7 +108,9 @@ def floor_of(jobs: Sequence[Job], size: Size, device: Device) -> Floor:
     longest = max((length for job in jobs for length in job.answers), default=0)
     passes = [_reading(jobs, size), *(_step(jobs, step, size) for step in range(1, longest))]
     series_s = sum(_seconds(part, device) for parts in passes for part in parts)
-    together = [(sum(moved for moved, _ in parts), sum(work for _, work in parts)) for parts in passes]
+    together = [
+        (sum(moved for moved, _ in parts), sum(work for _, work in parts)) for parts in passes
+    ]
     return Floor(series_s, sum(_seconds(part, device) for part in together))
 
 
@@ -111,14 +128,18 @@ def _reading(jobs: Sequence[Job], size: Size) -> list[Part]:
 
 
 def _step(jobs: Sequence[Job], step: int, size: Size) -> list[Part]:
-    """Weights, then attention, of the step that makes token ``step`` (from 0; token 0 comes with reading the prompt)."""
+    """Weights, then attention, of the step that makes token ``step`` (from 0; token 0 comes with
+    reading the prompt)."""
     live = [(job, rows) for job in jobs if (rows := sum(length > step for length in job.answers))]
     rows = sum(rows for _, rows in live)
     weights = size.layer_weights + size.head_weights
     read = sum({job.system: job.shared for job, _ in live}.values())
     read += sum(job.own + rows * step for job, rows in live)
     looked_at = sum(rows * (job.shared + job.own + step) for job, rows in live)
-    return [(size.width * weights, 2 * weights * rows), (size.width * size.cached * read, 4 * size.attention * looked_at)]
+    return [
+        (size.width * weights, 2 * weights * rows),
+        (size.width * size.cached * read, 4 * size.attention * looked_at),
+    ]
 
 
 def _seconds(part: Part, device: Device) -> float:
@@ -127,7 +148,8 @@ def _seconds(part: Part, device: Device) -> float:
 
 
 def measured(device: str, dtype: torch.dtype, size: Size) -> Device:
-    """Measure what ``device`` sustains with numbers of ``dtype``, and products of the matrices of ``size``."""
+    """Measure what ``device`` sustains with numbers of ``dtype``, and products of the matrices of
+    ``size``."""
     kind = torch.device(device).type
     torch.manual_seed(0)
     count = (4 << 30 if kind == "cuda" else 1 << 27) // dtype.itemsize

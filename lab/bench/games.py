@@ -1,8 +1,10 @@
-"""Six environments as users bring them, each learnt by the ppo loop and by Stable-Baselines3, both with what they ship.
+"""Six environments as users bring them, each learnt by the ppo loop and by Stable-Baselines3, both
+with what they ship.
 
-A vector of processes, a vector that writes into one buffer of its own, pictures of bytes, ``Dict`` observations,
-``MultiDiscrete`` actions, and a continuous action from 0 to 1000. Both have equal steps, and no key set for any of
-them but the number of these. Stable-Baselines3 gets a single game where it cannot take a vector of Gymnasium's.
+A vector of processes, a vector that writes into one buffer of its own, pictures of bytes, ``Dict``
+observations, ``MultiDiscrete`` actions, and a continuous action from 0 to 1000. Both have equal
+steps, and no key set for any of them but the number of these. Stable-Baselines3 gets a single game
+where it cannot take a vector of Gymnasium's.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ ROUNDS = 20  # of a game that asks a question at every step
 class Questions(gymnasium.Env[Any, Any]):
     """A new question at every step, one point for a right answer."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """A new game."""
         super().reset(seed=seed)
         self.round = 0
@@ -69,14 +73,20 @@ class Photograph(Questions):
 
 
 class Sensors(Questions):
-    """Of four sensors name the loudest, counted from the kind of machine on: a ``Dict`` of numbers and a kind."""
+    """Of four sensors name the loudest, counted from the kind of machine on: a ``Dict`` of numbers
+    and a kind."""
 
-    observation_space = spaces.Dict({"sensors": spaces.Box(0, 1, (4,), np.float32), "kind": spaces.Discrete(3)})
+    observation_space = spaces.Dict(
+        {"sensors": spaces.Box(0, 1, (4,), np.float32), "kind": spaces.Discrete(3)}
+    )
     action_space = spaces.Discrete(4)
 
     def ask(self) -> Any:
         """The readings."""
-        self.readings, self.kind = self.np_random.random(4).astype(np.float32), int(self.np_random.integers(3))
+        self.readings, self.kind = (
+            self.np_random.random(4).astype(np.float32),
+            int(self.np_random.integers(3)),
+        )
         return {"sensors": self.readings, "kind": self.kind}
 
     def judge(self, action: Any) -> float:
@@ -85,7 +95,8 @@ class Sensors(Questions):
 
 
 class Switches(Questions):
-    """Set two switches by what is seen: ``MultiDiscrete`` actions, a point for each that is right."""
+    """Set two switches by what is seen: ``MultiDiscrete`` actions, a point for each that is
+    right."""
 
     observation_space = spaces.Box(0, 1, (4,), np.float32)
     action_space = spaces.MultiDiscrete([3, 2])
@@ -107,7 +118,9 @@ class Tank(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(0, 1, (2,), np.float32)
     action_space = spaces.Box(0, 1000, (1,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """A new level to keep."""
         super().reset(seed=seed)
         self.level, self.wanted = self.np_random.random(2)
@@ -134,7 +147,9 @@ class Catch(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(0, 1, (SIDE * 2 + 1,), np.float32)
     action_space = spaces.Discrete(3)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """A new ball."""
         super().reset(seed=seed)
         self.court = Court(1, self.np_random)
@@ -177,17 +192,23 @@ class Court:
 
 
 class CatchVector(VectorEnv[Any, Any, Any]):
-    """Many paddles at once, as a library in C would bring them: observations are one buffer, written anew at every step."""
+    """Many paddles at once, as a library in C would bring them: observations are one buffer,
+    written anew at every step."""
 
     def __init__(self, num_envs: int) -> None:
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
         self.num_envs = num_envs
-        self.single_observation_space, self.single_action_space = Catch.observation_space, Catch.action_space
+        self.single_observation_space, self.single_action_space = (
+            Catch.observation_space,
+            Catch.action_space,
+        )
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.court = Court(num_envs, np.random.default_rng(0))
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """New balls where ``reset_mask`` says."""
         if seed is not None:
             self.court.chance = np.random.default_rng(seed)
@@ -219,12 +240,17 @@ class Game:
     single: Callable[[], Any]  # what a user of Stable-Baselines3 hands over
     policy: str
     most: str  # the best return, in words
-    side_by_side: int = 1  # games that Stable-Baselines3 plays; in its own process, since others change no figure
+    # games that Stable-Baselines3 plays; in its own process, since others change no figure
+    side_by_side: int = 1
 
 
 GAMES = {
-    "async": Game("CartPole in an `AsyncVectorEnv`", "make_poles", make_pole, "MlpPolicy", "500", 16),
-    "buffer": Game("a vector that writes into its own buffer", "CatchVector", Catch, "MlpPolicy", "1"),
+    "async": Game(
+        "CartPole in an `AsyncVectorEnv`", "make_poles", make_pole, "MlpPolicy", "500", 16
+    ),
+    "buffer": Game(
+        "a vector that writes into its own buffer", "CatchVector", Catch, "MlpPolicy", "1"
+    ),
     "images": Game("pictures, 36 x 36 bytes", "Photograph", Photograph, "CnnPolicy", "20"),
     "dict": Game("`Dict` observations", "Sensors", Sensors, "MultiInputPolicy", "20"),
     "multi": Game("`MultiDiscrete` actions", "Switches", Switches, "MlpPolicy", "40"),
@@ -235,12 +261,26 @@ ROLLOUT = 2048  # steps of one of Stable-Baselines3's rollouts, by default of a 
 
 def learn_here(name: str, steps: int, seed: int, folder: Path) -> float:
     """The return that the ppo loop reaches with its defaults."""
-    keys = {"env.make": f"lab.bench.games:{GAMES[name].make}", "runner.total_steps": steps, "seed": seed}
-    keys |= {"evaluation.episodes": EPISODES, "fabric.accelerator": "cpu", "fabric.devices": 1, "curves": "false"}
+    keys = {
+        "env.make": f"lab.bench.games:{GAMES[name].make}",
+        "runner.total_steps": steps,
+        "seed": seed,
+    }
+    keys |= {
+        "evaluation.episodes": EPISODES,
+        "fabric.accelerator": "cpu",
+        "fabric.devices": 1,
+        "curves": "false",
+    }
     keys |= {"output.root": folder, "output.run_name": f"{name}-{seed}"}
     words = [f"--{key}={value}" for key, value in keys.items()]
-    subprocess.run([sys.executable, "-m", "stageb", "fit", "--fresh", "--loop=ppo", *words], check=True)
-    rows = [json.loads(line) for line in (folder / f"{name}-{seed}" / "metrics.jsonl").read_text().splitlines()]
+    subprocess.run(
+        [sys.executable, "-m", "stageb", "fit", "--fresh", "--loop=ppo", *words], check=True
+    )
+    rows = [
+        json.loads(line)
+        for line in (folder / f"{name}-{seed}" / "metrics.jsonl").read_text().splitlines()
+    ]
     return float(rows[-1]["eval/return"])
 
 
@@ -269,9 +309,13 @@ def main(arguments: Sequence[str]) -> int:
     """The table, a line for each environment, and what is behind it as JSON Lines in the folder."""
     parser = argparse.ArgumentParser(prog="bin/bench games", description=__doc__)
     parser.add_argument("--games", default=",".join(GAMES), help=f"of {', '.join(GAMES)}")
-    parser.add_argument("--steps", type=int, default=32_768, help="of all games of an environment together")
+    parser.add_argument(
+        "--steps", type=int, default=32_768, help="of all games of an environment together"
+    )
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--to", type=Path, default=Path("out/games"), help="the folder of runs and figures")
+    parser.add_argument(
+        "--to", type=Path, default=Path("out/games"), help="the folder of runs and figures"
+    )
     parser.add_argument("--only", choices=("here", "there"), help="one of the two")
     given = parser.parse_args(arguments)
     given.to.mkdir(parents=True, exist_ok=True)
@@ -285,8 +329,12 @@ def main(arguments: Sequence[str]) -> int:
                 found["there"].append(learn_there(name, given.steps, seed))
         with (given.to / "games.jsonl").open("a") as file:
             file.write(json.dumps({"game": name, "steps": given.steps, **found}) + "\n")
-        returns = {side: ", ".join(f"{value:.2f}" for value in each) for side, each in found.items()}
-        lines.append(f"| {GAMES[name].title} | {GAMES[name].most} | {returns['here']} | {returns['there']} |")
+        returns = {
+            side: ", ".join(f"{value:.2f}" for value in each) for side, each in found.items()
+        }
+        lines.append(
+            f"| {GAMES[name].title} | {GAMES[name].most} | {returns['here']} | {returns['there']} |"
+        )
         print(lines[-1], flush=True)
     print("\n".join(lines))
     return 0

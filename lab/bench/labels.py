@@ -1,8 +1,9 @@
 """Missions with labels of their own, whose rules are known: bin/bench labels
 
-Of 600 tickets, each label but one has a value of one field that tells it, in the order of the labels. Code learns the rules
-at once and proves them (``at_once.py``). Shown is in how many seeds they are proven, and judge at least 99 % of 2,000 new
-tickets right. Then the same with labels dealt anew, where a proof is a false one.
+Of 600 tickets, each label but one has a value of one field that tells it, in the order of the
+labels. Code learns the rules at once and proves them (``at_once.py``). Shown is in how many seeds
+they are proven, and judge at least 99 % of 2,000 new tickets right. Then the same with labels dealt
+anew, where a proof is a false one.
 """
 
 from __future__ import annotations
@@ -43,13 +44,27 @@ def plant(labels: int, tickets: int, key: int, anew: bool = False) -> list[Ticke
     """Tickets whose labels are told by one value of a field each; ``anew``: dealt by chance."""
     names = [f"queue {chr(ord('a') + n)}" for n in range(labels)]
     fields = [f"field {n}" for n in range(max(4, labels))]
-    draws = [[int(VALUES * uniform(stream(key, n), place)) for place in range(len(fields))] for n in range(tickets)]
-    rows = [{name: f"v{value}" for name, value in zip(fields, drawn, strict=True)} for drawn in draws]
-    told = [next((names[n] for n in range(1, labels) if row[fields[n]] == "v0"), names[0]) for row in rows]
+    draws = [
+        [int(VALUES * uniform(stream(key, n), place)) for place in range(len(fields))]
+        for n in range(tickets)
+    ]
+    rows = [
+        {name: f"v{value}" for name, value in zip(fields, drawn, strict=True)} for drawn in draws
+    ]
+    told = [
+        next((names[n] for n in range(1, labels) if row[fields[n]] == "v0"), names[0])
+        for row in rows
+    ]
     if anew:
         told = shuffled(told, stream(key, "anew"))
     return [
-        Ticket("mail", f"t{n}", label, (("image_1", str(row)),), content=Content(tuple(row.items()), ()))
+        Ticket(
+            "mail",
+            f"t{n}",
+            label,
+            (("image_1", str(row)),),
+            content=Content(tuple(row.items()), ()),
+        )
         for n, (label, row) in enumerate(zip(told, rows, strict=True))
     ]
 
@@ -59,13 +74,20 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     ((name, splits),) = split_tickets(tickets, config).items()
     labels, vocabulary = rank_labels(tickets, splits), Vocabulary.of(tickets)
     pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
-    tools = Tools(config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels)
+    tools = Tools(
+        config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels
+    )
     default = find_default(tickets, splits, labels, config.price.by_label)
-    mission = MissionState(make_neutral(name, WORDS["en"], labels, default), divide_budget(config.gating, 1))
+    mission = MissionState(
+        make_neutral(name, WORDS["en"], labels, default), divide_budget(config.gating, 1)
+    )
 
     def judge(question: Any) -> list[list[Judgement]]:
         assert isinstance(question, JudgeTickets)  # no model is there
-        judged = [are_right(guidance, vocabulary, [tickets[i] for i in places]) for guidance, places in question.asked]
+        judged = [
+            are_right(guidance, vocabulary, [tickets[i] for i in places])
+            for guidance, places in question.asked
+        ]
         return [[Judgement(float(each), 0, True) for each in some] for some in judged]
 
     def learning() -> Dialogue[GateResult]:
@@ -77,7 +99,10 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     learnt = answer_all(learning(), judge)
     (tried,) = learnt.decision.tried or (None,)
     winner = learnt.decision.winner
-    return winner.guidance if winner else mission.guidance, tried is not None and tried.outcome == "accepted"
+    return (
+        winner.guidance if winner else mission.guidance,
+        tried is not None and tried.outcome == "accepted",
+    )
 
 
 def are_right(guidance: Guidance, vocabulary: Vocabulary, tickets: Sequence[Ticket]) -> list[bool]:
@@ -90,16 +115,30 @@ def main(arguments: Sequence[str]) -> int:
     """Print what is proven and found."""
     parser = argparse.ArgumentParser(prog="bin/bench labels", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="of each number of labels")
-    parser.add_argument("--dealt", type=int, default=100, help="missions whose labels are dealt anew")
+    parser.add_argument(
+        "--dealt", type=int, default=100, help="missions whose labels are dealt anew"
+    )
     asked = parser.parse_args(arguments)
     for labels in LABELS:
         proven = found = 0
         for seed in range(asked.seeds):
             tickets = plant(labels, TICKETS, stream(seed, labels))
             guidance, is_proven = learn(tickets)
-            right = are_right(guidance, Vocabulary.of(tickets), plant(labels, NEW, stream(seed, labels, "new")))
+            right = are_right(
+                guidance, Vocabulary.of(tickets), plant(labels, NEW, stream(seed, labels, "new"))
+            )
             proven, found = proven + is_proven, found + (sum(right) >= 0.99 * NEW)
-        print(f"{labels} labels: {proven} of {asked.seeds} proven, {found} judge 99 % of new tickets right", flush=True)
-    false = sum(learn(plant(DEALT, TICKETS, stream(seed, "dealt"), anew=True))[1] for seed in range(asked.dealt))
-    print(f"{DEALT} labels dealt anew: {false} of {asked.dealt} proven, at alpha {CONFIG.gating.alpha}")
+        print(
+            f"{labels} labels: {proven} of {asked.seeds} proven, {found} judge 99 % of new "
+            f"tickets right",
+            flush=True,
+        )
+    false = sum(
+        learn(plant(DEALT, TICKETS, stream(seed, "dealt"), anew=True))[1]
+        for seed in range(asked.dealt)
+    )
+    print(
+        f"{DEALT} labels dealt anew: {false} of {asked.dealt} proven, at alpha "
+        f"{CONFIG.gating.alpha}"
+    )
     return 0

@@ -1,9 +1,10 @@
 """Rules as SQL in DuckDB over Parquet: rows judged a second, in pieces, with a limit on memory.
 
-``bin/bench lake --rows 1000000000 --folder /tmp/lake``: made-up machines with six columns of numbers, which DuckDB writes, a
-file at a time. The query is what ``stageb guidance export --format sql --dialect duckdb --typed`` gives; each file is read
-and judged, and its rows are written with their verdicts. Some rows of the first file are judged by ``stageb predict --by
-rules`` as well: both must say the same.
+``bin/bench lake --rows 1000000000 --folder /tmp/lake``: made-up machines with six columns of
+numbers, which DuckDB writes, a file at a time. The query is what ``stageb guidance export --format
+sql --dialect duckdb --typed`` gives; each file is read and judged, and its rows are written with
+their verdicts. Some rows of the first file are judged by ``stageb predict --by rules`` as well:
+both must say the same.
 """
 
 from __future__ import annotations
@@ -44,17 +45,32 @@ def main(arguments: Sequence[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="bin/bench lake", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="in all (default 10000000)")
-    parser.add_argument("--piece", type=int, default=10_000_000, help="of one file (default 10000000)")
-    parser.add_argument("--folder", type=Path, required=True, help="where to write; what is there stays")
+    parser.add_argument(
+        "--piece", type=int, default=10_000_000, help="of one file (default 10000000)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where to write; what is there stays"
+    )
     parser.add_argument("--memory", default="2GB", help="that DuckDB may take (default 2GB)")
     given = parser.parse_args(arguments)
-    require(given.rows >= given.piece >= SAMPLE, "--piece", given.piece, f"{SAMPLE} or more, and no more than --rows")
+    require(
+        given.rows >= given.piece >= SAMPLE,
+        "--piece",
+        given.piece,
+        f"{SAMPLE} or more, and no more than --rows",
+    )
     given.folder.mkdir(parents=True, exist_ok=True)
     lake = duckdb.connect()
-    lake.execute(f"SET threads = {count_cores()}; SET memory_limit = '{given.memory}'; SET preserve_insertion_order = false")
+    lake.execute(
+        f"SET threads = {count_cores()}; SET memory_limit = '{given.memory}'; SET "
+        f"preserve_insertion_order = false"
+    )
     query, judging, made = None, 0.0, 0
     for number in range(-(-given.rows // given.piece)):
-        piece, judged = given.folder / f"{number}.parquet", given.folder / f"judged-{number}.parquet"
+        piece, judged = (
+            given.folder / f"{number}.parquet",
+            given.folder / f"judged-{number}.parquet",
+        )
         lake.execute(f"COPY ({ROWS.format(rows=min(given.piece, given.rows - made))}) TO '{piece}'")
         lake.execute(f"CREATE OR REPLACE VIEW tickets AS SELECT * FROM read_parquet('{piece}')")
         query = query or write_query(given.folder, lake)
@@ -72,18 +88,46 @@ def main(arguments: Sequence[str]) -> int:
 
 def write_query(folder: Path, lake: duckdb.DuckDBPyConnection) -> str:
     """The rules as a query, once it says of some rows what ``stageb predict`` says."""
-    names = {name: str(folder / name) for name in ("rules.json", "sample.parquet", "rules.sql", "rows.jsonl")}
+    names = {
+        name: str(folder / name)
+        for name in ("rules.json", "sample.parquet", "rules.sql", "rows.jsonl")
+    }
     texts = {f"G{number}": text for number, text in enumerate(RULES)}
     Path(names["rules.json"]).write_text(json.dumps({MISSION: {"experiences": texts}}))
     lake.execute(f"COPY (SELECT * FROM tickets LIMIT {SAMPLE}) TO '{names['sample.parquet']}'")
     stageb = [sys.executable, "-m", "stageb"]
-    form = ["--format", "sql", "--dialect", "duckdb", "--typed", "--tickets", names["sample.parquet"], "--columns", COLUMNS]
-    subprocess.run([*stageb, "guidance", "export", names["rules.json"], *form, "--output", names["rules.sql"]], check=True)
-    judged = ["--guidance", names["rules.json"], "--tickets", names["sample.parquet"], "--output", names["rows.jsonl"]]
-    subprocess.run([*stageb, "predict", *judged, "--by", "rules", "--fresh", "--columns", COLUMNS], check=True)
+    form = [
+        "--format",
+        "sql",
+        "--dialect",
+        "duckdb",
+        "--typed",
+        "--tickets",
+        names["sample.parquet"],
+        "--columns",
+        COLUMNS,
+    ]
+    subprocess.run(
+        [*stageb, "guidance", "export", names["rules.json"], *form, "--output", names["rules.sql"]],
+        check=True,
+    )
+    judged = [
+        "--guidance",
+        names["rules.json"],
+        "--tickets",
+        names["sample.parquet"],
+        "--output",
+        names["rows.jsonl"],
+    ]
+    subprocess.run(
+        [*stageb, "predict", *judged, "--by", "rules", "--fresh", "--columns", COLUMNS], check=True
+    )
     query = Path(names["rules.sql"]).read_text().rstrip().rstrip(";")
     beside = duckdb.connect()
-    beside.execute(f"SET threads = 1; CREATE VIEW tickets AS SELECT * FROM read_parquet('{names['sample.parquet']}')")
+    beside.execute(
+        f"SET threads = 1; CREATE VIEW tickets AS SELECT * FROM "
+        f"read_parquet('{names['sample.parquet']}')"
+    )
     found = beside.execute(f"SELECT verdict, rule FROM ({query})").fetchall()
     rows = map(json.loads, Path(names["rows.jsonl"]).read_text().splitlines())
     told = [(row["verdict"], row["rule"]) for row in rows]

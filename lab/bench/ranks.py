@@ -1,7 +1,9 @@
-"""The work of every rank in a benchmark: hold one contestant at a time, and answer for the tickets that it is handed.
+"""The work of every rank in a benchmark: hold one contestant at a time, and answer for the tickets
+that it is handed.
 
-Work goes through ``stageb.job.world`` in the two ways that loops have, so what is timed includes handing out and gathering:
-``round`` is what a loop does with a round of tickets, on every rank; ``pass_over`` what rank 0 asks for while it leads.
+Work goes through ``stageb.job.world`` in the two ways that loops have, so what is timed includes
+handing out and gathering: ``round`` is what a loop does with a round of tickets, on every rank;
+``pass_over`` what rank 0 asks for while it leads.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ Row = tuple[str, int, str]  # an answer: text, tokens, finish
 
 
 class Ranks:
-    """The ranks of a benchmark. ``bind``, ``lead`` and ``round`` are for all of them; the rest is for rank 0 in ``lead``."""
+    """The ranks of a benchmark. ``bind``, ``lead`` and ``round`` are for all of them; the rest is
+    for rank 0 in ``lead``."""
 
     world: World  # from ``bind`` on
 
@@ -73,7 +76,8 @@ class Ranks:
         }
 
     def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """Have rank 0 do ``act(*args)``, and every rank its share of what that asks for; what it returns, on every rank."""
+        """Have rank 0 do ``act(*args)``, and every rank its share of what that asks for; what it
+        returns, on every rank."""
         if self.world.is_global_zero:
             value = act(*args, **keywords)
             self.world.broadcast((None, value))
@@ -94,8 +98,9 @@ class Ranks:
         return self.world.map(name, partial(self._works[name], common), items)
 
     def round(self, batches: Sequence[Sequence[int]]) -> Pass | None:
-        """Have the tickets in ``batches`` answered as a loop does it: rank 0 hands out, each rank takes its share, and
-        answers are gathered on rank 0, which alone returns the pass. Raises ``FailedError`` there."""
+        """Have the tickets in ``batches`` answered as a loop does it: rank 0 hands out, each rank
+        takes its share, and answers are gathered on rank 0, which alone returns the pass. Raises
+        ``FailedError`` there."""
         begun = time.perf_counter()
         common = self.world.broadcast({"greedy": False})
         results = self.world.map("batch", partial(self._answer, common), batches)
@@ -111,7 +116,8 @@ class Ranks:
         return asdict(measured(self._device, dtype_of(self.workload, self._device), self._size()))
 
     def _load(self, name: Any, item: Any) -> Any:
-        """Seconds that it took; or what went wrong, since one that cannot be had must not end the others' run."""
+        """Seconds that it took; or what went wrong, since one that cannot be had must not end the
+        others' run."""
         forget_peak(self._device)
         begun = time.perf_counter()
         try:
@@ -146,7 +152,11 @@ class Ranks:
 
     def _count(self, common: Any, item: Any) -> Any:
         """The contestant's own count of every prompt's tokens, or null where it has none."""
-        return self._contestant.count_tokens(self.prompts) if isinstance(self._contestant, Engine) else None
+        return (
+            self._contestant.count_tokens(self.prompts)
+            if isinstance(self._contestant, Engine)
+            else None
+        )
 
     @property
     def _contestant(self) -> Answers:
@@ -160,17 +170,23 @@ class Ranks:
         return self._ask(name, common, range(self.world.world_size))
 
     def load(self, name: str) -> float:
-        """Have every rank hold the contestant ``name``; returns the slowest rank's seconds. Raises ``FailedError``."""
-        seconds: list[float] = [result["seconds"] for result in without_errors(name, self.on_each("load", name))]
+        """Have every rank hold the contestant ``name``; returns the slowest rank's seconds. Raises
+        ``FailedError``."""
+        seconds: list[float] = [
+            result["seconds"] for result in without_errors(name, self.on_each("load", name))
+        ]
         return max(seconds)
 
     def measured(self) -> Device:
         """The slowest rank's device."""
         found = [Device(**result) for result in self.on_each("measure")]
-        return Device(min(one.bytes_per_s for one in found), min(one.operations_per_s for one in found))
+        return Device(
+            min(one.bytes_per_s for one in found), min(one.operations_per_s for one in found)
+        )
 
     def pass_over(self, batches: Sequence[Sequence[int]], greedy: bool = False) -> Pass:
-        """Have the tickets in ``batches`` answered over all ranks, as rank 0 asks them. Raises ``FailedError``."""
+        """Have the tickets in ``batches`` answered over all ranks, as rank 0 asks them. Raises
+        ``FailedError``."""
         begun = time.perf_counter()
         results = self._ask("answer", {"greedy": greedy}, batches)
         return self._passed(batches, results, time.perf_counter() - begun)
@@ -179,7 +195,9 @@ class Ranks:
         """Build a pass from the ranks' ``results``."""
         without_errors("answering", results)
         world = self.world.world_size
-        engine_s = max(sum(result["seconds"] for result in results[rank::world]) for rank in range(world))
+        engine_s = max(
+            sum(result["seconds"] for result in results[rank::world]) for rank in range(world)
+        )
         cpu_s = sum(result["cpu_s"] for result in results)
         rows = [
             (i, [(text, tokens, finish) for text, tokens, finish in group])
@@ -189,11 +207,13 @@ class Ranks:
         return Pass(seconds, engine_s, cpu_s, dict(rows))
 
     def batches(self, name: str, count: int) -> list[list[int]]:
-        """The first ``count`` tickets, cut for the contestant ``name`` so that every rank gets work."""
+        """The first ``count`` tickets, cut for the contestant ``name`` so that every rank gets
+        work."""
         return self.batches_among(name, range(count), -(-count // self.world.world_size))
 
     def batches_among(self, name: str, positions: Sequence[int], share: int) -> list[list[int]]:
-        """The tickets at ``positions``, cut for the contestant ``name``, of which a rank takes ``share``."""
+        """The tickets at ``positions``, cut for the contestant ``name``, of which a rank takes
+        ``share``."""
         size = min(self.workload.batch, share) if CONTESTANTS[name].in_batches else share
         return batches_of(self.prompts, positions, size)
 
@@ -201,8 +221,13 @@ class Ranks:
         """The floor of a pass: that of the rank with most to do."""
         world = self.world.world_size
         shares = [[i for batch in batches[rank::world] for i in batch] for rank in range(world)]
-        floors = [floor_of([self._job(i, answered) for i in share], self._size(), device) for share in shares]
-        return Floor(max(each.series_s for each in floors), max(each.overlapped_s for each in floors))
+        floors = [
+            floor_of([self._job(i, answered) for i in share], self._size(), device)
+            for share in shares
+        ]
+        return Floor(
+            max(each.series_s for each in floors), max(each.overlapped_s for each in floors)
+        )
 
     def _size(self) -> Size:
         return Size.of(config_of(self.workload), dtype_of(self.workload, self.world.device))
@@ -212,10 +237,13 @@ class Ranks:
         return [sum(map(len, self._chat.encode(prompt))) for prompt in self.prompts]
 
     def require_counts(self, name: str) -> None:
-        """Raise ``FailedError`` where the held contestant counts other lengths: it would be given another workload."""
+        """Raise ``FailedError`` where the held contestant counts other lengths: it would be given
+        another workload."""
         for counted in self.on_each("count"):
             if counted not in (None, self.prompt_tokens()):
-                raise FailedError(f"{name} reads prompts of other lengths than the workload says", "")
+                raise FailedError(
+                    f"{name} reads prompts of other lengths than the workload says", ""
+                )
 
     def tokens_of(self, text: str) -> list[int]:
         """The ids of an answer's text."""
@@ -232,7 +260,12 @@ class Ranks:
 
     def _job(self, i: int, answered: Pass) -> Job:
         shared, own = self._chat.encode(self.prompts[i])
-        return Job(self.prompts[i].system, len(shared), len(own), tuple(tokens for _, tokens, _ in answered.answers[i]))
+        return Job(
+            self.prompts[i].system,
+            len(shared),
+            len(own),
+            tuple(tokens for _, tokens, _ in answered.answers[i]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +274,9 @@ class Pass:
 
     seconds: float  # until rank 0 had all answers
     engine_s: float  # of these, in the contestant, on the rank where that took longest
-    cpu_s: float  # processor time in the contestant, all ranks and threads together; not that of processes of its own
+    # processor time in the contestant, all ranks and threads together; not that of processes of its
+    # own
+    cpu_s: float
     answers: dict[int, list[Row]]  # by ticket
 
     @property
@@ -256,7 +291,8 @@ class Pass:
 
 
 class FailedError(Exception):
-    """A contestant could not be loaded or could not answer: the cause, and the traceback of the rank that met it."""
+    """A contestant could not be loaded or could not answer: the cause, and the traceback of the
+    rank that met it."""
 
     def __init__(self, cause: str, trace: str) -> None:
         super().__init__(cause)
@@ -271,7 +307,7 @@ def without_errors(what: str, results: list[Any]) -> list[Any]:
     return results
 
 
-# Memory ------------------------------------------------------------------------------------------------------------------
+# Memory -------------------------------------------------------------------------------------------
 
 
 def forget_peak(device: str) -> None:
@@ -283,8 +319,9 @@ def forget_peak(device: str) -> None:
 
 
 def peak_bytes(device: str) -> int:
-    """The most that was held since: of the GPU's memory, as torch reserved it, or as all processes hold it now, since an
-    engine may live in one of its own; resident memory of this process on a CPU."""
+    """The most that was held since: of the GPU's memory, as torch reserved it, or as all processes
+    hold it now, since an engine may live in one of its own; resident memory of this process on a
+    CPU."""
     if device.startswith("cuda"):
         free, total = torch.cuda.mem_get_info(device)
         return max(torch.cuda.max_memory_reserved(device), total - free)
@@ -294,23 +331,36 @@ def peak_bytes(device: str) -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-# The command line --------------------------------------------------------------------------------------------------------
+# The command line ---------------------------------------------------------------------------------
 
 
 def parser_of(name: str, summary: str | None) -> argparse.ArgumentParser:
-    """The options that all of these benchmarks take: the workload's fields, where to run, where to write."""
+    """The options that all of these benchmarks take: the workload's fields, where to run, where to
+    write."""
     parser = argparse.ArgumentParser(
-        prog=f"bin/bench {name}", description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"bin/bench {name}",
+        description=summary,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--workload", default="demo-cpu", choices=sorted(WORKLOADS), help="default: demo-cpu")
+    parser.add_argument(
+        "--workload", default="demo-cpu", choices=sorted(WORKLOADS), help="default: demo-cpu"
+    )
     for field in fields(Workload):
         if field.name != "prompts":
             kind = {"int": int, "float": float}.get(str(field.type), str)
-            parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, help="in place of the workload's")
+            parser.add_argument(
+                f"--{field.name.replace('_', '-')}", type=kind, help="in place of the workload's"
+            )
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto")
-    parser.add_argument("--devices", type=int, default=1, help="ranks, each with a device of its own (default 1)")
-    parser.add_argument("--threads", type=int, default=1, help="of each rank on the CPU (default 1)")
-    parser.add_argument("--warmup", type=int, default=1, help="passes that do not count (default 1)")
+    parser.add_argument(
+        "--devices", type=int, default=1, help="ranks, each with a device of its own (default 1)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of each rank on the CPU (default 1)"
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=1, help="passes that do not count (default 1)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="passes that do (default 3)")
     parser.add_argument("--json", metavar="FILE", help="write what was measured, as JSON")
     return parser
@@ -320,10 +370,17 @@ def workload_of(given: argparse.Namespace) -> Workload:
     """The workload that a command line asks for. Raises ``InputError``."""
     require(given.repeats >= 1, "--repeats", given.repeats, "at least 1")
     require(given.warmup >= 0, "--warmup", given.warmup, "0 or more")
-    changes = {field.name: value for field in fields(Workload) if (value := getattr(given, field.name, None)) is not None}
+    changes = {
+        field.name: value
+        for field in fields(Workload)
+        if (value := getattr(given, field.name, None)) is not None
+    }
     base = WORKLOADS[given.workload]
     if base.prompts == "demo" and {"shared_tokens", "own_tokens"} & set(changes):
-        raise InputError(f"the prompts of {given.workload} are tickets; --shared-tokens and --own-tokens are for made ones")
+        raise InputError(
+            f"the prompts of {given.workload} are tickets; --shared-tokens and --own-tokens are "
+            f"for made ones"
+        )
     return replace(base, **changes)
 
 

@@ -1,8 +1,10 @@
-"""Other tools' learning from tickets, with so many conditions at most: a split, a literal, a feature with points is one.
+"""Other tools' learning from tickets, with so many conditions at most: a split, a literal, a
+feature with points is one.
 
-A tool gets the train tickets in its own form: values one-hot or as numbers, the words that three tickets have as a bag,
-binarised as its documentation says. But for the size its settings are its own. RIPPER learns several labels as its paper
-says, from the rarest to the commonest; FasterRisk one against the rest.
+A tool gets the train tickets in its own form: values one-hot or as numbers, the words that three
+tickets have as a bag, binarised as its documentation says. But for the size its settings are its
+own. RIPPER learns several labels as its paper says, from the rarest to the commonest; FasterRisk
+one against the rest.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ def learn_figs(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
 
 
 def learn_ripper(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """Rules for the rarest label, then for the next one of those left; the commonest has the others (Cohen 1995). Of two
-    labels, rules for that one which is right more often on train."""
+    """Rules for the rarest label, then for the next one of those left; the commonest has the others
+    (Cohen 1995). Of two labels, rules for that one which is right more often on train."""
     import pandas as pd
 
     counts = sorted(Counter(columns.train_labels), key=Counter(columns.train_labels).__getitem__)
@@ -71,27 +73,38 @@ def learn_ripper(columns: Columns, size: int, seed: int, limit: float) -> Learnt
 
 
 def _learn_in_order(columns: Columns, order: Sequence[str], size: int, seed: int) -> Learnt:
-    """RIPPER's rules for each label but the last, of which each may have its share of the conditions that are left."""
+    """RIPPER's rules for each label but the last, of which each may have its share of the
+    conditions that are left."""
     from wittgenstein import RIPPER
 
-    train, labels, verdicts = columns.train, list(columns.train_labels), [order[-1]] * len(columns.test)
+    train, labels, verdicts = (
+        columns.train,
+        list(columns.train_labels),
+        [order[-1]] * len(columns.test),
+    )
     left = size
     for place, label in enumerate(order[:-1]):
         share = left // (len(order) - 1 - place)
         if share and label in labels:
             model = RIPPER(max_total_conds=share, random_state=seed)
-            model.fit(train.reset_index(drop=True), y=[each == label for each in labels], pos_class=True)
+            model.fit(
+                train.reset_index(drop=True), y=[each == label for each in labels], pos_class=True
+            )
             left -= sum(len(rule.conds) for rule in model.ruleset_.rules)
             for n, is_label in enumerate(model.predict(columns.test)):
                 if is_label and verdicts[n] == order[-1]:
                     verdicts[n] = label
             spared = [not each for each in model.predict(train)]
-            train, labels = train[spared], [each for each, kept in zip(labels, spared, strict=True) if kept]
+            train, labels = (
+                train[spared],
+                [each for each, kept in zip(labels, spared, strict=True) if kept],
+            )
     return Learnt(verdicts, size - left)
 
 
 def learn_fasterrisk(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """Points of so many features, -5 to 5; of several labels a card each, the likeliest (Liu and others 2022)."""
+    """Points of so many features, -5 to 5; of several labels a card each, the likeliest (Liu and
+    others 2022)."""
     import numpy as np
     from fasterrisk.binarization_util import BinBinarizer
     from fasterrisk.fasterrisk import RiskScoreClassifier, RiskScoreOptimizer
@@ -120,12 +133,14 @@ def learn_fasterrisk(columns: Columns, size: int, seed: int, limit: float) -> Le
         conditions += int((points != 0).sum())
     if len(counts) == 2:
         found[counts[0][0]] = 1 - found[named[0]]
-    return Learnt([max(found, key=lambda label: found[label][n]) for n in range(len(judged))], conditions)
+    return Learnt(
+        [max(found, key=lambda label: found[label][n]) for n in range(len(judged))], conditions
+    )
 
 
 def learn_optimal_tree(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """The tree of so many splits that is right most often on train, the deepest of ``DEPTHS`` that is proven in time
-    (van der Linden and others 2023)."""
+    """The tree of so many splits that is right most often on train, the deepest of ``DEPTHS`` that
+    is proven in time (van der Linden and others 2023)."""
     import numpy as np
     from pystreed import STreeDClassifier
 
@@ -144,18 +159,23 @@ def learn_optimal_tree(columns: Columns, size: int, seed: int, limit: float) -> 
         model.fit(train, wanted)
         if not model.is_fitted() or (learnt and not model.fit_result.is_optimal()):
             break
-        learnt = Learnt([labels[each] for each in model.predict(test)], model.fit_result.tree_nodes())
+        learnt = Learnt(
+            [labels[each] for each in model.predict(test)], model.fit_result.tree_nodes()
+        )
     if learnt is None:
         raise TimeoutError(f"no tree in {limit:.0f} s")
     return learnt
 
 
 def learn_ebm(columns: Columns, size: int, seed: int, limit: float) -> Learnt:
-    """A sum of boosted curves, of one column and of two, which nobody counts (Nori and others 2019)."""
+    """A sum of boosted curves, of one column and of two, which nobody counts (Nori and others
+    2019)."""
     from interpret.glassbox import ExplainableBoostingClassifier
 
     is_wide = columns.train.shape[1] > MOST_BINARY
-    model = ExplainableBoostingClassifier(random_state=seed, n_jobs=1, **({"interactions": 0} if is_wide else {}))
+    model = ExplainableBoostingClassifier(
+        random_state=seed, n_jobs=1, **({"interactions": 0} if is_wide else {})
+    )
     model.fit(columns.train, list(columns.train_labels))
     return Learnt(model.predict(columns.test), 0)
 
@@ -181,8 +201,8 @@ SIZES_OF = {tool: SIZES if tool != "ebm" else (FREE,) for tool in LEARNERS}
 
 
 def find_columns(train: Sequence[Ticket], test: Sequence[Ticket]) -> Columns:
-    """The tickets as tables. A column of numbers holds the median where a train ticket has none; few different numbers are
-    values, too."""
+    """The tickets as tables. A column of numbers holds the median where a train ticket has none;
+    few different numbers are values, too."""
     import pandas as pd
 
     taught, judged = ([reading(ticket) for ticket in some] for some in (train, test))
@@ -195,7 +215,9 @@ def find_columns(train: Sequence[Ticket], test: Sequence[Ticket]) -> Columns:
         for table, reads in zip(tables, (taught, judged), strict=True):
             if is_number:
                 found = [parse_number(read.pairs.get(name, "")) for read in reads]
-                table[f"{name} as a number"] = [median(told) if number is None else float(number) for number in found]
+                table[f"{name} as a number"] = [
+                    median(told) if number is None else float(number) for number in found
+                ]
             if has_values:
                 table[name] = [read.pairs.get(name, "none") for read in reads]
             elif len(told) < len(taught):
@@ -205,14 +227,19 @@ def find_columns(train: Sequence[Ticket], test: Sequence[Ticket]) -> Columns:
         for table, reads in zip(tables, (taught, judged), strict=True):
             table[f"mentions {word}"] = [int(word in read.words) for read in reads]
     frames = [pd.DataFrame(table) for table in tables]
-    return Columns(frames[0], frames[1], [ticket.label for ticket in train], [ticket.label for ticket in test])
+    return Columns(
+        frames[0], frames[1], [ticket.label for ticket in train], [ticket.label for ticket in test]
+    )
 
 
 def _make_binary(columns: Columns) -> tuple[Any, Any]:
     """Train and test with a column of 0 and 1 for each value that a train ticket has."""
     import pandas as pd
 
-    train, test = (pd.get_dummies(table, prefix_sep=" is ", dtype=int) for table in (columns.train, columns.test))
+    train, test = (
+        pd.get_dummies(table, prefix_sep=" is ", dtype=int)
+        for table in (columns.train, columns.test)
+    )
     return train, test.reindex(columns=train.columns, fill_value=0)
 
 

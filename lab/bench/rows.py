@@ -1,6 +1,8 @@
-"""Code that benchmarks share: rows of figures, told and kept as JSON, and the real command as what is measured.
+"""Code that benchmarks share: rows of figures, told and kept as JSON, and the real command as what
+is measured.
 
-A row is figures by name. Speeds come with their spread: the median under the figure's own name, ``lowest`` and ``highest``.
+A row is figures by name. Speeds come with their spread: the median under the figure's own name,
+``lowest`` and ``highest``.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ def measured(given: argparse.Namespace, acts: Mapping[str, Act]) -> list[Row]:
 def tell(row: Row) -> None:
     """Print a row, but for the lists in it."""
     figures = {name: value for name, value in row.items() if not isinstance(value, list)}
-    shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in figures.items()}
+    shown = {
+        name: f"{value:.4g}" if isinstance(value, float) else value
+        for name, value in figures.items()
+    }
     print(", ".join(f"{name} {value}" for name, value in shown.items()), flush=True)
 
 
@@ -77,24 +82,37 @@ def pairs(given: argparse.Namespace) -> dict[str, str]:
 
 
 def fit(keys: Mapping[str, Any], files: Sequence[str] = (TIMINGS,)) -> list[Row]:
-    """Run ``stageb fit`` with these keys; what ``files`` of its folder say of each update, together.
+    """Run ``stageb fit`` with these keys; what ``files`` of its folder say of each update,
+    together.
 
     Raises ``InputError`` where it fails.
     """
     with tempfile.TemporaryDirectory() as root:
         last = {"output.root": root, "output.run_name": "run"}
-        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in {**keys, **last}.items()}
-        line = [sys.executable, "-m", "stageb", "fit", *(f"--{key}={text}" for key, text in texts.items())]
+        texts = {
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in {**keys, **last}.items()
+        }
+        line = [
+            sys.executable,
+            "-m",
+            "stageb",
+            "fit",
+            *(f"--{key}={text}" for key, text in texts.items()),
+        ]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
             raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
         read = [Path(root, "run", file).read_text(encoding="utf-8").splitlines() for file in files]
-    return [{name: value for text in texts for name, value in json.loads(text).items()} for texts in zip(*read, strict=True)]
+    return [
+        {name: value for text in texts for name, value in json.loads(text).items()}
+        for texts in zip(*read, strict=True)
+    ]
 
 
 def on_devices(devices: str, act: Callable[[int], Row]) -> Iterator[Row]:
-    """The row of each number of ``devices``, as each is known, with its share of ``steps_per_s`` grown linearly from the
-    first. Raises ``ConfigError``."""
+    """The row of each number of ``devices``, as each is known, with its share of ``steps_per_s``
+    grown linearly from the first. Raises ``ConfigError``."""
     counts = [int(word) for word in devices.split(",") if word.isdecimal()]
     require(bool(counts) and min(counts) >= 1, "--devices", devices, "numbers such as 1,2,4")
     alone = 0.0  # steps a second of a device, by the first row

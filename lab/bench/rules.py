@@ -1,8 +1,10 @@
-"""Tickets judged by rules as code: the judging itself, and the whole of ``stageb predict --by rules``.
+"""Tickets judged by rules as code: the judging itself, and the whole of ``stageb predict --by
+rules``.
 
-``bin/bench rules --tickets 200000``: made-up machines with six fields and six rules (limits, two fields compared, an
-exception). First what judging takes on one core, reading a ticket's text into fields included, and the verdicts alone; then
-the command, as a process of its own, from a file on the disk to rows on the disk.
+``bin/bench rules --tickets 200000``: made-up machines with six fields and six rules (limits, two
+fields compared, an exception). First what judging takes on one core, reading a ticket's text into
+fields included, and the verdicts alone; then the command, as a process of its own, from a file on
+the disk to rows on the disk.
 """
 
 from __future__ import annotations
@@ -63,13 +65,20 @@ def make_ticket(number: int) -> Ticket:
     fields = {"Type": "HLM"[int(3 * uniform(key, 0))]}
     for place, (name, (low, high)) in enumerate(RANGES.items(), 1):
         fields[name] = f"{low + (high - low) * uniform(key, place):.1f}"
-    return Ticket(MISSION, f"g-{number}", "pass", (("image_1", "; ".join(f"{k}: {v}" for k, v in fields.items())),))
+    return Ticket(
+        MISSION,
+        f"g-{number}",
+        "pass",
+        (("image_1", "; ".join(f"{k}: {v}" for k, v in fields.items())),),
+    )
 
 
 def measure_judging(tickets: Sequence[Ticket]) -> None:
     """On one core, in this process; nothing was read before."""
     texts = [WORDS["en"].neutral_headline, *RULES]
-    guidance = Guidance(MISSION, 0, tuple(Rule(f"G{n}", text) for n, text in enumerate(texts)), len(texts))
+    guidance = Guidance(
+        MISSION, 0, tuple(Rule(f"G{n}", text) for n, text in enumerate(texts)), len(texts)
+    )
     rules = code_rules({MISSION: guidance}, tickets[:1000], WORDS["en"])
     assert not any(isinstance(rule.code, OutOfReach) for rule in rules[MISSION].each)
     judge = CodeJudge(rules)
@@ -82,7 +91,10 @@ def measure_judging(tickets: Sequence[Ticket]) -> None:
     verdicts = time.perf_counter() - began
     assert again == rulings
     fails = sum(ruling.verdict == "fail" for ruling in rulings)
-    print(f"  judged, their texts read into fields: {len(tickets) / whole:,.0f} tickets/s on one core ({fails:,} fail)")
+    print(
+        f"  judged, their texts read into fields: {len(tickets) / whole:,.0f} tickets/s on one "
+        f"core ({fails:,} fail)"
+    )
     print(f"  verdicts alone: {len(tickets) / verdicts:,.0f} tickets/s on one core")
 
 
@@ -90,13 +102,21 @@ def measure_command(folder: Path, tickets: Sequence[Ticket]) -> None:
     """From start to exit, the check of every line before anything starts included."""
     with (folder / "tickets.jsonl").open("w") as opened:
         for ticket in tickets:
-            row = {"mission": MISSION, "group_id": ticket.group_id, "per_image": dict(ticket.per_image)}
+            row = {
+                "mission": MISSION,
+                "group_id": ticket.group_id,
+                "per_image": dict(ticket.per_image),
+            }
             opened.write(json.dumps(row) + "\n")
     texts = {f"G{n}": text for n, text in enumerate((WORDS["en"].neutral_headline, *RULES))}
     (folder / "guidance.json").write_text(json.dumps({MISSION: {"experiences": texts}}))
     places = {"guidance": "guidance.json", "tickets": "tickets.jsonl", "output": "out.jsonl"}
     options = [f"--{key}={folder / name}" for key, name in places.items()]
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "stageb", "predict", "--by=rules", *options], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "stageb", "predict", "--by=rules", *options],
+        check=True,
+        capture_output=True,
+    )
     seconds = time.perf_counter() - began
     print(f"  stageb predict --by rules: {seconds:.1f} s, {len(tickets) / seconds:,.0f} tickets/s")

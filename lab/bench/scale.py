@@ -1,9 +1,11 @@
-"""The same batch per rank on 1, 2, 4, ... ranks: ``bin/bench scale --devices 4 --workload 4b-shared --tickets 128``.
+"""The same batch per rank on 1, 2, 4, ... ranks: ``bin/bench scale --devices 4 --workload 4b-shared
+--tickets 128``.
 
-All ranks are launched once and hold their model. A round is what it is in a loop: rank 0 hands out, every rank answers its
-share of the batches, the answers are gathered; on k ranks the first k have a share and the others none. ``--tickets`` is
-per rank. *Linear* is k times the rate of one rank; the *orchestration* share is the part of a round in which not even the
-slowest rank's engine was at work: handing out, gathering, encoding.
+All ranks are launched once and hold their model. A round is what it is in a loop: rank 0 hands out,
+every rank answers its share of the batches, the answers are gathered; on k ranks the first k have a
+share and the others none. ``--tickets`` is per rank. *Linear* is k times the rate of one rank; the
+*orchestration* share is the part of a round in which not even the slowest rank's engine was at
+work: handing out, gathering, encoding.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class Result:
     rollouts_per_s: float  # median over the rounds
     rollouts_per_s_range: tuple[float, float]  # of all rounds
     share_of_linear: float  # of ``ranks`` times the median rate on one
-    orchestration_share: float  # median: seconds of a round outside the slowest rank's engine, by all its seconds
+    # median: seconds of a round outside the slowest rank's engine, by all its seconds
+    orchestration_share: float
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,7 +70,15 @@ def scale(ranks: Ranks, given: Namespace, per_rank: int) -> int:
         results.append(result(count, rounds, results))
         print(line(results[-1]), flush=True)
         rows = [asdict(row) for row in results]
-        write(given.json, {"workload": asdict(ranks.workload), "engine": given.engine, "machine": machine, "rounds": rows})
+        write(
+            given.json,
+            {
+                "workload": asdict(ranks.workload),
+                "engine": given.engine,
+                "machine": machine,
+                "rounds": rows,
+            },
+        )
     return 0
 
 
@@ -75,8 +86,14 @@ def begin(ranks: Ranks, engine: str, per_rank: int) -> dict[str, Any]:
     """On rank 0: the heading, and every rank's model loaded. Returns the machine's facts."""
     machine = facts(ranks.world)
     print(f"{ranks.workload.model}: {per_rank} tickets x {ranks.workload.samples} samples per rank")
-    print(f"{machine['world_size']} x {machine['device_name']}, {machine['torch_threads']} threads a rank")
-    print(f"{'ranks':>5} {'rollouts/s':>10} {'(range)':>17} {'linear':>7} {'orchestration':>14}", flush=True)
+    print(
+        f"{machine['world_size']} x {machine['device_name']}, {machine['torch_threads']} "
+        f"threads a rank"
+    )
+    print(
+        f"{'ranks':>5} {'rollouts/s':>10} {'(range)':>17} {'linear':>7} {'orchestration':>14}",
+        flush=True,
+    )
     ranks.load(engine)
     return machine
 
@@ -88,13 +105,19 @@ def counts(world_size: int) -> list[int]:
 
 
 def deal_batches(ranks: Ranks, name: str, per_rank: int, count: int) -> list[list[int]]:
-    """Batches for the first ``count`` ranks, ``per_rank`` tickets each; a batch without tickets for every other rank."""
+    """Batches for the first ``count`` ranks, ``per_rank`` tickets each; a batch without tickets for
+    every other rank."""
     world = ranks.world.world_size
-    shares = [ranks.batches_among(name, range(rank * per_rank, (rank + 1) * per_rank), per_rank) for rank in range(count)]
+    shares = [
+        ranks.batches_among(name, range(rank * per_rank, (rank + 1) * per_rank), per_rank)
+        for rank in range(count)
+    ]
     rounds = max(map(len, shares))
     turns = range(rounds)
     return [
-        shares[rank][turn] if rank < count and turn < len(shares[rank]) else [] for turn in turns for rank in range(world)
+        shares[rank][turn] if rank < count and turn < len(shares[rank]) else []
+        for turn in turns
+        for rank in range(world)
     ]
 
 
@@ -111,6 +134,7 @@ def line(row: Result) -> str:
     """One number of ranks."""
     low, high = row.rollouts_per_s_range
     return (
-        f"{row.ranks:>5} {row.rollouts_per_s:>10.1f} {f'({low:.1f}-{high:.1f})':>17} {row.share_of_linear:>7.1%} "
+        f"{row.ranks:>5} {row.rollouts_per_s:>10.1f} {f'({low:.1f}-{high:.1f})':>17} "
+        f"{row.share_of_linear:>7.1%} "
         f"{row.orchestration_share:>14.2%}"
     )

@@ -1,10 +1,13 @@
-"""Snake, in steps a second: ``bin/bench snake games learn ranks``, any of the three, one after the other.
+"""Snake, in steps a second: ``bin/bench snake games learn ranks``, any of the three, one after the
+other.
 
 - ``games``: steps of the game alone, on the CPU's cores, beside a plain Python game.
-- ``learn``: training steps (playing and learning) on the CPU beside Stable-Baselines3 and a CleanRL-style PPO, all with the
-  same game, network and numbers; this loop with a rank a core. Stable-Baselines3 is left out where it is not installed.
-- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), each with as
-  many games and as large a part of a batch. A run makes ``--updates`` updates, of which the first quarter is not counted.
+- ``learn``: training steps (playing and learning) on the CPU beside Stable-Baselines3 and a
+  CleanRL-style PPO, all with the same game, network and numbers; this loop with a rank a core.
+  Stable-Baselines3 is left out where it is not installed.
+- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices
+  1,2,4``), each with as many games and as large a part of a batch. A run makes ``--updates``
+  updates, of which the first quarter is not counted.
 
 Figures are medians over ``--repeats``, or over a run's updates, with the lowest and the highest.
 """
@@ -37,16 +40,36 @@ PASS_S = 3.0  # that a measurement of the game alone takes
 def main(arguments: Sequence[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="bin/bench snake", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bin/bench snake",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="+", choices=PARTS)
-    parser.add_argument("--size", type=int, default=12, help="of the board, for games and learn (default 12)")
-    parser.add_argument("--games", type=int, default=4096, help="at a time on a core, for games (default 4096)")
+    parser.add_argument(
+        "--size", type=int, default=12, help="of the board, for games and learn (default 12)"
+    )
+    parser.add_argument(
+        "--games", type=int, default=4096, help="at a time on a core, for games (default 4096)"
+    )
     parser.add_argument("--cores", type=int, default=2, help="for games and learn (default 2)")
-    parser.add_argument("--config", default="configs/snake/12x12.yaml", help="for ranks (default configs/snake/12x12.yaml)")
-    parser.add_argument("--devices", default="1", help="how many, one after the other, for ranks (default 1)")
-    parser.add_argument("--updates", type=int, default=40, help="of each run, for ranks (default 40)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the config, for ranks")
+    parser.add_argument(
+        "--config",
+        default="configs/snake/12x12.yaml",
+        help="for ranks (default configs/snake/12x12.yaml)",
+    )
+    parser.add_argument(
+        "--devices", default="1", help="how many, one after the other, for ranks (default 1)"
+    )
+    parser.add_argument(
+        "--updates", type=int, default=40, help="of each run, for ranks (default 40)"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a key of the config, for ranks",
+    )
     parser.add_argument("--repeats", type=int, default=3, help="for games and learn (default 3)")
     parser.add_argument("--json", metavar="FILE", help="write what was measured, as JSON")
     given = parser.parse_args(arguments)
@@ -62,7 +85,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def games(given: argparse.Namespace) -> list[Row]:
-    """Steps a second of all cores together, a process each; random actions, observations included and not."""
+    """Steps a second of all cores together, a process each; random actions, observations included
+    and not."""
     contestants = {
         "this game": _tensors,
         "this game, grids too": _tensors_seen,
@@ -73,10 +97,18 @@ def games(given: argparse.Namespace) -> list[Row]:
     for name, act in contestants.items():
         with multiprocessing.get_context("spawn").Pool(given.cores) as pool:
             rates = [
-                sum(pool.map(act, [(given.size, given.games, number) for number in range(given.cores)], chunksize=1))
+                sum(
+                    pool.map(
+                        act,
+                        [(given.size, given.games, number) for number in range(given.cores)],
+                        chunksize=1,
+                    )
+                )
                 for _ in range(given.repeats)
             ]
-        found.append({"game": name, "size": given.size, "cores": given.cores, **spread("steps_per_s", rates)})
+        found.append(
+            {"game": name, "size": given.size, "cores": given.cores, **spread("steps_per_s", rates)}
+        )
     return found
 
 
@@ -84,7 +116,9 @@ def _tensors(asked: tuple[int, int, int], seen: bool = False) -> float:
     torch.set_num_threads(1)
     size, count, number = asked
     game = Game(GameConfig(size=size), number, range(count))
-    actions = torch.randint(0, ACTIONS, (64, count), generator=torch.Generator().manual_seed(number))
+    actions = torch.randint(
+        0, ACTIONS, (64, count), generator=torch.Generator().manual_seed(number)
+    )
 
     def step(turn: int) -> None:
         outcome = game.move(actions[turn % 64])
@@ -116,7 +150,9 @@ def _python(asked: tuple[int, int, int]) -> float:
     size, _, number = asked
     env = PythonSnake(GameConfig(size=size))
     env.reset(seed=number)
-    actions = torch.randint(0, ACTIONS, (4096,), generator=torch.Generator().manual_seed(number)).tolist()
+    actions = torch.randint(
+        0, ACTIONS, (4096,), generator=torch.Generator().manual_seed(number)
+    ).tolist()
 
     def step(turn: int) -> None:
         _, _, terminated, truncated, _ = env.step(actions[turn % 4096])
@@ -143,8 +179,8 @@ def _rate(step: Callable[[int], object], count: int) -> float:
 def learn(given: argparse.Namespace) -> list[Row]:
     """Training steps a second on the cores: each contestant in turn, ``repeats`` times.
 
-    This loop has a rank a core. The others are one process; on few or busy cores one thread can be faster than several, so
-    both are tried, and the faster counts.
+    This loop has a rank a core. The others are one process; on few or busy cores one thread can be
+    faster than several, so both are tried, and the faster counts.
     """
     contestants = ["this loop", "CleanRL-style", "CleanRL-style, plain Python games"]
     if importlib.util.find_spec("stable_baselines3"):
@@ -161,7 +197,13 @@ def learn(given: argparse.Namespace) -> list[Row]:
             key=lambda pair: statistics.median(pair[1]),
         )
         found.append(
-            {"learner": name, "size": given.size, "cores": given.cores, "used": threads, **spread("steps_per_s", best)}
+            {
+                "learner": name,
+                "size": given.size,
+                "cores": given.cores,
+                "used": threads,
+                **spread("steps_per_s", best),
+            }
         )
     return found
 
@@ -180,7 +222,16 @@ def _learner(name: str, size: int, threads: int) -> float:
 
     torch.set_num_threads(threads)
     game = GameConfig(size=size)
-    setting = Setting(game, AgentConfig(16, 1, 64), games=256, steps=32, batch=1024, epochs=2, updates=3, threads=threads)
+    setting = Setting(
+        game,
+        AgentConfig(16, 1, 64),
+        games=256,
+        steps=32,
+        batch=1024,
+        epochs=2,
+        updates=3,
+        threads=threads,
+    )
     if name == "this loop":
         return _this_loop(setting)
     if name == "Stable-Baselines3":
@@ -194,9 +245,12 @@ def _learner(name: str, size: int, threads: int) -> float:
 
 
 def _this_loop(setting: Any) -> float:
-    """The real command, a rank a core, by its own notes but for its first update and its last, which evaluates."""
+    """The real command, a rank a core, by its own notes but for its first update and its last,
+    which evaluates."""
     keys = {
-        **{f"game.{key}": value for key, value in asdict(setting.game).items() if value is not None},
+        **{
+            f"game.{key}": value for key, value in asdict(setting.game).items() if value is not None
+        },
         **{f"agent.{key}": value for key, value in asdict(setting.agent).items()},
         "ppo.epochs": setting.epochs,
         "runner.envs": setting.games,
@@ -217,9 +271,14 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
     keys = pairs(given)
     asked = parse(["--config", given.config, *(f"--{key}={value}" for key, value in keys.items())])
     config: PpoLoopConfig = asked.config
-    played, asked_batch = (config.runner.envs, config.runner.global_batch) if asked.loop == "ppo" else (None, None)
+    played, asked_batch = (
+        (config.runner.envs, config.runner.global_batch) if asked.loop == "ppo" else (None, None)
+    )
     if not isinstance(played, int) or asked_batch is None:
-        raise InputError("bin/bench snake ranks: say what a rank plays: --set runner.envs=16384 runner.global_batch=16384")
+        raise InputError(
+            "bin/bench snake ranks: say what a rank plays: --set runner.envs=16384 "
+            "runner.global_batch=16384"
+        )
 
     def trained(count: int) -> Row:
         batch = asked_batch * count
@@ -231,7 +290,11 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
         }
         rollout = played * config.runner.rollout_steps * count
         rates = _command({"config": given.config, **keys, **last}, rollout, given.updates, count)
-        return {"devices": count, "games a rank": played, **spread("steps_per_s", rates[given.updates // 4 : -1])}
+        return {
+            "devices": count,
+            "games a rank": played,
+            **spread("steps_per_s", rates[given.updates // 4 : -1]),
+        }
 
     yield from on_devices(given.devices, trained)
 

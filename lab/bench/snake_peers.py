@@ -1,6 +1,8 @@
-"""Peers that the Snake loop is measured against: a plain Python game, a CleanRL-style PPO, and Stable-Baselines3.
+"""Peers that the Snake loop is measured against: a plain Python game, a CleanRL-style PPO, and
+Stable-Baselines3.
 
-All learn with the loop's own network, on the loop's own game, with the same numbers of games, steps, passes and minibatches.
+All learn with the loop's own network, on the loop's own game, with the same numbers of games,
+steps, passes and minibatches.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class PythonSnake(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Discrete(4)
         self.chance = np.random.default_rng(0)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """A new game."""
         if seed is not None:
             self.chance = np.random.default_rng(seed)
@@ -59,7 +63,13 @@ class PythonSnake(gymnasium.Env[Any, Any]):
             return self.seen(), self.config.food + self.config.step, True, False, {}
         if ate:
             self._lay()
-        return self.seen(), self.config.food * ate + self.config.step, False, self.idle >= self.config.hunger, {}
+        return (
+            self.seen(),
+            self.config.food * ate + self.config.step,
+            False,
+            self.idle >= self.config.hunger,
+            {},
+        )
 
     def seen(self) -> Any:
         """The planes of ``SnakeEnv``."""
@@ -73,7 +83,12 @@ class PythonSnake(gymnasium.Env[Any, Any]):
 
     def _lay(self) -> None:
         body, size = set(self.body), self.config.size
-        free = [(row, column) for row in range(size) for column in range(size) if (row, column) not in body]
+        free = [
+            (row, column)
+            for row in range(size)
+            for column in range(size)
+            if (row, column) not in body
+        ]
         self.food = free[self.chance.integers(len(free))]
 
 
@@ -117,7 +132,8 @@ class Reader(nn.Module):
 
 
 def cleanrl_style(setting: Setting, envs: Any) -> float:
-    """Training steps a second of a PPO in one file, as CleanRL writes it: ``envs`` is any Gymnasium vector."""
+    """Training steps a second of a PPO in one file, as CleanRL writes it: ``envs`` is any Gymnasium
+    vector."""
     reader = Reader(setting)
     optimizer = torch.optim.Adam(reader.parameters(), lr=5e-4, eps=1e-5)
     shape = (setting.steps, setting.games)
@@ -138,14 +154,21 @@ def cleanrl_style(setting: Setting, envs: Any) -> float:
                 logprobs[step] = chosen.log_prob(action)
             seen, reward, terminated, truncated, _ = envs.step(action.numpy())
             rewards[step] = torch.tensor(reward)
-            next_obs, next_done = torch.tensor(seen), torch.tensor(np.logical_or(terminated, truncated), dtype=torch.float32)
+            next_obs, next_done = (
+                torch.tensor(seen),
+                torch.tensor(np.logical_or(terminated, truncated), dtype=torch.float32),
+            )
         advantages = _gae(rewards, values, dones, next_done, reader(next_obs)[1].detach())
-        flat = [each.flatten(0, 1) for each in (obs, actions, logprobs, advantages, advantages + values)]
+        flat = [
+            each.flatten(0, 1) for each in (obs, actions, logprobs, advantages, advantages + values)
+        ]
         _passes(reader, optimizer, flat, setting)
     return setting.updates * setting.rollout / (time.perf_counter() - began)
 
 
-def _gae(rewards: Tensor, values: Tensor, dones: Tensor, last_done: Tensor, last_value: Tensor) -> Tensor:
+def _gae(
+    rewards: Tensor, values: Tensor, dones: Tensor, last_done: Tensor, last_value: Tensor
+) -> Tensor:
     advantages = torch.zeros_like(rewards)
     carried = torch.zeros_like(last_value)
     for step in reversed(range(len(rewards))):
@@ -156,12 +179,16 @@ def _gae(rewards: Tensor, values: Tensor, dones: Tensor, last_done: Tensor, last
     return advantages
 
 
-def _passes(reader: Reader, optimizer: torch.optim.Optimizer, flat: list[Tensor], setting: Setting) -> None:
+def _passes(
+    reader: Reader, optimizer: torch.optim.Optimizer, flat: list[Tensor], setting: Setting
+) -> None:
     places = np.arange(setting.rollout)
     for _ in range(setting.epochs):
         np.random.shuffle(places)
         for start in range(0, setting.rollout, setting.batch):
-            obs, actions, logprobs, advantages, returns = (each[places[start : start + setting.batch]] for each in flat)
+            obs, actions, logprobs, advantages, returns = (
+                each[places[start : start + setting.batch]] for each in flat
+            )
             logits, value = reader(obs)
             chosen = torch.distributions.Categorical(logits=logits)
             ratio = (chosen.log_prob(actions) - logprobs).exp()

@@ -1,4 +1,5 @@
-"""Stable-Baselines3's PPO on this project's Snake: its game behind their ``VecEnv``, its network as their policy."""
+"""Stable-Baselines3's PPO on this project's Snake: its game behind their ``VecEnv``, its network as
+their policy."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ class Games(VecEnv):
         notes: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for place in np.flatnonzero(terminated | truncated):
             last = infos["final_obs"][place]
-            notes[place] = {"terminal_observation": last, "TimeLimit.truncated": bool(truncated[place])}
+            notes[place] = {
+                "terminal_observation": last,
+                "TimeLimit.truncated": bool(truncated[place]),
+            }
         return seen, rewards, terminated | truncated, notes
 
     def close(self) -> None:
@@ -52,7 +56,9 @@ class Games(VecEnv):
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         raise NotImplementedError
 
-    def env_method(self, method_name: str, *args: Any, indices: Any = None, **keywords: Any) -> list[Any]:
+    def env_method(
+        self, method_name: str, *args: Any, indices: Any = None, **keywords: Any
+    ) -> list[Any]:
         raise NotImplementedError
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
@@ -77,7 +83,11 @@ class Trunk(BaseFeaturesExtractor):
 def model_of(setting: Setting, envs: SnakeVectorEnv) -> PPO:
     """Their PPO with the loop's numbers."""
     torch.manual_seed(0)
-    keywords = {"features_extractor_class": Trunk, "features_extractor_kwargs": {"setting": setting}, "net_arch": []}
+    keywords = {
+        "features_extractor_class": Trunk,
+        "features_extractor_kwargs": {"setting": setting},
+        "net_arch": [],
+    }
     return PPO(
         ActorCriticPolicy,
         Games(envs),

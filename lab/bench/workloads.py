@@ -1,13 +1,15 @@
-"""Workloads: which tickets are answered how often, and by which model. One definition that every engine is put to.
+"""Workloads: which tickets are answered how often, and by which model. One definition that every
+engine is put to.
 
-Prompts are either *demo* ones, the tickets in the package as ``stageb fit`` renders them under a neutral headline, or
-*made* ones, random words of a tokenizer in which every token is one word: so their lengths in tokens are exactly those
-asked for, whatever the model's size. That tokenizer has no closing token, hence every answer to a made prompt has
-``new_tokens`` tokens. *Run* ones are tickets under guidance that a run has learnt, as its rounds put them to an instruct
-model: verdicts are begun, and with one new token nothing else is asked for.
+Prompts are either *demo* ones, the tickets in the package as ``stageb fit`` renders them under a
+neutral headline, or *made* ones, random words of a tokenizer in which every token is one word: so
+their lengths in tokens are exactly those asked for, whatever the model's size. That tokenizer has
+no closing token, hence every answer to a made prompt has ``new_tokens`` tokens. *Run* ones are
+tickets under guidance that a run has learnt, as its rounds put them to an instruct model: verdicts
+are begun, and with one new token nothing else is asked for.
 
-A model is a checkpoint, or a shape from ``SHAPES``, made on the device with random weights: throughput does not depend on
-what the weights say, and nothing need be downloaded.
+A model is a checkpoint, or a shape from ``SHAPES``, made on the device with random weights:
+throughput does not depend on what the weights say, and nothing need be downloaded.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
 from transformers.utils.logging import disable_progress_bar
 
 from stageb.config import require
@@ -72,17 +80,33 @@ class Workload:
     batch: int  # tickets handed to an engine at once (sampler.micro_batch_size)
     shared_tokens: int = 0  # of made prompts: what all tickets share
     own_tokens: int = 0  # of made prompts: what is a ticket's own
-    dtype: str = "auto"  # as model.torch_dtype; auto for a shape: bfloat16 on a GPU, float32 on a CPU
+    # as model.torch_dtype; auto for a shape: bfloat16 on a GPU, float32 on a CPU
+    dtype: str = "auto"
     seed: int = 17  # names the streams of prompts and samples
     guidance: str = ""  # of run prompts: the run's folder, or a guidance.json
     data: str = ""  # of run prompts: the file of its tickets
 
     def __post_init__(self) -> None:
         for name in ("tickets", "samples", "new_tokens", "batch"):
-            require(getattr(self, name) >= 1, f"--{name.replace('_', '-')}", getattr(self, name), "at least 1")
-        require(self.temperature > 0, "--temperature", self.temperature, "above 0; the check is greedy by itself")
+            require(
+                getattr(self, name) >= 1,
+                f"--{name.replace('_', '-')}",
+                getattr(self, name),
+                "at least 1",
+            )
+        require(
+            self.temperature > 0,
+            "--temperature",
+            self.temperature,
+            "above 0; the check is greedy by itself",
+        )
         made = self.prompts == "made"
-        require(made == (self.model in SHAPES), "--model", self.model, f"made prompts take a shape ({', '.join(SHAPES)})")
+        require(
+            made == (self.model in SHAPES),
+            "--model",
+            self.model,
+            f"made prompts take a shape ({', '.join(SHAPES)})",
+        )
         require(not made or self.own_tokens >= 1, "--own-tokens", self.own_tokens, "at least 1")
 
 
@@ -91,7 +115,9 @@ DEMO_GROUP = group_size(round_size=64, per_rank=32, micro_batch_size=32)
 
 WORKLOADS = {
     # An epoch's draw of the demo, in the groups that its rounds of 64 are cut into.
-    "demo-cpu": Workload(TINY, "demo", tickets=96, samples=3, new_tokens=40, temperature=0.7, batch=DEMO_GROUP),
+    "demo-cpu": Workload(
+        TINY, "demo", tickets=96, samples=3, new_tokens=40, temperature=0.7, batch=DEMO_GROUP
+    ),
     "4b-shared": Workload(
         "qwen3-4b",
         "made",
@@ -104,9 +130,25 @@ WORKLOADS = {
         own_tokens=500,
     ),
     # An epoch's draw under one-gpu.yaml, in the groups of its rounds.
-    "run": Workload(TINY, "run", tickets=512, samples=1, new_tokens=128, temperature=0.7, batch=group_size(256, 256, 128)),
+    "run": Workload(
+        TINY,
+        "run",
+        tickets=512,
+        samples=1,
+        new_tokens=128,
+        temperature=0.7,
+        batch=group_size(256, 256, 128),
+    ),
     "small": Workload(
-        "small", "made", tickets=16, samples=2, new_tokens=16, temperature=0.7, batch=8, shared_tokens=32, own_tokens=16
+        "small",
+        "made",
+        tickets=16,
+        samples=2,
+        new_tokens=16,
+        temperature=0.7,
+        batch=8,
+        shared_tokens=32,
+        own_tokens=16,
     ),
 }
 
@@ -117,17 +159,36 @@ def prompts_of(workload: Workload) -> list[Prompt]:
         vocabulary = SHAPES[workload.model]["vocab_size"]
         shared = _words(stream("shared", workload.seed), workload.shared_tokens, vocabulary)
         return [
-            Prompt(shared, _words(stream("own", workload.seed, ticket), workload.own_tokens, vocabulary))
+            Prompt(
+                shared,
+                _words(stream("own", workload.seed, ticket), workload.own_tokens, vocabulary),
+            )
             for ticket in range(workload.tickets)
         ]
     if workload.prompts == "run":
-        require(bool(workload.guidance and workload.data), "--guidance", workload.guidance, "one, and its tickets as --data")
+        require(
+            bool(workload.guidance and workload.data),
+            "--guidance",
+            workload.guidance,
+            "one, and its tickets as --data",
+        )
         (guidance,) = read_guidance(workload.guidance).values()
         shown = {each.source for each in guidance.shown}
-        tickets = [ticket for ticket in read_tickets([workload.data], "error")[0] if ticket.key not in shown]
-        return [rollout_prompt(ticket, guidance, RUN_WORDS) for ticket in tickets[: workload.tickets]]
+        tickets = [
+            ticket
+            for ticket in read_tickets([workload.data], "error")[0]
+            if ticket.key not in shown
+        ]
+        return [
+            rollout_prompt(ticket, guidance, RUN_WORDS) for ticket in tickets[: workload.tickets]
+        ]
     tickets, _ = read_tickets([TICKETS], "error")
-    require(workload.tickets <= len(tickets), "--tickets", workload.tickets, f"the demo has {len(tickets)} tickets")
+    require(
+        workload.tickets <= len(tickets),
+        "--tickets",
+        workload.tickets,
+        f"the demo has {len(tickets)} tickets",
+    )
     by_mission: dict[str, list[Any]] = {}
     for ticket in tickets:
         by_mission.setdefault(ticket.mission, []).append(ticket)
@@ -138,30 +199,45 @@ def prompts_of(workload: Workload) -> list[Prompt]:
     ]
 
 
-def requests_of(workload: Workload, prompts: Sequence[Prompt], positions: Sequence[int], greedy: bool) -> list[Request]:
-    """Return the requests for the tickets at ``positions``: ``samples`` keyed ones each, or one greedy one."""
-    decode = Decode(temperature=0.0 if greedy else workload.temperature, max_new_tokens=workload.new_tokens)
+def requests_of(
+    workload: Workload, prompts: Sequence[Prompt], positions: Sequence[int], greedy: bool
+) -> list[Request]:
+    """Return the requests for the tickets at ``positions``: ``samples`` keyed ones each, or one
+    greedy one."""
+    decode = Decode(
+        temperature=0.0 if greedy else workload.temperature, max_new_tokens=workload.new_tokens
+    )
     samples = 1 if greedy else workload.samples
     begin = RUN_WORDS.begin if workload.prompts == "run" else ""
     return [
-        Request(prompts[i], decode, tuple(stream("bench", workload.seed, i, sample) for sample in range(samples)), begin)
+        Request(
+            prompts[i],
+            decode,
+            tuple(stream("bench", workload.seed, i, sample) for sample in range(samples)),
+            begin,
+        )
         for i in positions
     ]
 
 
 def batches_of(prompts: Sequence[Prompt], positions: Sequence[int], size: int) -> list[list[int]]:
-    """``positions`` as a round of the loop cuts them: one system text a batch, longest first, ``size`` at most."""
+    """``positions`` as a round of the loop cuts them: one system text a batch, longest first,
+    ``size`` at most."""
     by_system: dict[str, list[int]] = {}
     for i in sorted(positions, key=lambda i: (-len(prompts[i].user), i)):
         by_system.setdefault(prompts[i].system, []).append(i)
-    return [alike[start : start + size] for alike in by_system.values() for start in range(0, len(alike), size)]
+    return [
+        alike[start : start + size]
+        for alike in by_system.values()
+        for start in range(0, len(alike), size)
+    ]
 
 
 def _words(key: int, count: int, vocabulary: int) -> str:
     return " ".join(f"w{bits(key, place) % vocabulary}" for place in range(count))
 
 
-# Models ------------------------------------------------------------------------------------------------------------------
+# Models -------------------------------------------------------------------------------------------
 
 
 def folder_of(name: str) -> str:
@@ -198,7 +274,8 @@ def tokenizer_of(workload: Workload) -> Any:
 
 
 def model_of(workload: Workload, device: str) -> Any:
-    """The model on ``device``, in eval mode. Random weights are the same for the same kind of device and dtype."""
+    """The model on ``device``, in eval mode. Random weights are the same for the same kind of
+    device and dtype."""
     disable_progress_bar()
     dtype = dtype_of(workload, device)
     if workload.model in SHAPES:
@@ -206,7 +283,8 @@ def model_of(workload: Workload, device: str) -> Any:
         with torch.device(device):
             made: Any = AutoModelForCausalLM.from_config(config_of(workload), dtype=dtype)
             return made.eval()
-    return AutoModelForCausalLM.from_pretrained(folder_of(workload.model), dtype=dtype).to(device).eval()  # type: ignore[arg-type]
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder_of(workload.model), dtype=dtype)
+    return loaded.to(device).eval()
 
 
 def dtype_of(workload: Workload, device: str) -> torch.dtype:

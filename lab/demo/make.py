@@ -1,16 +1,18 @@
-"""Writes the demo's tickets: ``python -m lab.demo.make``. The same bytes every time, on every machine.
+"""Writes the demo's tickets: ``python -m lab.demo.make``. The same bytes every time, on every
+machine.
 
-Two missions, each with hidden rules that stand here and in no config; learning has to find them. No label is noise, so the
-rules together judge every ticket rightly.
+Two missions, each with hidden rules that stand here and in no config; learning has to find them. No
+label is noise, so the rules together judge every ticket rightly.
 
-- ``rack cabling``: eight attributes over three images. A ticket fails if the connector is loose, or the label is missing,
-  or the seal is worn and the grounding is single.
-- ``site photos``: three attributes, then two free-text notes. A ticket fails if a note mentions corrosion, or a crack, or a
-  leak, or if the fence is open.
+- ``rack cabling``: eight attributes over three images. A ticket fails if the connector is loose, or
+  the label is missing, or the seal is worn and the grounding is single.
+- ``site photos``: three attributes, then two free-text notes. A ticket fails if a note mentions
+  corrosion, or a crack, or a leak, or if the fence is open.
 
-"All pass" is right for somewhat more than half of the tickets, and each rule adds some ten points to that whatever the other
-rules are. Some attributes that no rule speaks of lean towards one label, as they do in real tickets: a trap for a learner
-that trusts a few cases. A few groups come twice: failed, mended, passed.
+"All pass" is right for somewhat more than half of the tickets, and each rule adds some ten points
+to that whatever the other rules are. Some attributes that no rule speaks of lean towards one label,
+as they do in real tickets: a trap for a learner that trusts a few cases. A few groups come twice:
+failed, mended, passed.
 """
 
 from __future__ import annotations
@@ -71,12 +73,31 @@ HARMLESS = (
     "is dry and well lit",
     "looks clean since the last visit",
 )
-FINDINGS: Mapping[str, Sequence[str]] = {  # in the words of the harmless ones, so that only the finding itself tells
-    "corrosion": ("shows corrosion around two bolts", "has corrosion along the seam", "has corrosion under the cover"),
-    "crack": ("has a crack near the corner", "shows a crack below the joint", "is cracked along the seam"),
-    "leak": ("has a leak under the cover", "shows a leak below the joint", "is leaking at the lower valve"),
+# in the words of the harmless ones, so that only the finding itself tells
+FINDINGS: Mapping[str, Sequence[str]] = {
+    "corrosion": (
+        "shows corrosion around two bolts",
+        "has corrosion along the seam",
+        "has corrosion under the cover",
+    ),
+    "crack": (
+        "has a crack near the corner",
+        "shows a crack below the joint",
+        "is cracked along the seam",
+    ),
+    "leak": (
+        "has a leak under the cover",
+        "shows a leak below the joint",
+        "is leaking at the lower valve",
+    ),
 }
-CLOSINGS = ("seen from below", "photo at noon", "in good light", "taken from inside", "as in spring")
+CLOSINGS = (
+    "seen from below",
+    "photo at noon",
+    "in good light",
+    "taken from inside",
+    "as in spring",
+)
 
 
 class Draws:
@@ -120,19 +141,26 @@ def rack_facts(draws: Draws) -> Facts:
 
 def rack_images(facts: Facts) -> list[str]:
     """The summaries of one ticket of ``rack cabling``."""
-    return ["; ".join(f"{attribute}: {facts[attribute]}" for attribute in image) for image in RACK_IMAGES]
+    return [
+        "; ".join(f"{attribute}: {facts[attribute]}" for attribute in image)
+        for image in RACK_IMAGES
+    ]
 
 
 def site_fails(facts: Facts) -> bool:
     """The hidden rules of ``site photos``."""
-    return facts["fence"] == "open" or any(word in facts["first"] + facts["second"] for word in FINDINGS)
+    return facts["fence"] == "open" or any(
+        word in facts["first"] + facts["second"] for word in FINDINGS
+    )
 
 
 def site_facts(draws: Draws) -> Facts:
     """One ticket of ``site photos``, label apart. Two notes hold at most two findings."""
     facts = {attribute: draws.weighted(options) for attribute, options in SITE.items()}
     found = [word for word, chance in SITE_FINDINGS.items() if draws.chance() < chance][:2]
-    notes = [draws.pick(FINDINGS[word]) for word in found] + [draws.pick(HARMLESS) for _ in range(2 - len(found))]
+    notes = [draws.pick(FINDINGS[word]) for word in found] + [
+        draws.pick(HARMLESS) for _ in range(2 - len(found))
+    ]
     if draws.chance() < 0.5:
         notes.reverse()
     for name, note in zip(("first", "second"), notes, strict=True):
@@ -143,7 +171,11 @@ def site_facts(draws: Draws) -> Facts:
 
 def site_images(facts: Facts) -> list[str]:
     """The summaries of one ticket of ``site photos``."""
-    return ["; ".join(f"{attribute}: {facts[attribute]}" for attribute in SITE), facts["first"], facts["second"]]
+    return [
+        "; ".join(f"{attribute}: {facts[attribute]}" for attribute in SITE),
+        facts["first"],
+        facts["second"],
+    ]
 
 
 Mission = tuple[Callable[[Draws], Facts], Callable[[Facts], bool], Callable[[Facts], list[str]]]
@@ -171,13 +203,19 @@ def tickets(mission: str) -> Iterator[dict[str, object]]:
                 "mission": mission,
                 "group_id": f"{mission.split()[0]}-{group + 1:04d}",
                 "label": "fail" if fails(version) else "pass",
-                "per_image": {f"image_{n}": summary for n, summary in enumerate(images(version), 1)},
+                "per_image": {
+                    f"image_{n}": summary for n, summary in enumerate(images(version), 1)
+                },
             }
 
 
 def text() -> str:
     """The whole ticket file."""
-    return "".join(json.dumps(ticket, ensure_ascii=False) + "\n" for mission in MISSIONS for ticket in tickets(mission))
+    return "".join(
+        json.dumps(ticket, ensure_ascii=False) + "\n"
+        for mission in MISSIONS
+        for ticket in tickets(mission)
+    )
 
 
 if __name__ == "__main__":

@@ -19,10 +19,14 @@ VERDICT = Decode(temperature=0, max_new_tokens=24, stop=("\n",))
 RULES = ReflectionConfig(max_operations=1)
 
 
-def sampled(engine: Engine, prompt: Prompt, names: Sequence[int], samples: int = SAMPLES) -> list[str]:
+def sampled(
+    engine: Engine, prompt: Prompt, names: Sequence[int], samples: int = SAMPLES
+) -> list[str]:
     """Answers as the loop samples them."""
     keys = tuple(stream("answer", *names, sample) for sample in range(samples))
-    return [completion.text for completion in engine.generate([Request(prompt, REFLECTION, keys)])[0]]
+    return [
+        completion.text for completion in engine.generate([Request(prompt, REFLECTION, keys)])[0]
+    ]
 
 
 def net_gain(pool: Pool, tested: int, before: Book, after: Book) -> int:
@@ -31,7 +35,8 @@ def net_gain(pool: Pool, tested: int, before: Book, after: Book) -> int:
 
 
 def edit_of(operation: Operation) -> Edit | None:
-    """The edit that an operation asks for; None for a text that is no canonical rule, and for edits of the headline."""
+    """The edit that an operation asks for; None for a text that is no canonical rule, and for edits
+    of the headline."""
     keys = operation.merged_from or ((operation.key,) if operation.key else ())
     rule = read_rule(operation.text) if operation.text else None
     if "G0" in keys or (operation.op != "remove" and rule is None):
@@ -71,7 +76,9 @@ def read_rule(text: str) -> WorldRule | None:
     known = tuple(condition for condition in conditions if condition is not None)
     if len(known) < len(conditions) or (found[4] and exception is None):
         return None
-    return WorldRule("fail" if found[1] == "Fail" else "pass", known, exception, found[2] == "unless")
+    return WorldRule(
+        "fail" if found[1] == "Fail" else "pass", known, exception, found[2] == "unless"
+    )
 
 
 def _listed(text: str) -> str:
@@ -84,7 +91,11 @@ def read_condition(text: str) -> Condition | None:
     """The condition that a canonical English text states."""
     for start, said in (("a summary mentions ", "mentions"), ("no summary mentions ", "silent")):
         if text.startswith(start):
-            return Condition("mentions" if said == "mentions" else "silent", "", _values(text.removeprefix(start)))
+            return Condition(
+                "mentions" if said == "mentions" else "silent",
+                "",
+                _values(text.removeprefix(start)),
+            )
     for middle, kind in _KINDS:
         attribute, found, rest = text.partition(middle)
         if found:

@@ -1,4 +1,5 @@
-"""Which conditions a stage suggests: what the evidence says, and a search over the cases on show."""
+"""Which conditions a stage suggests: what the evidence says, and a search over the cases on
+show."""
 
 from __future__ import annotations
 
@@ -15,21 +16,29 @@ MOST_COMPARED = 8  # attributes that are compared with each other
 
 
 def candidates(stage: Stage) -> list[tuple[Condition, ...]]:
-    """Conditions, alone and joined by "and", that hold for wrong cases rather than right ones: those of the evidence, those
-    that widen them, and the best few that the cases speak for by themselves."""
+    """Conditions, alone and joined by "and", that hold for wrong cases rather than right ones:
+    those of the evidence, those that widen them, and the best few that the cases speak for by
+    themselves."""
     best = [*stage.clues, *_joined_clues(stage)]
-    return list(dict.fromkeys((*best, *(_ordered(stage, conditions) for conditions in _of_cases(stage)))))
+    return list(
+        dict.fromkeys((*best, *(_ordered(stage, conditions) for conditions in _of_cases(stage))))
+    )
 
 
 def _joined_clues(stage: Stage) -> list[tuple[Condition, ...]]:
     """Clues of one condition that differ in their value alone, as one."""
     found: list[tuple[Condition, ...]] = []
-    alone = [clue[0] for clue in stage.clues if len(clue) == 1 and clue[0].kind in ("is", "mentions")]
+    alone = [
+        clue[0] for clue in stage.clues if len(clue) == 1 and clue[0].kind in ("is", "mentions")
+    ]
     for one in dict.fromkeys((clue.kind, clue.attribute) for clue in alone):
         values = tuple(clue.values[0] for clue in alone if (clue.kind, clue.attribute) == one)
         kind: Kind = "mentions" if one[0] == "mentions" else "in"
         most = MOST_JOINED if kind == "mentions" else len(stage.pool.values(one[1])) - 1
-        found += [(Condition(kind, one[1], values[:size]),) for size in range(2, min(len(values), most, MOST_JOINED) + 1)]
+        found += [
+            (Condition(kind, one[1], values[:size]),)
+            for size in range(2, min(len(values), most, MOST_JOINED) + 1)
+        ]
     return found
 
 
@@ -53,7 +62,9 @@ def _of_cases(stage: Stage) -> list[tuple[Condition, ...]]:
                     if both & stage.right:
                         parts[one, other] = stage.lift(both)
     triples: dict[tuple[Condition, ...], float] = {}
-    for pair in sorted(parts, key=lambda p: -parts[p])[: 2 * PAIRS if stage.pool.world.alike else PAIRS]:
+    for pair in sorted(parts, key=lambda p: -parts[p])[
+        : 2 * PAIRS if stage.pool.world.alike else PAIRS
+    ]:
         mask, taken = meet(pair[0]) & meet(pair[1]), {a for c in pair for a in c.attributes}
         for third in equal:
             if third.attribute not in taken:
@@ -63,19 +74,24 @@ def _of_cases(stage: Stage) -> list[tuple[Condition, ...]]:
 
 
 def _ordered(stage: Stage, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    """Order conditions: first those of the evidence, in its order, then by how much each tells by itself."""
+    """Order conditions: first those of the evidence, in its order, then by how much each tells by
+    itself."""
     said = max((clue for clue in stage.clues if set(clue) <= set(conditions)), key=len, default=())
     rest = sorted(
-        (c for c in conditions if c not in said), key=lambda c: (-stage.worth(stage.pool.meet(c)), c.attribute, c.values)
+        (c for c in conditions if c not in said),
+        key=lambda c: (-stage.worth(stage.pool.meet(c)), c.attribute, c.values),
     )
     return (*said, *rest)
 
 
 def _singles(stage: Stage) -> tuple[list[Condition], list[Condition]]:
-    """Conditions of one value that hold for a wrong case, and all others: sets, denials, comparisons, several words."""
+    """Conditions of one value that hold for a wrong case, and all others: sets, denials,
+    comparisons, several words."""
     world, meet = stage.pool.world, stage.pool.meet
     wrong = [stage.pool.facts[position] for position in stage.shown if stage.wrong >> position & 1]
-    have = dict.fromkeys(pair for each in wrong for pair in each.values.items() if pair[0] in world.values)
+    have = dict.fromkeys(
+        pair for each in wrong for pair in each.values.items() if pair[0] in world.values
+    )
     equal = [Condition("is", attribute, (value,)) for attribute, value in have]
     sets: list[Condition] = []
     for attribute in dict.fromkeys(attribute for attribute, _ in have):
@@ -93,9 +109,19 @@ def _singles(stage: Stage) -> tuple[list[Condition], list[Condition]]:
                 if meet(Condition("is", attribute, (value,))) & stage.right
             ]
     for attribute in (*world.numbers, *(a for a in world.values if _digits(world.values[a]))):
-        limits = {f.values[attribute] for p in stage.shown if attribute in (f := stage.pool.facts[p]).values}
-        compared = [Condition(kind, attribute, (limit,)) for limit in sorted(limits, key=quantity) for kind in _SIDES]
-        sets += sorted(compared, key=lambda c: -stage.worth(meet(c)))[: 4 if attribute in world.numbers else 1]
+        limits = {
+            f.values[attribute]
+            for p in stage.shown
+            if attribute in (f := stage.pool.facts[p]).values
+        }
+        compared = [
+            Condition(kind, attribute, (limit,))
+            for limit in sorted(limits, key=quantity)
+            for kind in _SIDES
+        ]
+        sets += sorted(compared, key=lambda c: -stage.worth(meet(c)))[
+            : 4 if attribute in world.numbers else 1
+        ]
     sets += _compared(stage)
     said = words_said(stage, wrong)
     equal += said[:SINGLES]
@@ -145,7 +171,9 @@ def _joined(stage: Stage, said: Sequence[Condition]) -> list[Condition]:
     joined: tuple[str, ...] = ()
     covered, found = 0, []
     for _ in range(4):
-        gains = ((stage.worth(stage.pool.meet(word) & ~covered), word) for word in said[: 2 * SINGLES])
+        gains = (
+            (stage.worth(stage.pool.meet(word) & ~covered), word) for word in said[: 2 * SINGLES]
+        )
         gain, word = max(gains, key=lambda pair: pair[0], default=(0.0, None))
         if word is None or gain < 1:
             break

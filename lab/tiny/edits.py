@@ -1,4 +1,5 @@
-"""Edits of a guidance by a stage's conditions: a new rule, a wider one, two in one, a narrower one, one less."""
+"""Edits of a guidance by a stage's conditions: a new rule, a wider one, two in one, a narrower one,
+one less."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ def edits(stage: Stage, candidates: Sequence[Conditions]) -> Iterator[Edit]:
         yield from _merged_with(stage, conditions)
     yield from _loosened(stage)
     for key, rule in stage.book.rules.items():
-        if rule.verdict != stage.label and key == (stage.rule or key) and stage.decided(key) & stage.wrong:
+        if (
+            rule.verdict != stage.label
+            and key == (stage.rule or key)
+            and stage.decided(key) & stage.wrong
+        ):
             yield Edit("remove", (key,), None)
             yield from _narrowed(stage, key, rule, candidates)
 
@@ -41,8 +46,8 @@ def _plain(stage: Stage) -> list[tuple[str, WorldRule]]:
 
 
 def joined(stage: Stage, old: Condition, new: Condition) -> Condition | None:
-    """A condition that holds where either of two does, if it is of one attribute or of words; None where there is none,
-    or the old one says as much."""
+    """A condition that holds where either of two does, if it is of one attribute or of words; None
+    where there is none, or the old one says as much."""
     if old.attribute != new.attribute:
         return None
     values = tuple(dict.fromkeys((*old.values, *new.values)))
@@ -67,7 +72,9 @@ def _widened(stage: Stage, conditions: Conditions) -> Iterator[Edit]:
         if len(rule.conditions) == len(conditions) and len(others) == len(old) == 1:
             wider = joined(stage, old[0], others[0])
             if wider:
-                changed = tuple(wider if condition == old[0] else condition for condition in rule.conditions)
+                changed = tuple(
+                    wider if condition == old[0] else condition for condition in rule.conditions
+                )
                 yield Edit("update", (key,), replace(rule, conditions=changed), conditions)
 
 
@@ -92,7 +99,9 @@ def _merged_with(stage: Stage, conditions: Conditions) -> Iterator[Edit]:
     alone = [(key, rule) for key, rule in _plain(stage) if len(rule.conditions) == 1]
     for (key, rule), (other_key, other) in combinations(alone, 2):
         both = joined(stage, rule.conditions[0], other.conditions[0])
-        wider = joined(stage, both, conditions[0]) if both and both.kind in ("in", "mentions") else None
+        wider = (
+            joined(stage, both, conditions[0]) if both and both.kind in ("in", "mentions") else None
+        )
         if wider:
             yield Edit("merge", (key, other_key), replace(rule, conditions=(wider,)), conditions)
 
@@ -100,8 +109,11 @@ def _merged_with(stage: Stage, conditions: Conditions) -> Iterator[Edit]:
 # -------------------------------------------------------------------------------------------------------- narrower rules
 
 
-def _narrowed(stage: Stage, key: str, rule: WorldRule, candidates: Sequence[Conditions]) -> list[Edit]:
-    """The rule with an exception, with one more condition, or with a value less: what lets wrong cases go."""
+def _narrowed(
+    stage: Stage, key: str, rule: WorldRule, candidates: Sequence[Conditions]
+) -> list[Edit]:
+    """The rule with an exception, with one more condition, or with a value less: what lets wrong
+    cases go."""
     decided, meet = stage.decided(key), stage.pool.meet
     found: list[tuple[float, Edit]] = []
     if not rule.inverted:
@@ -112,7 +124,12 @@ def _narrowed(stage: Stage, key: str, rule: WorldRule, candidates: Sequence[Cond
                 found.append((stage.worth(decided & meet(condition)), spared))
         if not rule.exception and len(rule.conditions) < 3:
             for condition in _further(stage, rule):
-                tight = Edit("update", (key,), replace(rule, conditions=(*rule.conditions, condition)), (condition,))
+                tight = Edit(
+                    "update",
+                    (key,),
+                    replace(rule, conditions=(*rule.conditions, condition)),
+                    (condition,),
+                )
                 found.append((stage.worth(decided & ~meet(condition)), tight))
     for fewer, gone in _less(rule):
         left = meet(gone) & ~stage.pool.fire(fewer)
@@ -132,16 +149,24 @@ def _further(stage: Stage, rule: WorldRule) -> list[Condition]:
     """List further conditions that tickets of a rule may have to meet."""
     found = [condition for condition in _of_cases(stage, rule) if condition.attribute]
     alone = [clue[0] for clue in stage.clues if len(clue) == 1]
-    return found + [replace(clue, kind=_OPPOSITE[clue.kind]) for clue in alone if clue.kind in _OPPOSITE]
+    return found + [
+        replace(clue, kind=_OPPOSITE[clue.kind]) for clue in alone if clue.kind in _OPPOSITE
+    ]
 
 
 def _of_cases(stage: Stage, rule: WorldRule) -> list[Condition]:
     """Values and words of the cases on show, of attributes that a rule does not look at."""
     own = {attribute for condition in rule.conditions for attribute in condition.attributes}
     shown = [stage.pool.facts[position] for position in stage.shown]
-    pairs = dict.fromkeys(pair for each in shown for pair in each.values.items() if pair[0] in stage.pool.world.values)
-    single = [Condition("is", attribute, (value,)) for attribute, value in pairs if attribute not in own]
-    return single + [word for word in words_said(stage, shown)[:SINGLES] if word not in rule.conditions]
+    pairs = dict.fromkeys(
+        pair for each in shown for pair in each.values.items() if pair[0] in stage.pool.world.values
+    )
+    single = [
+        Condition("is", attribute, (value,)) for attribute, value in pairs if attribute not in own
+    ]
+    return single + [
+        word for word in words_said(stage, shown)[:SINGLES] if word not in rule.conditions
+    ]
 
 
 def _less(rule: WorldRule) -> Iterator[tuple[WorldRule, Condition]]:
@@ -152,5 +177,15 @@ def _less(rule: WorldRule) -> Iterator[tuple[WorldRule, Condition]]:
                 rest = tuple(v for v in condition.values if v != value)
                 kind: Kind = "is" if condition.kind == "in" and len(rest) == 1 else condition.kind
                 fewer = Condition(kind, condition.attribute, rest)
-                gone = Condition("mentions" if condition.kind == "mentions" else "is", condition.attribute, (value,))
-                yield replace(rule, conditions=(*rule.conditions[:spot], fewer, *rule.conditions[spot + 1 :])), gone
+                gone = Condition(
+                    "mentions" if condition.kind == "mentions" else "is",
+                    condition.attribute,
+                    (value,),
+                )
+                yield (
+                    replace(
+                        rule,
+                        conditions=(*rule.conditions[:spot], fewer, *rule.conditions[spot + 1 :]),
+                    ),
+                    gone,
+                )

@@ -1,10 +1,13 @@
-"""Score a checkpoint through the product's own engine: ``python -m lab.tiny.evaluate --model stageb-tiny``.
+"""Score a checkpoint through the product's own engine: ``python -m lab.tiny.evaluate --model
+stageb-tiny``.
 
-Verdicts: fresh missions with unseen words, judged greedily, by the kind of rules. Reflections: sampled as the loop samples
-them, at the first stage of a run, at later ones, where a rule is to be mended, and without evidence; an answer is *usable*
-if the loop would take it, *admissible* if the exact teacher knows it too, *best* if no edit that the teacher knows scores
-higher. Its *gain* is what it does to the tickets that its prompt was not made from, executed to the letter, as a share of
-what the teacher's best edit does; ``gain_of_12`` is that of the best of twelve, which is what a gate would pick.
+Verdicts: fresh missions with unseen words, judged greedily, by the kind of rules. Reflections:
+sampled as the loop samples them, at the first stage of a run, at later ones, where a rule is to be
+mended, and without evidence; an answer is *usable* if the loop would take it, *admissible* if the
+exact teacher knows it too, *best* if no edit that the teacher knows scores higher. Its *gain* is
+what it does to the tickets that its prompt was not made from, executed to the letter, as a share of
+what the teacher's best edit does; ``gain_of_12`` is that of the best of twelve, which is what a
+gate would pick.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ def number_row(rng: random.Random, tickets: int, chinese: float) -> Row:
 
 def _rows(rng: random.Random, tickets: int, chinese: float) -> Iterator[Row]:
     while True:
-        yield rollout_row(rng, draw_world(rng, unseen=True, chinese=chinese), unseen=True, tickets=tickets)
+        yield rollout_row(
+            rng, draw_world(rng, unseen=True, chinese=chinese), unseen=True, tickets=tickets
+        )
 
 
 def between_row(rng: random.Random, tickets: int, chinese: float) -> Row:
@@ -68,15 +73,21 @@ def own_labels_row(rng: random.Random, tickets: int, chinese: float) -> Row:
 
 
 def look_alike_row(rng: random.Random, tickets: int, chinese: float) -> Row:
-    """A mission in which attributes share their values, and values their pieces; rules of two and three conditions."""
+    """A mission in which attributes share their values, and values their pieces; rules of two and
+    three conditions."""
     while True:
         world = draw_world(rng, 1.0, unseen=True, chinese=chinese)
-        if len(set(world.values.values())) < len(world.values) and not world.vocabulary and not world.alike:
+        if (
+            len(set(world.values.values())) < len(world.values)
+            and not world.vocabulary
+            and not world.alike
+        ):
             return rollout_row(rng, world, unseen=True, tickets=tickets, single=0.1)
 
 
 def few_values_row(rng: random.Random, tickets: int, chinese: float) -> Row:
-    """A mission of 10 to 40 attributes that all have the same few values; rules of two and three conditions."""
+    """A mission of 10 to 40 attributes that all have the same few values; rules of two and three
+    conditions."""
     while True:
         world = draw_world(rng, 1.0, unseen=True, chinese=chinese)
         if world.alike and len(world.values) >= 10:
@@ -84,7 +95,8 @@ def few_values_row(rng: random.Random, tickets: int, chinese: float) -> Row:
 
 
 def lengths_row(rng: random.Random, tickets: int, chinese: float) -> Row:
-    """A mission of one rule that compares a number, with tickets whose numbers are longer or shorter than its limit."""
+    """A mission of one rule that compares a number, with tickets whose numbers are longer or
+    shorter than its limit."""
     while True:
         world = draw_world(rng, 1.0, unseen=True, chinese=chinese)
         wide = [name for name, scale in world.numbers.items() if scale.high > 999]
@@ -92,13 +104,18 @@ def lengths_row(rng: random.Random, tickets: int, chinese: float) -> Row:
             name = rng.choice(wide)
             limit = world.number(rng, name)
             condition = Condition(rng.choice(("above", "below", "least", "most")), name, (limit,))
-            facts = [found for _ in range(tickets) if (found := _other_length(rng, world, name, limit))]
+            facts = [
+                found for _ in range(tickets) if (found := _other_length(rng, world, name, limit))
+            ]
             if len(facts) == tickets:
-                return judged_row(rng, world, Book({"G1": WorldRule("fail", (condition,))}, "pass"), facts, True)
+                return judged_row(
+                    rng, world, Book({"G1": WorldRule("fail", (condition,))}, "pass"), facts, True
+                )
 
 
 def _other_length(rng: random.Random, world: World, name: str, limit: str) -> Facts | None:
-    """A ticket whose number has more or fewer digits before the point than a limit; None where a few tries find none."""
+    """A ticket whose number has more or fewer digits before the point than a limit; None where a
+    few tries find none."""
     for _ in range(8):
         value = world.number(rng, name, limit if rng.random() < 0.5 else None)
         if len(_whole(value)) != len(_whole(limit)):
@@ -131,12 +148,20 @@ def reflection_quality(engine: Engine, taught: Sequence[Lesson], seed: int) -> d
     for number, lesson in enumerate(taught):
         stage, book = lesson.stage, lesson.stage.book
         known: dict[tuple[OpName, tuple[str, ...], str], float] = {
-            (o.edit.op, o.edit.keys, o.edit.rule.text("en", CANONICAL) if o.edit.rule else ""): o.score
+            (
+                o.edit.op,
+                o.edit.keys,
+                o.edit.rule.text("en", CANONICAL) if o.edit.rule else "",
+            ): o.score
             for o in lesson.options
         }
-        most = max(net_gain(stage.pool, stage.tested, book, edited(book, o.edit)) for o in lesson.options)
+        most = max(
+            net_gain(stage.pool, stage.tested, book, edited(book, o.edit)) for o in lesson.options
+        )
         gains = []
-        for text in sampled(engine, Prompt(lesson.row.system, lesson.row.segments[0][0]), (seed, number)):
+        for text in sampled(
+            engine, Prompt(lesson.row.system, lesson.row.segments[0][0]), (seed, number)
+        ):
             proposal = parse_proposal(text, lesson.shown, lesson.guidance, RULES, WORDS["en"], 0)
             gain = 0.0
             count["all"] += 1
@@ -146,7 +171,11 @@ def reflection_quality(engine: Engine, taught: Sequence[Lesson], seed: int) -> d
                 count["usable"] += 1
                 count["admissible"] += score is not None
                 count["best"] += score is not None and score >= lesson.options[0].score - 0.5
-                gain = net_gain(stage.pool, stage.tested, book, edited(book, edit)) / max(1, most) if edit else 0.0
+                gain = (
+                    net_gain(stage.pool, stage.tested, book, edited(book, edit)) / max(1, most)
+                    if edit
+                    else 0.0
+                )
             gains.append(min(1.0, max(0.0, gain)))
         sums["gain"] += sum(gains) / len(gains)
         sums["gain_of_12"] += max(gains)
@@ -169,7 +198,12 @@ VERDICTS: dict[str, tuple[Callable[[random.Random, int, float], Row], float]] = 
 }
 
 
-REFLECTIONS = ("reflections_first", "reflections_later", "reflections_mending", "reflections_without_evidence")
+REFLECTIONS = (
+    "reflections_first",
+    "reflections_later",
+    "reflections_mending",
+    "reflections_without_evidence",
+)
 
 
 def kind_of(lesson: Lesson) -> str:
@@ -186,7 +220,9 @@ def scores(engine: Engine, worlds: int, seed: int) -> dict[str, Any]:
     rng = random.Random(stream("evaluate", seed))
     found: dict[str, Any] = {}
     for name, (draw, chinese) in VERDICTS.items():
-        found[name] = round(verdict_accuracy(engine, [draw(rng, 10, chinese) for _ in range(worlds)]), 4)
+        found[name] = round(
+            verdict_accuracy(engine, [draw(rng, 10, chinese) for _ in range(worlds)]), 4
+        )
         print(name, found[name], flush=True)
     taught: dict[str, list[Lesson]] = {name: [] for name in REFLECTIONS}
     for lesson in lessons(rng, 1.0, unseen=True, chinese=0.0):

@@ -1,6 +1,8 @@
-"""Rows of tokens as they are trained on: documents packed behind each other, and what each token of them may see.
+"""Rows of tokens as they are trained on: documents packed behind each other, and what each token of
+them may see.
 
-A document is a prefix, read once, and segments that follow it, each as if the others were not there.
+A document is a prefix, read once, and segments that follow it, each as if the others were not
+there.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ class Batch:
 
     ids: torch.Tensor  # (rows, length) token ids
     positions: torch.Tensor  # (rows, length): a segment continues where its prefix ends
-    segments: torch.Tensor  # (rows, length): SEGMENTS x document, plus 0 for its prefix or 1... for a segment; -1: padding
+    # (rows, length): SEGMENTS x document, plus 0 for its prefix or 1... for a segment; -1: padding
+    segments: torch.Tensor
     spots: torch.Tensor  # (answers,) where in the flattened rows a prediction is made
     targets: torch.Tensor  # (answers,) the token that follows
-    weights: torch.Tensor  # (answers,) its loss weight; 0 where there are fewer predictions than room for them
+    # (answers,) its loss weight; 0 where there are fewer predictions than room for them
+    weights: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,13 @@ class Packed:
 
 
 def pack(
-    prefix: list[int], parts: Sequence[tuple[list[int], list[int]]], shares: Sequence[float], length: int
+    prefix: list[int],
+    parts: Sequence[tuple[list[int], list[int]]],
+    shares: Sequence[float],
+    length: int,
 ) -> Packed | None:
-    """One document; segments beyond ``length`` are left out, and None is what remains where not even the first fits."""
+    """One document; segments beyond ``length`` are left out, and None is what remains where not
+    even the first fits."""
     packed = Packed(list(prefix), list(range(len(prefix))), [0] * len(prefix), [0.0] * len(prefix))
     for number, (own, answer) in enumerate(parts[: SEGMENTS - 1], 1):
         size = len(own) + len(answer)
@@ -62,7 +70,8 @@ def pack(
 
 
 def with_prompt(document: Packed, share: float, rng: random.Random) -> Packed:
-    """The document with some of its prompt tokens to predict. The first token of a segment follows no token of its own."""
+    """The document with some of its prompt tokens to predict. The first token of a segment follows
+    no token of its own."""
     before = [-1, *document.segments[:-1]]
     weights = [
         PROMPT_WEIGHT if not weight and here == last and rng.random() < share else weight
@@ -77,7 +86,9 @@ def fill(documents: Iterator[Packed], rows: int, length: int) -> list[Packed]:
     count, misses = [0] * rows, 0
     while misses < FULL:
         document = next(documents)
-        row = next((i for i in range(rows) if len(filled[i].ids) + len(document.ids) <= length), None)
+        row = next(
+            (i for i in range(rows) if len(filled[i].ids) + len(document.ids) <= length), None
+        )
         if row is None:
             misses += 1
             continue
@@ -126,10 +137,13 @@ def visible(segments: torch.Tensor) -> Any:
 
 
 def attention_mask(segments: torch.Tensor, compiled_block_mask: Any) -> Any:
-    """A block mask for flex attention on a GPU, a dense one of shape (rows, 1, length, length) elsewhere."""
+    """A block mask for flex attention on a GPU, a dense one of shape (rows, 1, length, length)
+    elsewhere."""
     rows, length = segments.shape
     if segments.is_cuda:
-        return compiled_block_mask(visible(segments), rows, None, length, length, device=segments.device)
+        return compiled_block_mask(
+            visible(segments), rows, None, length, length, device=segments.device
+        )
     q, k = torch.arange(length)[:, None], torch.arange(length)[None, :]
     theirs, mine = segments[:, None, :], segments[:, :, None]
     return ((k <= q)[None] & ((theirs == mine) | (theirs == (mine & -SEGMENTS))))[:, None]

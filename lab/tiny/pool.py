@@ -1,4 +1,5 @@
-"""Tickets with their labels as bit masks: which of them meet a condition, a rule fires for, a book judges right."""
+"""Tickets with their labels as bit masks: which of them meet a condition, a rule fires for, a book
+judges right."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ class Pool:
     def ticket(self, position: int, rng: random.Random) -> Ticket:
         """A ticket written down, always in the same way."""
         if position not in self._tickets:
-            self._tickets[position] = self.world.ticket(self.facts[position], rng, self.labels[position])
+            self._tickets[position] = self.world.ticket(
+                self.facts[position], rng, self.labels[position]
+            )
         return self._tickets[position]
 
     def values(self, attribute: str) -> tuple[str, ...]:
@@ -62,7 +65,11 @@ class Pool:
         if kind in ("equals", "differs"):
             other = self._values.get(condition.values[0], {})
             equal = union(mask & other.get(value, 0) for value, mask in column.items())
-            return equal if kind == "equals" else union(column.values()) & union(other.values()) & ~equal
+            return (
+                equal
+                if kind == "equals"
+                else union(column.values()) & union(other.values()) & ~equal
+            )
         if kind in BETWEEN:
             return self._compared(condition)
         if kind == "mentions" and not any(" " in phrase for phrase in condition.values):
@@ -72,7 +79,9 @@ class Pool:
     def _beyond(self, kind: Kind, attribute: str, limit: float) -> int:
         """``above``, ``below``, ``least`` and ``most``: who has a number on one side of a limit."""
         if attribute not in self._ordered:
-            column = [(quantity(value), mask) for value, mask in self._values.get(attribute, {}).items()]
+            column = [
+                (quantity(value), mask) for value, mask in self._values.get(attribute, {}).items()
+            ]
             column = sorted(pair for pair in column if not math.isnan(pair[0]))
             sums = list(accumulate((mask for _, mask in column), operator.or_, initial=0))
             self._ordered[attribute] = [number for number, _ in column], sums
@@ -87,7 +96,10 @@ class Pool:
         if len(column) * len(other) > len(self.facts):
             return bits(i for i, each in enumerate(self.facts) if condition.holds(each))
         return union(
-            mask & beside for value, mask in column.items() for across, beside in other.items() if compare(value, across)
+            mask & beside
+            for value, mask in column.items()
+            for across, beside in other.items()
+            if compare(value, across)
         )
 
     def fire(self, rule: WorldRule) -> int:

@@ -1,7 +1,9 @@
-"""Several GPUs for one training: each rank draws rows of its own, and gradients are averaged over ranks.
+"""Several GPUs for one training: each rank draws rows of its own, and gradients are averaged over
+ranks.
 
-Plain ``torch.distributed`` under torchrun, in place of ``DistributedDataParallel``: the model is small, so that one
-reduction of all gradients laid end to end costs less than hooks that overlap many.
+Plain ``torch.distributed`` under torchrun, in place of ``DistributedDataParallel``: the model is
+small, so that one reduction of all gradients laid end to end costs less than hooks that overlap
+many.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ class Ranks:
     """The processes that train together; one where torchrun started none."""
 
     def __init__(self, device: str) -> None:
-        self.rank, self.size = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
+        self.rank, self.size = (
+            int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1))
+        )
         self.device = f"cuda:{self.rank}" if device == "cuda" and self.size > 1 else device
         self._seconds = 0.0
         if self.size > 1:
@@ -35,7 +39,9 @@ class Ranks:
         flat = torch.cat([grad.flatten() for grad in grads])
         distributed.all_reduce(flat)
         flat /= self.size
-        for grad, mean in zip(grads, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
+        for grad, mean in zip(
+            grads, torch.split(flat, [grad.numel() for grad in grads]), strict=True
+        ):
             grad.copy_(mean.view_as(grad))
 
     def seconds(self, step: int, mine: float) -> float:

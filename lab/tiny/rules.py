@@ -1,8 +1,9 @@
-"""Rules with an exact meaning: what is true of a ticket, conditions on it, and rules that can be written, read and executed.
+"""Rules with an exact meaning: what is true of a ticket, conditions on it, and rules that can be
+written, read and executed.
 
-A rule is a condition that code can test and a text that a model can read. The meaning is the one that the product's prompts
-state: a rule that begins with Pass wins, else any rule that fails the ticket does, else the headline decides (pass, unless
-it says that a ticket fails).
+A rule is a condition that code can test and a text that a model can read. The meaning is the one
+that the product's prompts state: a rule that begins with Pass wins, else any rule that fails the
+ticket does, else the headline decides (pass, unless it says that a ticket fails).
 """
 
 from __future__ import annotations
@@ -20,7 +21,20 @@ from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.types import PASS_FAIL, Verdict
 
 Kind = Literal[
-    "is", "not", "in", "none", "above", "below", "least", "most", "mentions", "silent", "equals", "differs", "over", "under"
+    "is",
+    "not",
+    "in",
+    "none",
+    "above",
+    "below",
+    "least",
+    "most",
+    "mentions",
+    "silent",
+    "equals",
+    "differs",
+    "over",
+    "under",
 ]
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "above": operator.gt,
@@ -41,8 +55,8 @@ class Facts:
     notes: tuple[str, ...]  # words of the free text
 
     def value(self, name: str) -> str | None:
-        """Return the value of an attribute, or the result of a calculation with two of them (``A × B``); None where one is
-        missing."""
+        """Return the value of an attribute, or the result of a calculation with two of them (``A ×
+        B``); None where one is missing."""
         if name in self.values or (computed := operands(name)) is None:
             return self.values.get(name)
         one, sign, other = computed
@@ -64,21 +78,29 @@ class Facts:
         for start in range(len(self.notes) - len(parts) + 1):
             span = self.notes[start : start + len(parts)]
             last = span[-1]
-            if list(span[:-1]) == parts[:-1] and last.startswith(parts[-1]) and last[len(parts[-1]) :] in SUFFIXES:
+            if (
+                list(span[:-1]) == parts[:-1]
+                and last.startswith(parts[-1])
+                and last[len(parts[-1]) :] in SUFFIXES
+            ):
                 return True
         return False
 
 
 def stems(word: str) -> list[str]:
-    """The word without an ending that ``Facts.mentions`` forgives: what would find its relatives too."""
+    """The word without an ending that ``Facts.mentions`` forgives: what would find its relatives
+    too."""
     return [
-        word.removesuffix(end) for end in sorted(set(SUFFIXES)) if end and word.endswith(end) and len(word) > len(end) + 2
+        word.removesuffix(end)
+        for end in sorted(set(SUFFIXES))
+        if end and word.endswith(end) and len(word) > len(end) + 2
     ]
 
 
 @lru_cache(maxsize=1 << 16)
 def quantity(text: str) -> float:
-    """The number that a value begins with, a unit may follow; not a number where it begins with none."""
+    """The number that a value begins with, a unit may follow; not a number where it begins with
+    none."""
     found = _NUMBER.match(text)
     return float(found[0]) if found else math.nan
 
@@ -91,7 +113,11 @@ BETWEEN: Mapping[str, Callable[[str, str], bool]] = {  # two attributes' values
 }
 
 
-OPERATORS: Mapping[str, Callable[[float, float], float]] = {"×": operator.mul, "+": operator.add, "-": operator.sub}
+OPERATORS: Mapping[str, Callable[[float, float], float]] = {
+    "×": operator.mul,
+    "+": operator.add,
+    "-": operator.sub,
+}
 _COMPUTED = re.compile(r"(.+) ([×+-]) (.+)")
 
 
@@ -113,7 +139,8 @@ class Condition:
 
     kind: Kind
     attribute: str  # empty for mentions and silent
-    values: tuple[str, ...]  # one, but for "in", "none", "mentions" and "silent"; between two attributes: the other's name
+    # one, but for "in", "none", "mentions" and "silent"; between two attributes: the other's name
+    values: tuple[str, ...]
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -161,7 +188,8 @@ class Condition:
             "is": f"{style.article}{a}{style.equals}{v[0]}",
             "in": f"{style.article}{a} is {style.either.format(some)}",
             "not": f"{style.article}{a} {style.differs} {v[0]}",
-            "none": f"{style.article}{a} is {style.neither} {listed(v, ' nor ' if style.neither == 'neither' else ' or ')}",
+            "none": f"{style.article}{a} is {style.neither} "
+            f"{listed(v, ' nor ' if style.neither == 'neither' else ' or ')}",
             "above": f"{style.article}{a} is {style.above} {v[0]}",
             "below": f"{style.article}{a} is {style.below} {v[0]}",
             "least": f"{style.article}{a} is {style.least} {v[0]}",
@@ -177,7 +205,9 @@ class Condition:
     def seen(self, facts: Facts, language: str) -> str:
         """The statement as one ticket shows it, for the reason line."""
         if self.kind in ("in", "none"):
-            return Condition("is", self.attribute, (facts.values[self.attribute],)).text(language, CANONICAL)
+            return Condition("is", self.attribute, (facts.values[self.attribute],)).text(
+                language, CANONICAL
+            )
         if self.kind == "mentions":
             first = next(value for value in self.values if facts.mentions(value))
             return Condition("mentions", "", (first,)).text(language, CANONICAL)
@@ -219,14 +249,36 @@ class Style:
             either=rng.choice(("{}", "{}", "either {}", "one of {}", "any of {}")),
             neither=rng.choice(("neither", "neither", "none of", "not")),
             mentions=rng.choice(
-                ("a summary mentions", "a summary mentions", "the notes mention", "it mentions", "the text says")
+                (
+                    "a summary mentions",
+                    "a summary mentions",
+                    "the notes mention",
+                    "it mentions",
+                    "the text says",
+                )
             ),
             silent=rng.choice(
-                ("no summary mentions", "no summary mentions", "the notes do not mention", "it does not mention")
+                (
+                    "no summary mentions",
+                    "no summary mentions",
+                    "the notes do not mention",
+                    "it does not mention",
+                )
             ),
-            same=rng.choice(("equals", "equals", "is the same as", "is equal to", "has the same value as")),
-            unlike=rng.choice(("differs from", "differs from", "is not the same as", "is not equal to")),
-            opening=rng.choice(("{verdict} if ", "{verdict} when ", "{verdict} a ticket if ", "{verdict} tickets where ")),
+            same=rng.choice(
+                ("equals", "equals", "is the same as", "is equal to", "has the same value as")
+            ),
+            unlike=rng.choice(
+                ("differs from", "differs from", "is not the same as", "is not equal to")
+            ),
+            opening=rng.choice(
+                (
+                    "{verdict} if ",
+                    "{verdict} when ",
+                    "{verdict} a ticket if ",
+                    "{verdict} tickets where ",
+                )
+            ),
         )
 
 
@@ -235,7 +287,8 @@ CANONICAL = Style()
 
 @dataclass(frozen=True, slots=True)
 class WorldRule:
-    """``verdict`` if every condition holds unless the exception does; inverted: unless they all hold."""
+    """``verdict`` if every condition holds unless the exception does; inverted: unless they all
+    hold."""
 
     verdict: Verdict
     conditions: tuple[Condition, ...]
@@ -252,12 +305,22 @@ class WorldRule:
     def text(self, language: str, style: Style) -> str:
         """The rule in words."""
         exception = self.exception.text(language, style) if self.exception else ""
-        return self.written([condition.text(language, style) for condition in self.conditions], exception, language, style)
+        return self.written(
+            [condition.text(language, style) for condition in self.conditions],
+            exception,
+            language,
+            style,
+        )
 
-    def written(self, conditions: Sequence[str], exception: str, language: str, style: Style) -> str:
+    def written(
+        self, conditions: Sequence[str], exception: str, language: str, style: Style
+    ) -> str:
         """The rule around its conditions and its exception, which are in words already."""
         if language == "zh":
-            body, verdict = "且".join(conditions), WORDS["zh"].verdicts.get(self.verdict, self.verdict)
+            body, verdict = (
+                "且".join(conditions),
+                WORDS["zh"].verdicts.get(self.verdict, self.verdict),
+            )
             if self.inverted:
                 return f"{verdict}：除非{body}。"
             return f"{verdict}：{body}{f'，除非{exception}' if exception else ''}。"
@@ -272,9 +335,15 @@ class WorldRule:
             broken = next(condition for condition in self.conditions if not condition.holds(facts))
             text = broken.text(language, CANONICAL)
             if broken.kind in ("is", "in"):
-                return text.replace("为", "不为", 1) if language == "zh" else text.replace(" is ", " is not ", 1)
+                return (
+                    text.replace("为", "不为", 1)
+                    if language == "zh"
+                    else text.replace(" is ", " is not ", 1)
+                )
             return f"并非{text}" if language == "zh" else f"not: {text}"
-        return ("且" if language == "zh" else " and ").join(c.seen(facts, language) for c in self.conditions)
+        return ("且" if language == "zh" else " and ").join(
+            c.seen(facts, language) for c in self.conditions
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +352,8 @@ class Book:
 
     rules: Mapping[str, WorldRule]
     default: Verdict  # what the headline decides where no rule speaks
-    labels: tuple[Verdict, ...] = PASS_FAIL  # of others the first rule that speaks decides, and the first is the default
+    # of others the first rule that speaks decides, and the first is the default
+    labels: tuple[Verdict, ...] = PASS_FAIL
 
     def judge(self, facts: Facts, language: str) -> tuple[Verdict, str, str]:
         """Verdict, reason line, and the key of the rule that decided (G0: none did)."""
@@ -292,7 +362,11 @@ class Book:
                 if verdict in (None, rule.verdict) and rule.fires(facts):
                     return rule.verdict, f"{rule.seen(facts, language)} ({key})", key
         if self.labels != PASS_FAIL:
-            return self.default, {"en": "no rule speaks of it (G0)", "zh": "无规则适用 (G0)"}[language], "G0"
+            return (
+                self.default,
+                {"en": "no rule speaks of it (G0)", "zh": "无规则适用 (G0)"}[language],
+                "G0",
+            )
         nothing = {
             ("en", "pass"): "no rule fails it (G0)",
             ("en", "fail"): "no rule passes it (G0)",

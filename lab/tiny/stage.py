@@ -31,7 +31,8 @@ class Stage:
     shown: tuple[int, ...]  # positions in the pool, in the order in which the prompt names them
     wrong: int  # mask of those shown as wrong; all of one label
     label: Verdict  # what they should get
-    tested: int  # mask of the tickets that an edit of this stage is weighed on: none that the stage could see
+    # mask of the tickets that an edit of this stage is weighed on: none that the stage could see
+    tested: int
     rule: str = ""  # the key of the rule that decided all of them; empty where none is to be mended
     clues: tuple[tuple[Condition, ...], ...] = ()  # what the evidence says, the most telling first
 
@@ -58,12 +59,14 @@ class Stage:
         return (mask & self.wrong).bit_count() - LOSS_PRICE * (mask & self.right).bit_count()
 
     def lift(self, mask: int) -> float:
-        """How promising a condition is as a part of several: wrong cases beyond its share of the right ones."""
+        """How promising a condition is as a part of several: wrong cases beyond its share of the
+        right ones."""
         return (mask & self.wrong).bit_count() - self.ratio * (mask & self.right).bit_count()
 
 
 def edited(book: Book, edit: Edit) -> Book:
-    """The book after one edit; a new rule gets the next number, joined ones the place of the first."""
+    """The book after one edit; a new rule gets the next number, joined ones the place of the
+    first."""
     rules = dict(book.rules)
     if edit.op == "add":
         key = f"G{1 + max((int(old[1:]) for old in rules), default=0)}"

@@ -1,4 +1,5 @@
-"""The shipped model's tokenizer: byte-level BPE of 2,048 tokens, digits apart, a chat template of four special tokens."""
+"""The shipped model's tokenizer: byte-level BPE of 2,048 tokens, digits apart, a chat template of
+four special tokens."""
 
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ from lab.tiny.worlds import draw_world
 
 SYSTEM, USER, ASSISTANT, END = "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% "
+    "endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-READS = {  # how servers find the answer: transformers' would take the template of its Qwen3 shape for another one
+# how servers find the answer: transformers' would take the template of its Qwen3 shape for another
+# one
+READS = {
     "defaults": {"role": "assistant"},
     "start_anchor": ASSISTANT,
     "fields": {"content": {"close": END, "content": "text"}},
@@ -39,10 +43,14 @@ def corpus(seed: int, rows: int) -> Iterator[str]:
 
 
 def train_tokenizer(seed: int, rows: int) -> Tokenizer:
-    """A byte-level BPE tokenizer; digits stand alone, so that numbers can be compared digit by digit."""
+    """A byte-level BPE tokenizer; digits stand alone, so that numbers can be compared digit by
+    digit."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(r"\d"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+        [
+            pre_tokenizers.Split(Regex(r"\d"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -58,15 +66,18 @@ def train_tokenizer(seed: int, rows: int) -> Tokenizer:
 
 def packaged(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """The tokenizer as transformers loads it."""
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END, model_max_length=4096)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END, model_max_length=4096
+    )
     fast.chat_template = TEMPLATE
     fast.response_template = READS
     return fast
 
 
 class Encoder:
-    """Rows to token ids. With ``dropout`` a part of the prompts is cut into unusual pieces (BPE dropout, Provilkov et al.
-    2020), so that copying does not hang on one way to cut a word; answers never are."""
+    """Rows to token ids. With ``dropout`` a part of the prompts is cut into unusual pieces (BPE
+    dropout, Provilkov et al. 2020), so that copying does not hang on one way to cut a word; answers
+    never are."""
 
     def __init__(self, path: Path, dropout: float = 0.1) -> None:
         self.plain = Tokenizer.from_file(str(path))
@@ -76,7 +87,8 @@ class Encoder:
     def encode(
         self, row: Row, rng: random.Random, shared_user: bool, share: float = 0.35
     ) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
-        """Prefix ids, and for every segment (own ids, answer ids). ``shared_user``: the user text belongs to the prefix."""
+        """Prefix ids, and for every segment (own ids, answer ids). ``shared_user``: the user text
+        belongs to the prefix."""
         tokenizer = self.rough if rng.random() < share else self.plain
         prefix = tokenizer.encode(f"{SYSTEM}{row.system}{END}{USER}").ids
         if shared_user:

@@ -1,10 +1,13 @@
-"""Train the shipped model: ``python -m lab.tiny.train --out FOLDER --limit_s 1380 --begin FOLDER`` (one GPU, minutes).
+"""Train the shipped model: ``python -m lab.tiny.train --out FOLDER --limit_s 1380 --begin FOLDER``
+(one GPU, minutes).
 
-What is trained is a Qwen3-shaped decoder on rows drawn without end from ``examples`` and ``lessons``, each seen a few times.
-It starts from nothing, or from a checkpoint whose tokenizer it keeps (``training.json`` keeps what that one records). Hidden
-matrices are updated by Muon, the rest by AdamW. Left out on purpose: mixed corpora, distillation from another model,
-reinforcement; the data's own teacher is exact and costs nothing. Under ``torchrun --nproc-per-node N -m lab.tiny.train``
-N GPUs train together, each on rows of its own: in the same minutes, a loss that one GPU never came to.
+What is trained is a Qwen3-shaped decoder on rows drawn without end from ``examples`` and
+``lessons``, each seen a few times. It starts from nothing, or from a checkpoint whose tokenizer it
+keeps (``training.json`` keeps what that one records). Hidden matrices are updated by Muon, the rest
+by AdamW. Left out on purpose: mixed corpora, distillation from another model, reinforcement; the
+data's own teacher is exact and costs nothing. Under ``torchrun --nproc-per-node N -m
+lab.tiny.train`` N GPUs train together, each on rows of its own: in the same minutes, a loss that
+one GPU never came to.
 """
 
 from __future__ import annotations
@@ -27,17 +30,30 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from lab.tiny.examples import Row, drill_row, labelled_row, rollout_row
 from lab.tiny.lessons import lessons
-from lab.tiny.packing import VERDICT_WEIGHT, Batch, Packed, attention_mask, batch_of, fill, pack, to_device, with_prompt
+from lab.tiny.packing import (
+    VERDICT_WEIGHT,
+    Batch,
+    Packed,
+    attention_mask,
+    batch_of,
+    fill,
+    pack,
+    to_device,
+    with_prompt,
+)
 from lab.tiny.ranks import Ranks
 from lab.tiny.tokens import VOCABULARY, Encoder, packaged, train_tokenizer
 from lab.tiny.worlds import draw_world
 from stageb import seeds
 from stageb.training.step import Muon
 
-RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
+# batches kept for further uses (2 MB each), and how many make a choice
+RECENT, RECENT_LEAST = 4000, 100
 SAVE_EVERY_S = 90.0
 SCORED = 4  # batches of rollouts, and as many of reflections
-BOARDS = 0.35  # of the rollout rows: attributes that are all alike, for many conjunctions, comparisons and calculations
+# of the rollout rows: attributes that are all alike, for many conjunctions, comparisons and
+# calculations
+BOARDS = 0.35
 LABELLED = 0.3  # of the rollout rows: labels of a mission's own
 DRILLS = 0.7  # of the rollout rows of a world that has what they need
 
@@ -63,7 +79,8 @@ class Recipe:
     warmup: int = 200
     cooldown: float = 0.7  # share of the training over which the learning rate falls to nothing
     weight_decay: float = 0.05
-    prompt_share: float = 0.1  # of prompt tokens that are predicted too, in the first third of a training from nothing
+    # of prompt tokens that are predicted too, in the first third of a training from nothing
+    prompt_share: float = 0.1
     chinese: float = 0.08
     tokenizer_rows: int = 4000
 
@@ -80,7 +97,12 @@ class Rows(Dataset[Batch]):
         part: tuple[int, int] = (0, 1),
     ) -> None:
         """``part``: which rank this is, and of how many."""
-        self.recipe, self.tokenizer, self.unseen, self.from_nothing = recipe, tokenizer, unseen, from_nothing
+        self.recipe, self.tokenizer, self.unseen, self.from_nothing = (
+            recipe,
+            tokenizer,
+            unseen,
+            from_nothing,
+        )
         self.rank, self.ranks = part
         self.encoder: Encoder | None = None
 
@@ -94,21 +116,32 @@ class Rows(Dataset[Batch]):
         ramp = self.from_nothing and not self.unseen
         difficulty = min(1.0, 0.2 + index / (0.2 * recipe.steps)) if ramp else 1.0
         prompt_share = recipe.prompt_share if ramp and index < recipe.steps // 3 else 0.0
-        rng = random.Random(seeds.stream(recipe.seed, "unseen" if self.unseen else "train", index * self.ranks + self.rank))
+        rng = random.Random(
+            seeds.stream(
+                recipe.seed, "unseen" if self.unseen else "train", index * self.ranks + self.rank
+            )
+        )
         documents = self._documents(rng, difficulty, prompt_share)
         return batch_of(fill(documents, recipe.rows, recipe.length), recipe.length, recipe.answers)
 
-    def _documents(self, rng: random.Random, difficulty: float, prompt_share: float) -> Iterator[Packed]:
+    def _documents(
+        self, rng: random.Random, difficulty: float, prompt_share: float
+    ) -> Iterator[Packed]:
         """Rollouts and reflections in their shares of the tokens."""
         assert self.encoder is not None
         recipe = self.recipe
         made = {True: 0, False: 0}
         rows = {True: self._reflections(rng, difficulty), False: self._rollouts(rng, difficulty)}
         while True:
-            reflecting = made[True] * (1 - recipe.reflections) <= made[False] * recipe.reflections and recipe.reflections > 0
+            reflecting = (
+                made[True] * (1 - recipe.reflections) <= made[False] * recipe.reflections
+                and recipe.reflections > 0
+            )
             row = next(rows[reflecting])
             rough = 0.0 if self.unseen else 0.35
-            document = pack(*self.encoder.encode(row, rng, reflecting, rough), row.shares, recipe.longest)
+            document = pack(
+                *self.encoder.encode(row, rng, reflecting, rough), row.shares, recipe.longest
+            )
             if document is not None:
                 made[reflecting] += len(document.ids)
                 yield with_prompt(document, prompt_share, rng) if prompt_share else document
@@ -122,7 +155,9 @@ class Rows(Dataset[Batch]):
 
     def _rollouts(self, rng: random.Random, difficulty: float) -> Iterator[Row]:
         while True:
-            world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese, rng.random() < BOARDS)
+            world = draw_world(
+                rng, difficulty, self.unseen, self.recipe.chinese, rng.random() < BOARDS
+            )
             if not self.unseen and rng.random() < LABELLED:
                 yield labelled_row(rng, world)
                 continue
@@ -131,9 +166,14 @@ class Rows(Dataset[Batch]):
 
 
 def answer_loss(
-    hidden: torch.Tensor, weight: torch.Tensor, spots: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    spots: torch.Tensor,
+    targets: torch.Tensor,
+    weights: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean weighted cross-entropy at the spots, and which targets are the most probable tokens (answers,)."""
+    """Mean weighted cross-entropy at the spots, and which targets are the most probable tokens
+    (answers,)."""
     logits = functional.linear(hidden.flatten(0, 1)[spots], weight).float()
     each = functional.cross_entropy(logits, targets, reduction="none")
     return (each * weights).sum() / weights.sum(), logits.argmax(-1) == targets
@@ -202,7 +242,9 @@ class Trainer:
         self.recipe, self.device, self.on_gpu = recipe, device, device.startswith("cuda")
         self.model = new_model(recipe, "flex_attention" if self.on_gpu else "sdpa")
         if start is not None:
-            self.model.load_state_dict(Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict())
+            self.model.load_state_dict(
+                Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict()
+            )
         self.model.to(device)
         self.trunk = Trunk(self.model)
         self.answer_loss: Any = answer_loss
@@ -217,7 +259,9 @@ class Trainer:
         with torch.autocast("cuda", torch.bfloat16, enabled=self.on_gpu):
             mask = attention_mask(batch.segments, self.block_mask)
             hidden = self.trunk(batch.ids, {"full_attention": mask}, batch.positions)
-            loss, hit = self.answer_loss(hidden, self.trunk.weight, batch.spots, batch.targets, batch.weights)
+            loss, hit = self.answer_loss(
+                hidden, self.trunk.weight, batch.spots, batch.targets, batch.weights
+            )
         return loss, hit
 
     def save(self, out: Path) -> None:
@@ -228,7 +272,8 @@ class Trainer:
 
 
 def reused(batches: Iterator[Batch], recipe: Recipe, device: str) -> Iterator[Batch]:
-    """A batch for every step, on the device: ``recipe.uses`` times as many as are drawn, by taking recent ones again."""
+    """A batch for every step, on the device: ``recipe.uses`` times as many as are drawn, by taking
+    recent ones again."""
     recent: list[Batch] = []
     again = random.Random(recipe.seed)
     for step in range(recipe.steps):
@@ -240,9 +285,12 @@ def reused(batches: Iterator[Batch], recipe: Recipe, device: str) -> Iterator[Ba
             yield again.choice(recent)
 
 
-def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, start: Path | None = None) -> dict[str, Any]:
-    """Train and write the checkpoint to ``out``; returns what ``training.json`` records. The schedule runs by
-    steps or by ``limit_s`` seconds, whichever ends sooner. The weights are also written now and then on the way."""
+def train(
+    recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, start: Path | None = None
+) -> dict[str, Any]:
+    """Train and write the checkpoint to ``out``; returns what ``training.json`` records. The
+    schedule runs by steps or by ``limit_s`` seconds, whichever ends sooner. The weights are also
+    written now and then on the way."""
     began = time.monotonic()
     ranks = Ranks(device)
     path = out / "tokenizer.json"
@@ -251,9 +299,14 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, 
     ranks.wait()
     rows = Rows(recipe, path, from_nothing=start is None, part=(ranks.rank, ranks.size))
     loader = DataLoader(
-        rows, batch_size=None, num_workers=workers, prefetch_factor=5 if workers else None, pin_memory=device != "cpu"
+        rows,
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=5 if workers else None,
+        pin_memory=device != "cpu",
     )
-    batches = reused(iter(loader), recipe, ranks.device)  # the workers begin while the model is compiled
+    # the workers begin while the model is compiled
+    batches = reused(iter(loader), recipe, ranks.device)
     trainer = Trainer(recipe, ranks.device, start)
     steps = run(trainer, batches, ranks, out, began, limit_s)
     report = {
@@ -274,7 +327,8 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, 
 
 
 def put_tokenizer(out: Path, recipe: Recipe, start: Path | None) -> None:
-    """The tokenizer that the checkpoint in ``out`` is to have: the one of ``start``, or a new one."""
+    """The tokenizer that the checkpoint in ``out`` is to have: the one of ``start``, or a new
+    one."""
     out.mkdir(parents=True, exist_ok=True)
     if start is None:
         packaged(train_tokenizer(recipe.seed, recipe.tokenizer_rows)).save_pretrained(out)
@@ -283,9 +337,20 @@ def put_tokenizer(out: Path, recipe: Recipe, start: Path | None) -> None:
             shutil.copyfile(start / name, out / name)
 
 
-def run(trainer: Trainer, batches: Iterator[Batch], ranks: Ranks, out: Path, began: float, limit_s: float) -> int:
+def run(
+    trainer: Trainer,
+    batches: Iterator[Batch],
+    ranks: Ranks,
+    out: Path,
+    began: float,
+    limit_s: float,
+) -> int:
     """All steps, as far as time allows; how many they were."""
-    recipe, opts, weights = trainer.recipe, optimizers(trainer.model, trainer.recipe), list(trainer.model.parameters())
+    recipe, opts, weights = (
+        trainer.recipe,
+        optimizers(trainer.model, trainer.recipe),
+        list(trainer.model.parameters()),
+    )
     print(f"{sum(p.numel() for p in weights):,} parameters", flush=True)
     losses: list[torch.Tensor] = []
     waited, saved = 0.0, began
@@ -299,19 +364,26 @@ def run(trainer: Trainer, batches: Iterator[Batch], ranks: Ranks, out: Path, beg
             return step
         for opt in opts:
             for group in opt.param_groups:
-                group["lr"] = recipe.learning_rate * schedule(step, max(step / recipe.steps, seconds / limit_s), recipe)
+                group["lr"] = recipe.learning_rate * schedule(
+                    step, max(step / recipe.steps, seconds / limit_s), recipe
+                )
         loss, _ = trainer.loss(batch)
         loss.backward()
         ranks.average(weights)
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         for opt in opts:
             opt.step()
-            opt.zero_grad(set_to_none=False)  # where gradients move, Muon records anew, and the memory of that stays taken
+            # where gradients move, Muon records anew, and the memory of that stays taken
+            opt.zero_grad(set_to_none=False)
         losses.append(loss.detach())
         if ranks.rank == 0 and (step % 200 == 199 or step in (0, 9, 49)):
             mean = float(torch.stack(losses).mean())
             took = time.monotonic() - began
-            print(f"step {step + 1} {took:.0f} s, {waited:.0f} s of them waiting for rows, loss {mean:.4f}", flush=True)
+            print(
+                f"step {step + 1} {took:.0f} s, {waited:.0f} s of them waiting for rows, loss "
+                f"{mean:.4f}",
+                flush=True,
+            )
             losses.clear()
         if ranks.rank == 0 and time.monotonic() - saved > SAVE_EVERY_S:
             saved = time.monotonic()
@@ -320,13 +392,17 @@ def run(trainer: Trainer, batches: Iterator[Batch], ranks: Ranks, out: Path, beg
 
 
 def score(trainer: Trainer, path: Path, batches: int) -> dict[str, float]:
-    """On fresh rows with unseen words: share of answer tokens and of verdicts predicted right; loss of reflections.
+    """On fresh rows with unseen words: share of answer tokens and of verdicts predicted right; loss
+    of reflections.
 
-    Gradients stay on though nothing is differentiated: without them the model would be compiled a second time.
+    Gradients stay on though nothing is differentiated: without them the model would be compiled a
+    second time.
     """
     right = total = verdicts_right = verdicts = 0
     losses = []
-    rollouts, reflections = (Rows(replace(trainer.recipe, reflections=share), path, unseen=True) for share in (0.0, 1.0))
+    rollouts, reflections = (
+        Rows(replace(trainer.recipe, reflections=share), path, unseen=True) for share in (0.0, 1.0)
+    )
     for index in range(batches):
         batch = to_device(rollouts[index], trainer.device)
         _, hit = trainer.loss(batch)
@@ -334,8 +410,11 @@ def score(trainer: Trainer, path: Path, batches: int) -> dict[str, float]:
         total += int(answer.sum())
         right += int((hit & answer).sum())
         verdicts += int(heavy.sum()) // 4
-        verdicts_right += int(heavy.sum()) // 4 - int((heavy & ~hit).sum())  # only the verdict can be wrong in the head
-        losses.append(float(trainer.loss(to_device(reflections[index], trainer.device))[0].detach()))
+        # only the verdict can be wrong in the head
+        verdicts_right += int(heavy.sum()) // 4 - int((heavy & ~hit).sum())
+        losses.append(
+            float(trainer.loss(to_device(reflections[index], trainer.device))[0].detach())
+        )
     return {
         "verdicts": round(verdicts_right / max(1, verdicts), 5),
         "answer_tokens": round(right / max(1, total), 5),
@@ -354,7 +433,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for field, default in asdict(Recipe()).items():
         parser.add_argument(f"--{field}", type=type(default), default=default)
     given = vars(parser.parse_args(arguments))
-    out, start, device, workers, limit = (given.pop(name) for name in ("out", "begin", "device", "workers", "limit_s"))
+    out, start, device, workers, limit = (
+        given.pop(name) for name in ("out", "begin", "device", "workers", "limit_s")
+    )
     train(Recipe(**given), out, device, workers, limit, start)
 
 

@@ -1,4 +1,5 @@
-"""Synthetic missions: attributes and free-text notes, tickets drawn from them, and rules about them.
+"""Synthetic missions: attributes and free-text notes, tickets drawn from them, and rules about
+them.
 
 What the rules mean is exact (``rules.py``), and so is every label.
 """
@@ -36,14 +37,19 @@ class Scale:
         return rng.randint(self.low, self.high)
 
     def near(self, rng: random.Random, text: str) -> int:
-        """A number easily confused with another: beside it, longer, shorter, or of the same digits in another order."""
+        """A number easily confused with another: beside it, longer, shorter, or of the same digits
+        in another order."""
         other, kind = round(quantity(text) * float(10**self.decimals)), rng.random()
         if kind < 0.6:
             return max(0, other + rng.choice((-11, -10, -3, -2, -1, -1, 0, 1, 1, 2, 3, 10, 11)))
         if kind < 0.75:
             return other * 10 + rng.randint(0, 9)
         if kind < 0.9:
-            return other // 10 if rng.random() < 0.5 else rng.randint(0, max(0, 10 ** (len(str(other)) - 1) - 1))
+            return (
+                other // 10
+                if rng.random() < 0.5
+                else rng.randint(0, max(0, 10 ** (len(str(other)) - 1) - 1))
+            )
         return int("".join(rng.sample(str(other), len(str(other)))))
 
 
@@ -64,9 +70,15 @@ class World:
     images: int  # into how many summaries a ticket is cut
     dropped: float = 0.0  # chance that an attribute is missing from a ticket
     layout: tuple[str, ...] = ()  # attributes in the order in which tickets show them
-    alike: bool = False  # whether all attributes have the same few values, so that rules need several conditions
+    # whether all attributes have the same few values, so that rules need several conditions
+    alike: bool = False
 
-    def draw(self, rng: random.Random, forced: Mapping[str, str] | None = None, planted: Sequence[str] = ()) -> Facts:
+    def draw(
+        self,
+        rng: random.Random,
+        forced: Mapping[str, str] | None = None,
+        planted: Sequence[str] = (),
+    ) -> Facts:
         """A ticket's facts: ``forced`` values and ``planted`` phrases, all else by chance."""
         values: dict[str, str] = {}
         forced = forced or {}
@@ -81,7 +93,9 @@ class World:
                 values[attribute] = self.number(rng, attribute)
         notes: list[str] = []
         if self.vocabulary:
-            notes = rng.choices(self.vocabulary, cum_weights=self.common, k=rng.randint(*self.note_length))
+            notes = rng.choices(
+                self.vocabulary, cum_weights=self.common, k=rng.randint(*self.note_length)
+            )
             for phrase in planted:
                 spot = rng.randint(0, len(notes))
                 notes[spot:spot] = (phrase + rng.choice(SUFFIXES)).split(" ")
@@ -105,11 +119,23 @@ class World:
         """The facts written down as a ticket's summaries."""
         shown = [f"{attribute}{self.assign}{value}" for attribute, value in facts.values.items()]
         size = -(-len(shown) // self.images) if shown else 1
-        summaries = [self.separator.join(shown[start : start + size]) for start in range(0, len(shown), size)]
+        summaries = [
+            self.separator.join(shown[start : start + size]) for start in range(0, len(shown), size)
+        ]
         if facts.notes:
             text = self._punctuated(facts.notes, rng)
-            summaries.insert(rng.randint(0, len(summaries)) if summaries and rng.random() < 0.2 else len(summaries), text)
-        return Ticket(self.mission, "g", label, tuple((f"image_{n}", text) for n, text in enumerate(summaries, 1)))
+            summaries.insert(
+                rng.randint(0, len(summaries))
+                if summaries and rng.random() < 0.2
+                else len(summaries),
+                text,
+            )
+        return Ticket(
+            self.mission,
+            "g",
+            label,
+            tuple((f"image_{n}", text) for n, text in enumerate(summaries, 1)),
+        )
 
     @staticmethod
     def _punctuated(notes: Sequence[str], rng: random.Random) -> str:
@@ -124,16 +150,22 @@ class World:
             start = rng.randrange(len(notes))
             end = len(notes) if rng.random() < 0.6 else rng.randint(start + 1, len(notes))
             opened, closed = rng.choice((("( ", " )"), ("(", ")"), ("(", ")"), ("[", "]")))
-            return " ".join((*notes[:start], opened + " ".join(notes[start:end]) + closed, *notes[end:]))
+            return " ".join(
+                (*notes[:start], opened + " ".join(notes[start:end]) + closed, *notes[end:])
+            )
         marks = ("", "", "", "", "", ",", " -", " /", ";", " <id>", ".")
         return " ".join(word + (rng.choice(marks) if rng.random() < 0.15 else "") for word in notes)
 
 
 def draw_world(
-    rng: random.Random, difficulty: float = 1.0, unseen: bool = False, chinese: float = 0.12, board: bool = False
+    rng: random.Random,
+    difficulty: float = 1.0,
+    unseen: bool = False,
+    chinese: float = 0.12,
+    board: bool = False,
 ) -> World:
-    """A world; ``difficulty`` in [0, 1] grows the number of attributes, words and writing styles. ``board``: one whose
-    attributes are all alike."""
+    """A world; ``difficulty`` in [0, 1] grows the number of attributes, words and writing styles.
+    ``board``: one whose attributes are all alike."""
     language = "zh" if rng.random() < chinese else "en"
     zh = language == "zh"
     style = rng.uniform(0.22, 0.52) if board else rng.random()
@@ -148,7 +180,15 @@ def draw_world(
     common = tuple(accumulate((rank + 2) ** -steep for rank in range(len(vocabulary))))
     assign, separator = rng.choice(
         ((": ", "; "),) * 5
-        + ((": ", ", "), (": ", ". "), ("=", "; "), ("=", ", "), (" = ", "; "), (" is ", ", "), (":", "; "))
+        + (
+            (": ", ", "),
+            (": ", ". "),
+            ("=", "; "),
+            ("=", ", "),
+            (" = ", "; "),
+            (" is ", ", "),
+            (":", "; "),
+        )
     )
     shortest = rng.randint(3, 6)
     return World(
@@ -212,12 +252,15 @@ def sundry_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: b
     most = 2 + round(difficulty * (8 if rng.random() < 0.85 else 20))
     table = not zh and rng.random() < 0.25  # all names as one table writes them
     names = (
-        words.column(rng, unseen) if table else words.name(rng, unseen, zh) for _ in range(rng.randint(2, max(3, most)))
+        words.column(rng, unseen) if table else words.name(rng, unseen, zh)
+        for _ in range(rng.randint(2, max(3, most)))
     )
     attributes = Attributes(tuple(dict.fromkeys(names)))
     most_numeric = rng.choice((0.0, 0.0, 0.2, 0.5, 0.9)) * difficulty
-    shared = [words.value(rng, unseen, zh) for _ in range(rng.randint(2, 6))]  # values that several attributes have
-    scales = [words.scale(rng, unseen, zh) for _ in range(rng.randint(1, 3))]  # sets of values that several attributes have
+    # values that several attributes have
+    shared = [words.value(rng, unseen, zh) for _ in range(rng.randint(2, 6))]
+    # sets of values that several attributes have
+    scales = [words.scale(rng, unseen, zh) for _ in range(rng.randint(1, 3))]
     sharing, scaled = rng.choice((0.0, 0.3, 0.7, 1.0)), rng.choice((0.0, 0.3, 0.7, 1.0))
     for attribute in attributes.names:
         if rng.random() < most_numeric:
@@ -231,17 +274,22 @@ def sundry_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: b
                 for _ in range(rng.choice((2, 2, 3, 3, 3, 4, 4, 5, 7)))
             ]
         distinct = tuple(dict.fromkeys(drawn))
-        attributes.values[attribute] = distinct if len(distinct) > 1 else (*distinct, words.made_up(rng))
+        attributes.values[attribute] = (
+            distinct if len(distinct) > 1 else (*distinct, words.made_up(rng))
+        )
     return attributes
 
 
 def draw_scale(rng: random.Random, small: bool) -> Scale:
-    """Draw the scale of an attribute's numbers: small ones that may be taken for names of values, or any."""
+    """Draw the scale of an attribute's numbers: small ones that may be taken for names of values,
+    or any."""
     if small:
         return Scale(*rng.choice(((1, 5), (0, 9), (1, 10), (1, 4), (0, 20), (1, 8))), 0, "")
     low = rng.choice((0, 0, 1, 10, rng.randint(0, 500)))
     span = rng.choice((9, 20, 99, 99, 500, 2000, 9999, 60000))
-    return Scale(low, low + span, rng.choice((0, 0, 0, 1, 1, 2)), rng.choice(("", "", "", words.unit(rng))))
+    return Scale(
+        low, low + span, rng.choice((0, 0, 0, 1, 1, 2)), rng.choice(("", "", "", words.unit(rng)))
+    )
 
 
 def _note_word(rng: random.Random, unseen: bool, zh: bool) -> str:
@@ -255,8 +303,11 @@ def _note_word(rng: random.Random, unseen: bool, zh: bool) -> str:
     return rng.choice(("<id>", "-", "/", "#", "of", "the", "to", "by", "on", "no", "not"))
 
 
-def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), simple: bool = False) -> Condition | None:
-    """A condition that some of the world's tickets meet, on none of the attributes in ``taken``; None where none is left."""
+def draw_condition(
+    world: World, rng: random.Random, taken: Sequence[str] = (), simple: bool = False
+) -> Condition | None:
+    """A condition that some of the world's tickets meet, on none of the attributes in ``taken``;
+    None where none is left."""
     free = [a for a in world.layout if a not in taken]
     if world.vocabulary and (not free or rng.random() < 0.5):
         count = 1 if simple else rng.choice((1, 1, 1, 2, 2, 3, 4, 6, 8))
@@ -278,7 +329,9 @@ def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), 
     if drawn < 0.26:
         return Condition("not", attribute, (rng.choice(values),))
     if drawn < 0.32 and len(values) > 2 and all(value.isdigit() for value in values):
-        return Condition(rng.choice(COMPARISONS), attribute, (rng.choice(sorted(values, key=int)[1:-1]),))
+        return Condition(
+            rng.choice(COMPARISONS), attribute, (rng.choice(sorted(values, key=int)[1:-1]),)
+        )
     return Condition("is", attribute, (rng.choice(values),))
 
 
@@ -295,24 +348,38 @@ def draw_limit(world: World, rng: random.Random, attribute: str) -> Condition:
     """A number above or below some limit that tickets have on both sides."""
     scale = world.numbers[attribute]
     margin = (scale.high - scale.low) // 5
-    spot = rng.randint(scale.low + margin, scale.high - margin) if rng.random() < 0.7 else max(1, scale.draw(rng))
+    spot = (
+        rng.randint(scale.low + margin, scale.high - margin)
+        if rng.random() < 0.7
+        else max(1, scale.draw(rng))
+    )
     text = scale.written(spot)
     if scale.decimals and rng.random() < 0.2:
         text = text.rstrip("0").rstrip(".")
-    return Condition(rng.choice(COMPARISONS), attribute, (text + (scale.unit if rng.random() < 0.7 else ""),))
+    return Condition(
+        rng.choice(COMPARISONS), attribute, (text + (scale.unit if rng.random() < 0.7 else ""),)
+    )
 
 
 def _phrase(world: World, rng: random.Random) -> str:
-    letters = [word for word in world.vocabulary if len(word) > 1 and word.isalpha()] or [words.made_up(rng)]
-    return " ".join(rng.sample(letters, 2)) if rng.random() < 0.12 and len(letters) > 1 else rng.choice(letters)
+    letters = [word for word in world.vocabulary if len(word) > 1 and word.isalpha()] or [
+        words.made_up(rng)
+    ]
+    return (
+        " ".join(rng.sample(letters, 2))
+        if rng.random() < 0.12 and len(letters) > 1
+        else rng.choice(letters)
+    )
 
 
 _VERDICTS: tuple[Verdict, ...] = ("fail", "fail", "fail", "fail", "pass")
 
 
-def draw_rule(world: World, rng: random.Random, verdict: Verdict | None = None, single: float = 0.5) -> WorldRule | None:
-    """A rule over the world's attributes and notes, of one condition with chance ``single``; None where the world has too
-    few of them."""
+def draw_rule(
+    world: World, rng: random.Random, verdict: Verdict | None = None, single: float = 0.5
+) -> WorldRule | None:
+    """A rule over the world's attributes and notes, of one condition with chance ``single``; None
+    where the world has too few of them."""
     if verdict is None:
         drawn: Verdict = rng.choice(_VERDICTS)
         return draw_rule(world, rng, drawn, single)
@@ -325,7 +392,9 @@ def draw_rule(world: World, rng: random.Random, verdict: Verdict | None = None, 
     if shape < 0.16 and verdict == "fail":
         if first.kind in ("not", "none", "silent"):
             first = (
-                Condition("is", first.attribute, first.values[:1]) if first.attribute else replace(first, kind="mentions")
+                Condition("is", first.attribute, first.values[:1])
+                if first.attribute
+                else replace(first, kind="mentions")
             )
         return WorldRule(verdict, (first,), inverted=True)
     second = draw_condition(world, rng, taken=first.attributes, simple=True)
@@ -334,7 +403,11 @@ def draw_rule(world: World, rng: random.Random, verdict: Verdict | None = None, 
     if shape < 0.36:
         return WorldRule(verdict, (first,), exception=second)
     taken = (*first.attributes, *second.attributes)
-    third = draw_condition(world, rng, taken, simple=True) if shape > (0.5 if world.alike else 0.8) else None
+    third = (
+        draw_condition(world, rng, taken, simple=True)
+        if shape > (0.5 if world.alike else 0.8)
+        else None
+    )
     if third and 0.8 < shape < 0.84:
         return WorldRule(verdict, (first, second), exception=third)
     return WorldRule(verdict, (first, second, third) if third else (first, second))

@@ -1,19 +1,23 @@
-"""A config in the making: YAML files and options, one after the other, on the defaults of a config dataclass.
+"""A config in the making: YAML files and options, one after the other, on the defaults of a config
+dataclass.
 
-Its fields may be annotated with str, int, float, bool, None, Any, Literal of texts, list[...], dict[str, ...], another such
-dataclass (a *section*), and unions of these. Values are plain data of just these types from the moment they are read, so a
-mistake is told in the words of a config file, with the place at which it stands.
+Its fields may be annotated with str, int, float, bool, None, Any, Literal of texts, list[...],
+dict[str, ...], another such dataclass (a *section*), and unions of these. Values are plain data of
+just these types from the moment they are read, so a mistake is told in the words of a config file,
+with the place at which it stands.
 
-An option for a section may give several of its keys at once: ``--columns mission=Station,label=Result``; a list is given
-item by item, ``texts=part,texts=state``. Where texts stand in a list, one may stand without brackets: ``--tickets my.csv``.
+An option for a section may give several of its keys at once: ``--columns
+mission=Station,label=Result``; a list is given item by item, ``texts=part,texts=state``. Where
+texts stand in a list, one may stand without brackets: ``--tickets my.csv``.
 
-Keys that nobody knows and values of a wrong type are gathered, so that one reading mends them all. Ranges are checked by the
-dataclasses themselves, at the end.
+Keys that nobody knows and values of a wrong type are gathered, so that one reading mends them all.
+Ranges are checked by the dataclasses themselves, at the end.
 
 jsonargparse prints the help from the same dataclasses. It does not parse: configs are handed on by
-others, and its release 4.53 imports what a value names, reads the file that is named in a section's place, makes a null of
-a quoted ``'null'``, knows no lines, and ends the process at ``--seed [[[[...``. Keeping that from it takes the walk below,
-after which nothing is left to parse (``lab/notes/parsing.md`` has the figures).
+others, and its release 4.53 imports what a value names, reads the file that is named in a section's
+place, makes a null of a quoted ``'null'``, knows no lines, and ends the process at ``--seed
+[[[[...``. Keeping that from it takes the walk below, after which nothing is left to parse
+(``lab/notes/parsing.md`` has the figures).
 """
 
 from __future__ import annotations
@@ -34,10 +38,20 @@ from stageb.settings import choices, inner_of, section_of
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_yaml import BrokenYamlError, KeyPath, YamlError
 
-WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null", Any: "a value"}
+WORDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    NoneType: "null",
+    Any: "a value",
+}
 PAIRS = re.compile(r"\w+=[^,]*(,\w+=[^,]*)*")
 RATIO = re.compile(r"(\d+(?:\.\d+)?) ?: ?1(?:\.0*)?")
-SERVES_BOTH = "keep a file of columns alone, which serves both commands, and give fit the rest in a second --config"
+SERVES_BOTH = (
+    "keep a file of columns alone, which serves both commands, and give fit the rest "
+    "in a second --config"
+)
 LOOP = "loop"  # the key that chose the dataclass; what it says is known already
 
 
@@ -77,29 +91,38 @@ class Draft:
         beneath: Mapping[str, Any] = types.MappingProxyType({}),
         fit_kind: type | None = None,
     ) -> None:
-        """``kind`` is the dataclass; ``plain_options`` are options that are no keys, for a remedy to name; ``beneath`` are
-        whole values, as plain data, that take the place of defaults; ``fit_kind`` is the dataclass of fit, where another
-        command's keys are read: people have one file for both."""
+        """``kind`` is the dataclass; ``plain_options`` are options that are no keys, for a remedy
+        to name; ``beneath`` are whole values, as plain data, that take the place of defaults;
+        ``fit_kind`` is the dataclass of fit, where another command's keys are read: people have one
+        file for both."""
         self.kind = kind
-        self._own, self._of_fit = dict(list_keys(kind)), dict(list_keys(fit_kind)) if fit_kind else {}
+        self._own, self._of_fit = (
+            dict(list_keys(kind)),
+            dict(list_keys(fit_kind)) if fit_kind else {},
+        )
         self.values = defaults(kind) | dict(beneath)
         self._plain_options = plain_options
-        self._former: Mapping[str, str] = getattr(kind, "former_keys", {})  # what takes the place of keys
+        # what takes the place of keys
+        self._former: Mapping[str, str] = getattr(kind, "former_keys", {})
         self._bad: list[BadLine | WrongValueError] = []
         self._source = OPTIONS  # what is being read
         self._by_option: list[str] = []  # keys
         self._places: dict[str, str] = {}  # where the values of keys stand that came from files
 
     def add_file(self, file: ConfigFile) -> None:
-        """Read the keys of a file. One that was set to another value by an option before it is refused: a file is easily
-        believed to lie beneath all options."""
+        """Read the keys of a file. One that was set to another value by an option before it is
+        refused: a file is easily believed to lie beneath all options."""
         self._source, before = file, {key: _look_up(self.values, key) for key in self._by_option}
         self.values = self._section(file.values, self.kind, (), self.values)
         for key, value in before.items():
             if _look_up(self.values, key) != value:
-                path = next((path for path in file.lines if _write_key(path) == key), tuple(key.split(".")))
+                path = next(
+                    (path for path in file.lines if _write_key(path) == key), tuple(key.split("."))
+                )
                 what = f"sets {key}, and --{key} stands before it"
-                self._refuse(path, what, f"put --{key} behind --config {file.path}, or leave it out")
+                self._refuse(
+                    path, what, f"put --{key} behind --config {file.path}, or leave it out"
+                )
         keys = {path: line for path, line in file.lines.items() if isinstance(path[-1], str)}
         self._places |= {_write_key(path): f"{file.path}:{line}" for path, line in keys.items()}
 
@@ -108,7 +131,8 @@ class Draft:
         self._source = OPTIONS
         key, known = name.removesuffix("+"), self._own
         parent, _, last = key.rpartition(".")
-        free = get_origin(known.get(parent)) is dict and last  # a mapping with keys of the user's own
+        # a mapping with keys of the user's own
+        free = get_origin(known.get(parent)) is dict and last
         annotation = get_args(known[parent])[1] if free else known.get(key)
         if annotation is None and self._belongs_to_fit(key, None):
             self._refuse((name,), f"{name} belongs to fit alone", "leave it out")
@@ -124,7 +148,8 @@ class Draft:
             self.values = self._section(given, self.kind, (), self.values)
 
     def check(self) -> None:
-        """Raise ``ConfigError`` for a value that cannot be, ``BadInputError`` for a key, or for all of several."""
+        """Raise ``ConfigError`` for a value that cannot be, ``BadInputError`` for a key, or for all
+        of several."""
         if len(self._bad) == 1 and isinstance(self._bad[0], WrongValueError):
             raise self._bad[0]
         if self._bad:
@@ -139,8 +164,11 @@ class Draft:
             place = f" ({self._places[error.key]})" if error.key in self._places else ""
             raise ConfigError(error.key, error.value, f"{error.remedy}{place}") from None
 
-    def _section(self, given: Mapping[str, Any], section: Any, path: KeyPath, before: Any) -> dict[str, Any]:
-        """The section's values: those ``given``, and of the rest what ``before`` holds or else its defaults."""
+    def _section(
+        self, given: Mapping[str, Any], section: Any, path: KeyPath, before: Any
+    ) -> dict[str, Any]:
+        """The section's values: those ``given``, and of the rest what ``before`` holds or else its
+        defaults."""
         annotations, usual = get_type_hints(section), defaults(section)
         values = usual | (before if isinstance(before, dict) else {})
         for name, value in given.items():
@@ -155,7 +183,9 @@ class Draft:
             elif inner != (LOOP,):
                 try:
                     if isinstance(value, Option) and value.adds:
-                        values[name] = self._extend_list(value, annotations[name], inner, values[name], usual[name])
+                        values[name] = self._extend_list(
+                            value, annotations[name], inner, values[name], usual[name]
+                        )
                     else:
                         values[name] = self._take(value, annotations[name], inner, values[name])
                 except WrongValueError as wrong:
@@ -168,20 +198,27 @@ class Draft:
         is_section = isinstance(value, dict) and section_of(of_fit) is not None
         return of_fit is not None and (own is None or (is_section and section_of(own) is None))
 
-    def _extend_list(self, option: Option, annotation: Any, path: KeyPath, before: Any, usual: Any) -> list[Any]:
+    def _extend_list(
+        self, option: Option, annotation: Any, path: KeyPath, before: Any, usual: Any
+    ) -> list[Any]:
         """The list ``before`` with one more item, or several."""
         more = self._option(option.text, annotation | inner_of(annotation, list), path)
         first = before if isinstance(before, list) else [] if before == usual else [before]
         return [*first, *(more if isinstance(more, list) else [more])]
 
     def _option(self, text: str, annotation: Any, path: KeyPath, before: Any = None) -> Any:
-        """An option's value: YAML; but where a text may stand, ``text`` itself, unless it says something else that may."""
+        """An option's value: YAML; but where a text may stand, ``text`` itself, unless it says
+        something else that may."""
         if (section := section_of(annotation)) and PAIRS.fullmatch(text):
             for pair in parse_pairs(section, text):
                 before = self._section(pair, section, path, before)
             return before
         key = _write_key(path)
-        self._places = {other: place for other, place in self._places.items() if not f"{other}.".startswith(f"{key}.")}
+        self._places = {
+            other: place
+            for other, place in self._places.items()
+            if not f"{other}.".startswith(f"{key}.")
+        }
         try:
             value = strict_yaml.read(text)[0]
         except BrokenYamlError:
@@ -195,7 +232,11 @@ class Draft:
                 own = isinstance(wrong.value, str) and wrong.key == key
                 raise self._wrong(path, text, wrong.remedy) if own else wrong from None
             value = text
-        return self._check_value(text, path) if isinstance(value, str) and str in choices(annotation) else value
+        return (
+            self._check_value(text, path)
+            if isinstance(value, str) and str in choices(annotation)
+            else value
+        )
 
     def _take(self, value: Any, annotation: Any, path: KeyPath, before: Any = None) -> Any:
         """``value`` as plain data of ``annotation``. Raises ``WrongValueError``."""
@@ -203,18 +244,25 @@ class Draft:
             return self._option(value.text, annotation, path, before)
         texts = str in choices(inner_of(annotation, list))
         if type(value) in (str, int, float) and texts and str not in choices(annotation):
-            value = [value]  # one path or word, as everybody writes it; a config holds a list all the same
+            # one path or word, as everybody writes it; a config holds a list all the same
+            value = [value]
         if isinstance(value, list) and (item := inner_of(annotation, list)):
-            # A list of texts may say 0 or 1.5: so YAML and Python write what stands in a table's cells.
-            each_text = [str(each) if item is str and type(each) in (int, float) else each for each in value]
+            # A list of texts may say 0 or 1.5: so YAML and Python write what stands in a table's
+            # cells.
+            each_text = [
+                str(each) if item is str and type(each) in (int, float) else each for each in value
+            ]
             return [self._take(each, item, (*path, place)) for place, each in enumerate(each_text)]
         if isinstance(value, dict) and (section := section_of(annotation)):
             return self._section(value, section, path, before)
         if isinstance(value, dict) and (item := inner_of(annotation, dict)):
-            stays = isinstance(before, dict) and any(isinstance(each, Option) for each in value.values())
+            stays = isinstance(before, dict) and any(
+                isinstance(each, Option) for each in value.values()
+            )
             rest = before if stays else {}
             return rest | {
-                self._check_value(name, path): self._take(each, item, (*path, name)) for name, each in value.items()
+                self._check_value(name, path): self._take(each, item, (*path, name))
+                for name, each in value.items()
             }
         try:
             return self._check_value(scalar(value, choices(annotation)), path)
@@ -222,11 +270,21 @@ class Draft:
             given = value if isinstance(value, str | list | dict) else json.dumps(value)
             # YAML takes yes, no, on and off for true and false, and 2048 for a number.
             is_text = isinstance(value, bool | int | float) and str in choices(annotation)
-            what, text = ("yes, no, on and off", "yes" if value else "no") if isinstance(value, bool) else ("it", value)
+            what, text = (
+                ("yes, no, on and off", "yes" if value else "no")
+                if isinstance(value, bool)
+                else ("it", value)
+            )
             quoted = f"; put {what} in quotes: '{text}'" if is_text else ""
-            ratio = RATIO.fullmatch(value) if isinstance(value, str) and {int, float} & {*choices(annotation)} else None
+            ratio = (
+                RATIO.fullmatch(value)
+                if isinstance(value, str) and {int, float} & {*choices(annotation)}
+                else None
+            )
             whole = f"; write {ratio[1]}" if ratio else ""
-            raise self._wrong(path, given, f"expected {describe_type(annotation)}{quoted}{whole}") from None
+            raise self._wrong(
+                path, given, f"expected {describe_type(annotation)}{quoted}{whole}"
+            ) from None
 
     def _check_value(self, value: Any, path: KeyPath) -> Any:
         """``value``, if a file name and the JSON and YAML of a run's files can hold it."""
@@ -237,7 +295,9 @@ class Draft:
         return value
 
     def _wrong(self, path: KeyPath, value: Any, remedy: str) -> WrongValueError:
-        return WrongValueError(_write_key(path), value, remedy, self._source.path, self._source.lines.get(path, 0))
+        return WrongValueError(
+            _write_key(path), value, remedy, self._source.path, self._source.lines.get(path, 0)
+        )
 
     def _refuse(self, path: KeyPath, what: str, remedy: str) -> None:
         self._bad.append(BadLine(self._source.path, self._source.lines.get(path, 0), what, remedy))
@@ -250,7 +310,8 @@ class Draft:
         return [key for name, inner in below for key in self._find_former((*path, name), inner)]
 
     def _unknown(self, path: KeyPath, known: Sequence[str]) -> None:
-        """Say that a key does not exist, and which existing one is nearest by its whole name or by its last part."""
+        """Say that a key does not exist, and which existing one is nearest by its whole name or by
+        its last part."""
         key = _write_key(path)
         if key in self._former:
             self._refuse(path, f"there is no key {key}", self._former[key])
@@ -259,19 +320,32 @@ class Draft:
         above, _, inner = key.rpartition(".")
         item = section_of(inner_of(self._own.get(above), list))
         if item and len(path) == 1:  # an option, which a list's keys are not
-            names = [*difflib.get_close_matches(inner, get_type_hints(item), n=1, cutoff=0.5), inner]
-            self._refuse(path, f"there is no key {key}", f'{above} is a list: --{above} "[{{{names[0]}: VALUE}}]"')
+            names = [
+                *difflib.get_close_matches(inner, get_type_hints(item), n=1, cutoff=0.5),
+                inner,
+            ]
+            self._refuse(
+                path,
+                f"there is no key {key}",
+                f'{above} is a list: --{above} "[{{{names[0]}: VALUE}}]"',
+            )
             return
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
         near = near or [other for other in known if other.rpartition(".")[2] == last][:2]
         near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        remedy = f"did you mean {' or '.join(near)}?" if near else "--print_config shows the keys that exist"
+        remedy = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else "--print_config shows the keys that exist"
+        )
         self._refuse(path, f"there is no key {key}", remedy)
 
 
 def parse_pairs(section: type, text: str) -> Iterator[dict[str, Any]]:
     """Yield the values that ``name=value,other=value`` sets in ``section``, a key at a time."""
-    lists = {name for name, annotation in get_type_hints(section).items() if inner_of(annotation, list)}
+    lists = {
+        name for name, annotation in get_type_hints(section).items() if inner_of(annotation, list)
+    }
     yield {name: [] for name in lists if f",{name}=" in f",{text}"}
     for name, _, value in (pair.partition("=") for pair in text.split(",")):
         yield {name: Option(value, name in lists)}
@@ -289,23 +363,29 @@ def _write_key(path: KeyPath) -> str:
     return ".".join(part for part in path if isinstance(part, str))
 
 
-# Annotations ------------------------------------------------------------------------------------------------------------
+# Annotations --------------------------------------------------------------------------------------
 
 
 def list_keys(kind: type, prefix: str = "", items: bool = False) -> Iterator[tuple[str, Any]]:
-    """Every key under ``kind`` as users write it, sections included, with its annotation; ``items``: of list items too."""
+    """Every key under ``kind`` as users write it, sections included, with its annotation;
+    ``items``: of list items too."""
     for name, annotation in get_type_hints(kind).items():
         yield prefix + name, annotation
-        if section := section_of(annotation) or (section_of(inner_of(annotation, list)) if items else None):
+        if section := section_of(annotation) or (
+            section_of(inner_of(annotation, list)) if items else None
+        ):
             yield from list_keys(section, f"{prefix}{name}.", items)
 
 
 def scalar(value: Any, allowed: tuple[Any, ...]) -> Any:
-    """``value`` as it is allowed; a text in quotes as what it says without them, where no text may stand.
+    """``value`` as it is allowed; a text in quotes as what it says without them, where no text may
+    stand.
 
     Raises ``ValueError``.
     """
-    words = [word for choice in allowed if get_origin(choice) is Literal for word in get_args(choice)]
+    words = [
+        word for choice in allowed if get_origin(choice) is Literal for word in get_args(choice)
+    ]
     if value in words or type(value) in allowed or Any in allowed:
         return value
     if type(value) is int and float in allowed:
@@ -331,20 +411,26 @@ def describe_type(annotation: Any) -> str:
     return ", or ".join(map(describe_type, choices(annotation)))
 
 
-# Defaults and dataclasses -----------------------------------------------------------------------------------------------
+# Defaults and dataclasses -------------------------------------------------------------------------
 
 
 def defaults(kind: Any) -> dict[str, Any]:
-    """The defaults of a config dataclass as plain data, which is the caller's to change; not checked as a config is."""
+    """The defaults of a config dataclass as plain data, which is the caller's to change; not
+    checked as a config is."""
     bare = object.__new__(kind)
     for field in dataclasses.fields(kind):
-        value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        value = (
+            field.default
+            if field.default_factory is dataclasses.MISSING
+            else field.default_factory()
+        )
         object.__setattr__(bare, field.name, value)
     return dataclasses.asdict(bare)
 
 
 def build(annotation: Any, value: Any) -> Any:
-    """``value``, plain data of the right types, as the frozen dataclasses that ``annotation`` names."""
+    """``value``, plain data of the right types, as the frozen dataclasses that ``annotation``
+    names."""
     if isinstance(value, dict) and (section := section_of(annotation)):
         annotations = get_type_hints(section)
         return section(**{name: build(annotations[name], inner) for name, inner in value.items()})

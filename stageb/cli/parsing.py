@@ -1,7 +1,8 @@
-"""From a command line to a frozen config: which loop it is for, its files and options in order, and the help screens.
+"""From a command line to a frozen config: which loop it is for, its files and options in order, and
+the help screens.
 
-The standard library and PyYAML alone are imported, and jsonargparse for a help screen: a question must not wait for
-torch.
+The standard library and PyYAML alone are imported, and jsonargparse for a help screen: a question
+must not wait for torch.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ Word = tuple[
 
 
 class WordParser(argparse.ArgumentParser):
-    """For a command that reads its words itself: refuses as every command does, with ``InputError``."""
+    """For a command that reads its words itself: refuses as every command does, with
+    ``InputError``."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{self.prog}: {shown(message, 300)}; {self.prog} --help says what it takes")
+        raise InputError(
+            f"{self.prog}: {shown(message, 300)}; {self.prog} --help says what it takes"
+        )
 
 
 @dataclass(frozen=True)
@@ -59,45 +63,67 @@ class ParsedCommand:
 
 
 def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
-    """Parse ``arguments`` of fit or of another ``command`` with its keys. Raises ``InputError``; ``--help`` and
-    ``--print_config`` print and exit."""
+    """Parse ``arguments`` of fit or of another ``command`` with its keys. Raises ``InputError``;
+    ``--help`` and ``--print_config`` print and exit."""
     words = read_words(arguments)
-    loop, seeds = find_loop(words), next((text for name, text in reversed(words) if name == SEEDS), "0")
+    loop, seeds = (
+        find_loop(words),
+        next((text for name, text in reversed(words) if name == SEEDS), "0"),
+    )
     if not (isinstance(seeds, str) and seeds.isdecimal() and int(seeds) <= MOST_SEEDS):
         raise InputError(f"--seeds: {shown(str(seeds), 60)!r}: how many, at most {MOST_SEEDS}")
     words = [each for each in words if each[0] != SEEDS or command != "fit"]
     parsed = ParsedCommand(loop, *config_from(command, commands.loops()[loop], words), int(seeds))
-    if command == "fit" and (told := precision_of_launcher()) and parsed.config.fabric.precision != told:
+    if (
+        command == "fit"
+        and (told := precision_of_launcher())
+        and parsed.config.fabric.precision != told
+    ):
         remedy = f"fabric run was given --precision {told}: leave one of them out"
-        require(parsed.config.fabric.precision is None, "fabric.precision", parsed.config.fabric.precision, remedy)
+        require(
+            parsed.config.fabric.precision is None,
+            "fabric.precision",
+            parsed.config.fabric.precision,
+            remedy,
+        )
         return parse([*arguments, f"--fabric.precision={told}"], command)
     return parsed
 
 
 def precision_of_launcher() -> str | None:
-    """The precision that ``fabric run --precision`` was given: part of what a run is, so its config must tell it."""
+    """The precision that ``fabric run --precision`` was given: part of what a run is, so its config
+    must tell it."""
     told = os.environ.get("LT_PRECISION") if "LT_CLI_USED" in os.environ else None
-    return {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}.get(told or "", told)
+    return {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}.get(
+        told or "", told
+    )
 
 
 def parse_run(folder: Path) -> ParsedCommand:
     """Parse the config of the run in ``folder``. Raises ``InputError`` where no run lies there.
 
-    The config says what the run was, and anybody may have written it: ``trust.py`` tells what a command may act upon.
+    The config says what the run was, and anybody may have written it: ``trust.py`` tells what a
+    command may act upon.
     """
     config = folder / "config.yaml"
     if not config.exists():
-        raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name the folder of one"))
+        raise InputError(
+            shown(
+                f"{folder}: no run lies there (it would hold config.yaml); name the folder of one"
+            )
+        )
     return parse([f"--config={trust.file_of(folder, config)}"])
 
 
 def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, str, bool]:
-    """A tool's config, the same as YAML text, and whether to start anew. Raises and exits as ``parse`` does."""
+    """A tool's config, the same as YAML text, and whether to start anew. Raises and exits as
+    ``parse`` does."""
     return config_from(name, tool, read_words(arguments))
 
 
 def from_keywords(name: str, keywords: Mapping[str, Any]) -> Any:
-    """The config that a Python caller gives, as ``draft_keywords`` reads it. Raises ``InputError`` as ``parse`` does."""
+    """The config that a Python caller gives, as ``draft_keywords`` reads it. Raises ``InputError``
+    as ``parse`` does."""
     return draft_keywords(name, keywords).build()
 
 
@@ -113,7 +139,9 @@ def draft_keywords(name: str, keywords: Mapping[str, Any]) -> Draft:
     try:
         plain = json.loads(json.dumps(given, default=_plain))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"stageb.{name}: {error}; give keys as stageb {name} --help lists them") from None
+        raise InputError(
+            f"stageb.{name}: {error}; give keys as stageb {name} --help lists them"
+        ) from None
     named = keywords.get("config") or ()
     names = [named] if isinstance(named, str | Path) else list(named)
     files = [*(read_file(find_file(str(name))) for name in names), ConfigFile("keywords", plain)]
@@ -122,7 +150,8 @@ def draft_keywords(name: str, keywords: Mapping[str, Any]) -> Draft:
 
 
 def _plain(value: Any) -> Any:
-    """A section, a path or another library's number as JSON can hold it. Raises ``TypeError`` for anything else."""
+    """A section, a path or another library's number as JSON can hold it. Raises ``TypeError`` for
+    anything else."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, Path):
@@ -133,12 +162,15 @@ def _plain(value: Any) -> Any:
 
 
 def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tuple[Any, str, bool]:
-    """The config that files and options give, in order, the same as YAML text, and whether to start anew; or a screen."""
+    """The config that files and options give, in order, the same as YAML text, and whether to start
+    anew; or a screen."""
     names = [name for name, _ in words]
     if asked := next((name for name in names if name == "help" or name.endswith(".help")), None):
         show_help(command, entry, asked)
     if "fresh" in names and isinstance(entry, Tool) and not entry.fresh:
-        raise InputError(f"unrecognized arguments: --fresh; stageb {command} --help lists all options")
+        raise InputError(
+            f"unrecognized arguments: --fresh; stageb {command} --help lists all options"
+        )
     draft = draft_values(entry, words)
     resolved_yaml = strict_yaml.dump(draft.values)
     if "print_config" in names:
@@ -148,9 +180,16 @@ def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tupl
 
 
 def draft_values(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
-    """The values that files and options give, in order, on the defaults or on what an entry lays beneath."""
-    find_defaults = commands.import_object(entry.beneath) if isinstance(entry, Tool) and entry.beneath else None
-    fitting = next(loop for loop in commands.loops().values() if entry in loop.tools.values()) if find_defaults else None
+    """The values that files and options give, in order, on the defaults or on what an entry lays
+    beneath."""
+    find_defaults = (
+        commands.import_object(entry.beneath) if isinstance(entry, Tool) and entry.beneath else None
+    )
+    fitting = (
+        next(loop for loop in commands.loops().values() if entry in loop.tools.values())
+        if find_defaults
+        else None
+    )
     fit_kind = commands.load_config_class(fitting) if fitting else None
 
     def read(beneath: Mapping[str, Any]) -> Draft:
@@ -174,11 +213,15 @@ def read_words(arguments: Sequence[str]) -> list[Word]:
     """Split ``arguments`` and read the config files among them. Raises ``InputError``."""
     words = list(split(arguments))
     loop = next((str(text) for name, text in reversed(words) if name == LOOP), commands.DEFAULT)
-    return [(name, read_file(find_file(str(text), loop)) if name == "config" else text) for name, text in words]
+    return [
+        (name, read_file(find_file(str(text), loop)) if name == "config" else text)
+        for name, text in words
+    ]
 
 
 def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Every option's name and its value; None where it has none. Raises ``InputError`` for what is no option."""
+    """Every option's name and its value; None where it has none. Raises ``InputError`` for what is
+    no option."""
     rest = list(arguments)
     while rest:
         word = "--help" if rest[0] == "-h" else rest[0]
@@ -186,7 +229,10 @@ def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         name = "log_level" if name == "log-level" else name  # as commands everywhere spell it
         if not word.startswith("--") or not name:
             told = shown(" ".join(word.split()), 60) or "''"
-            raise InputError(f"unrecognized arguments: {told}; every option is --KEY VALUE, a list one value: [a, b]")
+            raise InputError(
+                f"unrecognized arguments: {told}; every option is --KEY VALUE, a list one "
+                f"value: [a, b]"
+            )
         flag = name in FLAGS or name.endswith(".help")
         if flag and equals:
             raise InputError(f"--{shown(name, 60)}: expected no value")
@@ -200,22 +246,30 @@ def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def find_file(name: str, loop: str = commands.DEFAULT) -> str:
-    """The config file that a user calls ``name``: the one at that path, if any; else, for a bare name, the one that ships,
-    of ``loop`` where several loops have one. ``name`` itself where there is none."""
+    """The config file that a user calls ``name``: the one at that path, if any; else, for a bare
+    name, the one that ships, of ``loop`` where several loops have one. ``name`` itself where there
+    is none."""
     if "/" in name or Path(name).is_file():
         return name
-    shipped = {path.parent.name: str(path) for path in SHIPPED.glob("*/*.yaml") if path.stem == name}
+    shipped = {
+        path.parent.name: str(path) for path in SHIPPED.glob("*/*.yaml") if path.stem == name
+    }
     return shipped.get(loop) or (next(iter(shipped.values())) if len(shipped) == 1 else name)
 
 
 def read_file(path: str) -> ConfigFile:
     """Read a config file. Raises ``BadInputError``."""
-    fault: tuple[int, str, str] = 0, "holds no keys", "write one 'key: value' a line (--print_config shows them all)"
+    fault: tuple[int, str, str] = (
+        0,
+        "holds no keys",
+        "write one 'key: value' a line (--print_config shows them all)",
+    )
     remedy = "name a YAML file after --config"
     try:
         status = Path(path).stat()
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise YamlError(0, "cannot be read (not a file)", remedy)  # it may never end, and each rank would read its own
+            # it may never end, and each rank would read its own
+            raise YamlError(0, "cannot be read (not a file)", remedy)
         if status.st_size > MAX_FILE_BYTES:
             raise YamlError(0, f"{status.st_size} bytes, too many for a config", remedy)
         data = Path(path).read_bytes()
@@ -224,8 +278,13 @@ def read_file(path: str) -> ConfigFile:
             return ConfigFile(path, values, lines)
     except YamlError as error:
         fault = error.line, error.what, error.remedy
-    except (OSError, ValueError) as error:  # a ValueError is about bytes that are no UTF-8, or a name that no file can have
-        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
+    # a ValueError is about bytes that are no UTF-8, or a name that no file can have
+    except (OSError, ValueError) as error:
+        reason = (
+            "not UTF-8 text"
+            if isinstance(error, UnicodeDecodeError)
+            else getattr(error, "strerror", None) or error
+        )
         shipped = sorted({shipped.stem for shipped in SHIPPED.glob("*/*.yaml")})
         also = "" if "/" in path else f", or one that ships: {', '.join(shipped)}"
         fault = 0, f"cannot be read ({reason})", f"{remedy}{also}"
@@ -233,21 +292,38 @@ def read_file(path: str) -> ConfigFile:
 
 
 def find_loop(words: Sequence[Word]) -> str:
-    """The loop that the last ``--loop`` names, or else the last file that names one. Raises ``ConfigError``."""
+    """The loop that the last ``--loop`` names, or else the last file that names one. Raises
+    ``ConfigError``."""
     named = [("", commands.DEFAULT)]
-    for file in (value for _, value in words if isinstance(value, ConfigFile) and LOOP in value.values):
+    for file in (
+        value for _, value in words if isinstance(value, ConfigFile) and LOOP in value.values
+    ):
         loop = file.values[LOOP]
-        named.append((f" ({file.path}:{file.lines[LOOP,]})", loop if isinstance(loop, str) else json.dumps(loop)))
+        named.append(
+            (
+                f" ({file.path}:{file.lines[LOOP,]})",
+                loop if isinstance(loop, str) else json.dumps(loop),
+            )
+        )
     named += [(f" ({OPTIONS.path})", str(text)) for name, text in words if name == LOOP]
     for place, loop in named:
         if loop not in commands.loops():
-            why = f"; it cannot be loaded: {commands.unloaded()[loop]}" if loop in commands.unloaded() else ""
-            raise ConfigError(LOOP, loop, f"there is no such loop; choose from: {', '.join(commands.loops())}{place}{why}")
+            why = (
+                f"; it cannot be loaded: {commands.unloaded()[loop]}"
+                if loop in commands.unloaded()
+                else ""
+            )
+            raise ConfigError(
+                LOOP,
+                loop,
+                f"there is no such loop; choose from: {', '.join(commands.loops())}{place}{why}",
+            )
     return named[-1][1]
 
 
 def show_help(command: str, entry: Loop | Tool, option: str) -> NoReturn:
-    """Print the keys of a loop or tool, or for ``--KEY.help`` those of the section that may stand at KEY, and exit."""
+    """Print the keys of a loop or tool, or for ``--KEY.help`` those of the section that may stand
+    at KEY, and exit."""
     kind, key = commands.load_config_class(entry), option.removesuffix("help").removesuffix(".")
     annotation = dict(list_keys(kind)).get(key)
     if not key:
@@ -256,9 +332,12 @@ def show_help(command: str, entry: Loop | Tool, option: str) -> NoReturn:
         text = _help(section, f"stageb {command} [--{key}.NAME VALUE ...]", key)
     elif item := section_of(inner_of(annotation, list)):
         text = _help(item, f'stageb {command} --{key} "[{{NAME: VALUE, ...}}, ...]"')
-        text = re.sub(r", --\S+\+ \S+", "", text).replace("\n  --", "\n    ")  # keys in braces are no options
+        # keys in braces are no options
+        text = re.sub(r", --\S+\+ \S+", "", text).replace("\n  --", "\n    ")
     else:
-        raise InputError(f"unrecognized arguments: --{shown(option, 60)}; stageb {command} --help lists all keys")
+        raise InputError(
+            f"unrecognized arguments: --{shown(option, 60)}; stageb {command} --help lists all keys"
+        )
     sys.stdout.write(text)
     sys.exit(0)
 
@@ -272,11 +351,27 @@ def _help_of(command: str, entry: Loop | Tool) -> str:
         flags["--seeds N"] = "So many runs, seed after seed; then a table and a picture."
     loop, epilog = "", None
     if isinstance(entry, Loop):
-        loop, table = " [--loop NAME]", "\n".join(f"  {name:<12}{each.summary}" for name, each in commands.loops().items())
+        loop, table = (
+            " [--loop NAME]",
+            "\n".join(f"  {name:<12}{each.summary}" for name, each in commands.loops().items()),
+        )
         name = next(name for name, each in commands.loops().items() if each is entry)
-        epilog = f"loops:\n{table}\n\nstageb {command} --loop NAME --help lists a loop's keys; these are those of {name}."
-    usage = f"stageb {command}{loop} [--config FILE] [--KEY VALUE ...] {' '.join(f'[{flag}]' for flag in flags)}"
-    return _help(commands.load_config_class(entry), usage, None, flags, description=entry.summary, epilog=epilog)
+        epilog = (
+            f"loops:\n{table}\n\nstageb {command} --loop NAME --help lists a loop's keys; "
+            f"these are those of {name}."
+        )
+    usage = (
+        f"stageb {command}{loop} [--config FILE] [--KEY VALUE ...] "
+        f"{' '.join(f'[{flag}]' for flag in flags)}"
+    )
+    return _help(
+        commands.load_config_class(entry),
+        usage,
+        None,
+        flags,
+        description=entry.summary,
+        epilog=epilog,
+    )
 
 
 def _help(
@@ -287,14 +382,17 @@ def _help(
     description: str | None = None,
     epilog: str | None = None,
 ) -> str:
-    """The keys of the dataclass ``kind``, which stands at ``key``; of a whole command also its ``flags``."""
+    """The keys of the dataclass ``kind``, which stands at ``key``; of a whole command also its
+    ``flags``."""
     from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
     class Formatter(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
         """Keeps the lines of the table of loops."""
 
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser = ArgumentParser(None, usage, description, epilog, formatter_class=Formatter, add_help=bool(flags))
+    parser = ArgumentParser(
+        None, usage, description, epilog, formatter_class=Formatter, add_help=bool(flags)
+    )
     if flags:
         about = "A YAML file of keys, or the name of a config that ships; what follows wins."
         parser.add_argument("--config", metavar="FILE", help=about, default=argparse.SUPPRESS)
@@ -304,9 +402,12 @@ def _help(
         parser.add_argument(name, help=about, default=argparse.SUPPRESS, **takes)
     parser.add_class_arguments(kind, nested_key=key)
     sections = {
-        f"{key}.{name}" if key else name for name, annotation in list_keys(kind) if dataclasses.is_dataclass(annotation)
+        f"{key}.{name}" if key else name
+        for name, annotation in list_keys(kind)
+        if dataclasses.is_dataclass(annotation)
     }
     for action in parser._actions:
-        if action.dest in {*sections, key}:  # jsonargparse would take a file's path there, a Draft takes pairs
+        # jsonargparse would take a file's path there, a Draft takes pairs
+        if action.dest in {*sections, key}:
             action.metavar, action.help = "NAME=VALUE,...", "Several of these at once."
     return str(parser.format_help())

@@ -1,13 +1,17 @@
-"""Prompts as token ids in two parts: what all tickets of a mission share, and what is a ticket's own.
+"""Prompts as token ids in two parts: what all tickets of a mission share, and what is a ticket's
+own.
 
-The chat template is rendered once per system text, with a marker in place of the user's words. The text before the marker
-is shared, the text after it closes the turn, and a prompt is ``encode(shared) + encode(own)``: two tickets under one
-guidance have the same shared ids, so a model reads them once.
+The chat template is rendered once per system text, with a marker in place of the user's words. The
+text before the marker is shared, the text after it closes the turn, and a prompt is
+``encode(shared) + encode(own)``: two tickets under one guidance have the same shared ids, so a
+model reads them once.
 
-Words are data: a special token spelt out in a rule or a ticket gets a space after its first character, so no text can
-close its own turn. A template that asks for today's date gets a fixed one, since no clock may reach a prompt.
+Words are data: a special token spelt out in a rule or a ticket gets a space after its first
+character, so no text can close its own turn. A template that asks for today's date gets a fixed
+one, since no clock may reach a prompt.
 
-Prefilled words stand behind the model's thoughts: if the generation prompt opens thoughts, they are closed first, empty.
+Prefilled words stand behind the model's thoughts: if the generation prompt opens thoughts, they are
+closed first, empty.
 """
 
 from __future__ import annotations
@@ -26,12 +30,21 @@ from typing import Any
 import jinja2
 from transformers import PreTrainedTokenizerFast
 
-from stageb.engines.protocol import Completion, Finish, Prompt, Thoughts, cut_at_stop, find_closing_tag, is_configured
+from stageb.engines.protocol import (
+    Completion,
+    Finish,
+    Prompt,
+    Thoughts,
+    cut_at_stop,
+    find_closing_tag,
+    is_configured,
+)
 from stageb.errors import EngineError, shown
 
 _MARKER = "user-words-go-here"
 _EDGE = "\u2003"  # white space that no template writes: where it is gone, the template trims
-# Stands in for the template function that reads the clock; the day is the one that Llama 3's templates fall back to.
+# Stands in for the template function that reads the clock; the day is the one that Llama 3's
+# templates fall back to.
 _A_DAY = "{%- macro strftime_now(form) -%}26 Jul 2024{%- endmacro -%}"
 _SYSTEMS = 256  # system texts remembered, each with its ids: a few kB
 RENDER_S = 20.0  # for one chat: templates take milliseconds, and may loop for ever
@@ -56,20 +69,25 @@ class RenderedChat:
 
 
 class Chat:
-    """Encodes prompts with ``tokenizer`` (a transformers tokenizer), ``variables`` handed to its chat template, and reads
-    what the model writes; ``closes`` is the tag behind its thoughts where the template does not tell.
+    """Encodes prompts with ``tokenizer`` (a transformers tokenizer), ``variables`` handed to its
+    chat template, and reads what the model writes; ``closes`` is the tag behind its thoughts where
+    the template does not tell.
 
-    A tokenizer without a template gets the plain text ``system``, blank line, ``user``, blank line. A template that refuses
-    or drops a system message gets it at the head of the user's.
+    A tokenizer without a template gets the plain text ``system``, blank line, ``user``, blank line.
+    A template that refuses or drops a system message gets it at the head of the user's.
     """
 
-    def __init__(self, tokenizer: Any, variables: dict[str, Any], closes: str | None = None) -> None:
+    def __init__(
+        self, tokenizer: Any, variables: dict[str, Any], closes: str | None = None
+    ) -> None:
         self._tokenizer = tokenizer
         self.end: int | None = tokenizer.eos_token_id  # that a turn ends with
         self._closes = closes
         self._template = _A_DAY + tokenizer.get_chat_template() if tokenizer.chat_template else ""
         self._variables = variables
-        special = sorted(str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
+        special = sorted(
+            str(token) for token in tokenizer.added_tokens_decoder.values() if token.special
+        )
         tags = Thoughts(closes or find_closing_tag(self._template))
         self._tags = {  # of thoughts, that a decoder would leave out
             place: str(token)
@@ -77,16 +95,22 @@ class Chat:
             if token.special and str(token) in (tags.opens, tags.closes)
         }
         # Where a special token begins: the lookahead finds those that overlap as well.
-        begins = "|".join(f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in special if len(token) > 1)
+        begins = "|".join(
+            f"{re.escape(token[0])}(?={re.escape(token[1:])})"
+            for token in special
+            if len(token) > 1
+        )
         self._special = re.compile(begins or "(?!)")
-        # The tokenizer itself looks at every id before it does the same, which takes four times as long.
+        # The tokenizer itself looks at every id before it does the same, which takes four times as
+        # long.
         self._plain = getattr(type(tokenizer), "_decode", None) is PreTrainedTokenizerFast._decode
         self._anchor = self._find_anchor()
         self._shared = lru_cache(_SYSTEMS)(self._encode_shared)
         self._own = lru_cache(_TURNS)(self._encode_own)
 
     def encode(self, prompt: Prompt) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids of the shared part and of the prompt's own. Raises ``EngineError`` where there is no id at all."""
+        """The ids of the shared part and of the prompt's own. Raises ``EngineError`` where there is
+        no id at all."""
         frame, shared = self._shared(self._break_special_tokens(prompt.system))
         own = self._own(frame.render_user(self._break_special_tokens(prompt.user)))
         if not shared and not own:
@@ -94,7 +118,8 @@ class Chat:
         return (shared, own) if own else ((), shared)  # there must be a last token to go on from
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
-        """The ids of an answer that begins with ``text``, where a prompt ends; none of an empty one."""
+        """The ids of an answer that begins with ``text``, where a prompt ends; none of an empty
+        one."""
         if not text:
             return ()
         closed = self._own(f"\n{self.thoughts.closes}\n\n") if self.thoughts.opened else ()
@@ -110,9 +135,12 @@ class Chat:
             begun = place + 1
         return "".join([*pieces, self._decode_plain(ids[begun:])])
 
-    def completion(self, ids: Sequence[int], finish: Finish, stop: Sequence[str], begun: bool) -> Completion:
-        """Return the model's output ``ids`` as a completion that ends before the first of ``stop``. ``begun`` says that the
-        prompt already began the answer, so that no thoughts come before it."""
+    def completion(
+        self, ids: Sequence[int], finish: Finish, stop: Sequence[str], begun: bool
+    ) -> Completion:
+        """Return the model's output ``ids`` as a completion that ends before the first of ``stop``.
+        ``begun`` says that the prompt already began the answer, so that no thoughts come before
+        it."""
         text, stopped = cut_at_stop(self.decode(ids), stop)
         thinking, answer = ("", text) if begun else self.thoughts.split(text)
         return Completion(answer, len(ids), finish, thinking, tuple(ids) if stopped else ())
@@ -122,7 +150,9 @@ class Chat:
         """How the model thinks aloud."""
         closes = self._closes or find_closing_tag(self._template)
         ends = self._render_frame("You judge.").closing.rstrip()
-        return Thoughts(closes, opened=ends.endswith(Thoughts(closes).opens) and not ends.endswith(closes))
+        return Thoughts(
+            closes, opened=ends.endswith(Thoughts(closes).opens) and not ends.endswith(closes)
+        )
 
     @property
     def thinks(self) -> bool:
@@ -131,8 +161,12 @@ class Chat:
 
     def _decode_plain(self, ids: Sequence[int]) -> str:
         if self._plain:
-            return str(self._tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=True))
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            return str(
+                self._tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=True)
+            )
+        text: str = self._tokenizer.decode(
+            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
         return text
 
     def _break_special_tokens(self, text: str) -> str:
@@ -145,15 +179,19 @@ class Chat:
 
     def _encode_own(self, text: str) -> tuple[int, ...]:
         anchor, anchored = self._ids(self._anchor), self._ids(self._anchor + text)
-        holds = anchored[: len(anchor)] == anchor  # not where the text's first characters merged with it
+        # not where the text's first characters merged with it
+        holds = anchored[: len(anchor)] == anchor
         return tuple(anchored[len(anchor) :] if holds else self._ids(text))
 
     def _ids(self, text: str) -> list[int]:
         if not text:
             return []
-        # Not verbose: prompts are measured in order to be cut or set aside, and the tokenizer would warn of long ones.
+        # Not verbose: prompts are measured in order to be cut or set aside, and the tokenizer would
+        # warn of long ones.
         try:
-            ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)[
+                "input_ids"
+            ]
         except Exception as error:  # one that a stranger wrote may stumble in any way
             place = shown(getattr(self._tokenizer, "name_or_path", "the checkpoint"))
             what = f"{place}: its tokenizer cannot encode a text: {shown(str(error), 200)}"
@@ -161,10 +199,11 @@ class Chat:
         return ids
 
     def _find_anchor(self) -> str:
-        """Return the text that a ticket's own text is encoded behind: a line break where the tokenizer marks the start of a
-        text.
+        """Return the text that a ticket's own text is encoded behind: a line break where the
+        tokenizer marks the start of a text.
 
-        Such tokenizers (sentencepiece with a dummy prefix) would otherwise put a space before the ticket's first word.
+        Such tokenizers (sentencepiece with a dummy prefix) would otherwise put a space before the
+        ticket's first word.
         """
         line_break, both = self._ids("\n"), self._ids("\na")
         begins_alike = both[: len(line_break)] == line_break
@@ -173,7 +212,10 @@ class Chat:
     def _render_frame(self, system: str) -> RenderedChat:
         if not self._template:
             return RenderedChat(
-                self._find_opening() + (f"{system}\n\n" if system else ""), "\n\n", trims_left=False, trims_right=False
+                self._find_opening() + (f"{system}\n\n" if system else ""),
+                "\n\n",
+                trims_left=False,
+                trims_right=False,
             )
         refusal: Exception | None = None
         taken = [len(run) for run in re.findall(f"{_MARKER}(x*)", system)]
@@ -183,22 +225,31 @@ class Chat:
                 text = _run_with_timeout(lambda messages=messages: self._render(messages))  # type: ignore[misc]
             except TimeoutError:
                 remedy = "correct its chat_template, or remove it for plain text"
-                raise EngineError(f"the checkpoint's chat template is not done after {RENDER_S:g} s; {remedy}") from None
+                raise EngineError(
+                    f"the checkpoint's chat template is not done after {RENDER_S:g} s; {remedy}"
+                ) from None
             except Exception as error:  # a template may refuse with any error: try the next form
                 refusal = error
                 continue
             if system.strip() in text and text.count(marker) == 1:
                 return _cut(text, marker)
         raise EngineError(
-            "the checkpoint's chat template can render none of: a system and a user message, a user message alone, a "
+            "the checkpoint's chat template can render none of: a system and a user message, a "
+            "user message alone, a "
             "message of typed parts; correct its chat_template, or remove it for plain text"
         ) from refusal
 
     def _render(self, messages: list[dict[str, Any]]) -> str:
         if self._has_power:
-            raise ValueError("a power, which may take hours in one piece, so that no time limit ends it")
+            raise ValueError(
+                "a power, which may take hours in one piece, so that no time limit ends it"
+            )
         text: str = self._tokenizer.apply_chat_template(
-            messages, chat_template=self._template, tokenize=False, add_generation_prompt=True, **self._variables
+            messages,
+            chat_template=self._template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **self._variables,
         )
         said = sum(len(str(message["content"])) for message in messages)
         if len(text.encode()) > MOST_FRAME + 4 * said:  # and half a surrogate pair has no encoding
@@ -207,7 +258,9 @@ class Chat:
 
     @cached_property
     def _has_power(self) -> bool:
-        return any(token[1:] == ("operator", "**") for token in jinja2.Environment().lex(self._template))
+        return any(
+            token[1:] == ("operator", "**") for token in jinja2.Environment().lex(self._template)
+        )
 
     def _find_opening(self) -> str:
         """The token that opens a text, where the tokenizer would put one."""
@@ -217,8 +270,8 @@ class Chat:
 
 
 def _run_with_timeout(render: Callable[[], str]) -> str:
-    """Call ``render`` in a thread that is stopped after ``RENDER_S``, and return its result. Raises what it raises, or
-    ``TimeoutError``."""
+    """Call ``render`` in a thread that is stopped after ``RENDER_S``, and return its result. Raises
+    what it raises, or ``TimeoutError``."""
     made: Future[str] = Future()
 
     def work() -> None:
@@ -233,13 +286,16 @@ def _run_with_timeout(render: Callable[[], str]) -> str:
             thread.start()
             return made.result(RENDER_S)
     except TimeoutError:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
+        )
         raise
 
 
 @contextlib.contextmanager
 def _limit_memory() -> Iterator[None]:
-    """Have what would take more than ``RENDER_BYTES`` raise ``MemoryError``, where the system can tell."""
+    """Have what would take more than ``RENDER_BYTES`` raise ``MemoryError``, where the system can
+    tell."""
     try:
         import resource
 

@@ -1,4 +1,5 @@
-"""Facts about a model before its weights are loaded: the length of prompts, its window, the memory it will take."""
+"""Facts about a model before its weights are loaded: the length of prompts, its window, the memory
+it will take."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from stageb.errors import StagebError
 from stageb.tiny import CHECKPOINT, NAME
 
 PROCESS_BYTES = 1 << 30  # of a rank without its model: the libraries, and what it works with
-COPY = 8  # bytes that a rank holds for one of a checkpoint's files, at the most: four-bit weights become float32
+# bytes that a rank holds for one of a checkpoint's files, at the most: four-bit weights become
+# float32
+COPY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class Outline:
 
 
 def outline(model: ModelConfig, accelerator: str) -> Outline:
-    """The model that ``model`` names, for a device of ``fabric.accelerator``; nothing is loaded but config and tokenizer.
+    """The model that ``model`` names, for a device of ``fabric.accelerator``; nothing is loaded but
+    config and tokenizer.
 
     Raises ``ConfigError`` or ``EngineError`` as ``engines.build`` does.
     """
@@ -42,7 +46,8 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
 
 
 def check_name(model: ModelConfig) -> None:
-    """Look whether ``model`` can be right, without importing anything heavy. Raises ``ConfigError`` where it cannot."""
+    """Look whether ``model`` can be right, without importing anything heavy. Raises ``ConfigError``
+    where it cannot."""
     if model.is_local:
         find_checkpoint(model.model_name_or_path)
     else:
@@ -50,12 +55,21 @@ def check_name(model: ModelConfig) -> None:
 
 
 def rank_bytes(model: ModelConfig) -> int | None:
-    """Bytes of memory, at most, that a rank takes on a CPU which loads the checkpoint that lies in a folder or file; None
-    for one on a hub, and for engines that would gain nothing by further ranks."""
+    """Bytes of memory, at most, that a rank takes on a CPU which loads the checkpoint that lies in
+    a folder or file; None for one on a hub, and for engines that would gain nothing by further
+    ranks."""
     if not model.is_local:
         return None
-    place = CHECKPOINT if model.model_name_or_path == NAME else Path(model.model_name_or_path).expanduser()
-    files = [place] if place.is_file() else [*place.glob("*.safetensors"), *place.glob("*.bin"), *place.glob("*.gguf")]
+    place = (
+        CHECKPOINT
+        if model.model_name_or_path == NAME
+        else Path(model.model_name_or_path).expanduser()
+    )
+    files = (
+        [place]
+        if place.is_file()
+        else [*place.glob("*.safetensors"), *place.glob("*.bin"), *place.glob("*.gguf")]
+    )
     return PROCESS_BYTES + COPY * sum(file.stat().st_size for file in files) if files else None
 
 
@@ -80,8 +94,16 @@ def _outline_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
     except Exception as error:  # as in ``engines.build``
         raise explain_failure(error, model, "meta") from error
     text = config.get_text_config(decoder=True)
-    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
-    kind = model.torch_dtype if model.torch_dtype != "auto" else "float32" if on_cpu else str(text.dtype).rpartition(".")[2]
+    on_cpu = accelerator == "cpu" or (
+        accelerator == "auto" and not torch.accelerator.is_available()
+    )
+    kind = (
+        model.torch_dtype
+        if model.torch_dtype != "auto"
+        else "float32"
+        if on_cpu
+        else str(text.dtype).rpartition(".")[2]
+    )
     each = torch.finfo(getattr(torch, kind, torch.float32)).bits // 8
     return Outline(
         count_tokens=lambda prompts: [sum(map(len, chat.encode(prompt))) for prompt in prompts],
@@ -94,7 +116,8 @@ def _outline_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
 
 
 def _count_cache_bytes(text: Any, each: int) -> int | None:
-    """Bytes of keys and values that a token takes in all layers; None of a model that caches something else."""
+    """Bytes of keys and values that a token takes in all layers; None of a model that caches
+    something else."""
     heads = getattr(text, "num_key_value_heads", None) or getattr(text, "num_attention_heads", None)
     layers, width = getattr(text, "num_hidden_layers", None), getattr(text, "hidden_size", None)
     if not heads or not layers or not width or hasattr(text, "kv_lora_rank"):

@@ -8,7 +8,9 @@ LOOP = Loop(
     fit="stageb.growth.loop:fit",
     check="stageb.growth.loop:check",
     commands={
-        "evaluate": RunCommand("Compare a run's controller with others at equal FLOPs.", "stageb.growth.evaluate:main"),
+        "evaluate": RunCommand(
+            "Compare a run's controller with others at equal FLOPs.", "stageb.growth.evaluate:main"
+        ),
         "play": RunCommand("Watch an episode of a growth run.", "stageb.growth.play:main"),
     },
     needs=("sklearn",),

@@ -1,12 +1,14 @@
 """Seed modules, and the layers that they and hosts are made of.
 
-A seed is a residual branch: a slot hands on ``h + alpha * f(h)``. With ``seed(h) = h + f(h)`` that is ``h + alpha *
-(seed(h) - h)``, a blend of the host's own state with the seed's, so both views are one formula, and at alpha 0 the host's
-state stands untouched. The last layer of ``f`` begins at zero (as in Zhang et al. 2019, "Fixup initialization"): a
-germinated seed changes nothing, bit for bit, and still learns, since the last layer's gradient does not vanish with its
-weights. The seeds of teachers begin with all weights drawn.
+A seed is a residual branch: a slot hands on ``h + alpha * f(h)``. With ``seed(h) = h + f(h)`` that
+is ``h + alpha * (seed(h) - h)``, a blend of the host's own state with the seed's, so both views are
+one formula, and at alpha 0 the host's state stands untouched. The last layer of ``f`` begins at
+zero (as in Zhang et al. 2019, "Fixup initialization"): a germinated seed changes nothing, bit for
+bit, and still learns, since the last layer's gradient does not vanish with its weights. The seeds
+of teachers begin with all weights drawn.
 
-A host can hold what makes sense for its states (``holds``): states without places cannot convolve or attend.
+A host can hold what makes sense for its states (``holds``): states without places cannot convolve
+or attend.
 """
 
 from __future__ import annotations
@@ -22,16 +24,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Layers as functions of one network's tensors, written to be batched over networks by ``torch.func.vmap``.
+# Layers as functions of one network's tensors, written to be batched over networks by
+# ``torch.func.vmap``.
 #
-# A hidden state is (N, C, *places): N examples, C features, and no, one or two axes of places. ``vmap`` turns a convolution
-# into a grouped one, a group for each network. On a CPU that won against every way of unfolding and multiplying that was
-# tried, by 1.6 to 7 times; on an H200, with 256 networks, one product of what every place sees won by 1.2 to 7.7 times. So
-# ``convolve`` takes the form that suits the device.
+# A hidden state is (N, C, *places): N examples, C features, and no, one or two axes of places.
+# ``vmap`` turns a convolution into a grouped one, a group for each network. On a CPU that won
+# against every way of unfolding and multiplying that was tried, by 1.6 to 7 times; on an H200, with
+# 256 networks, one product of what every place sees won by 1.2 to 7.7 times. So ``convolve`` takes
+# the form that suits the device.
 
 
 def mix(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A linear map of the features at every place: (N, I, *places), (O, I), (O,) to (N, O, *places)."""
+    """A linear map of the features at every place: (N, I, *places), (O, I), (O,) to (N, O,
+    *places)."""
     if x.dim() == 2:
         mixed = x @ weight.T
         return mixed if bias is None else mixed + bias
@@ -39,18 +44,20 @@ def mix(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1) -> Tensor:
-    """Of odd kernels, padded with zeros to as many places: (N, I, *places), (O, I / groups, *kernel), (O,) to (N, O,
-    *places). How many groups there are, the shapes say."""
+    """Of odd kernels, padded with zeros to as many places: (N, I, *places), (O, I / groups,
+    *kernel), (O,) to (N, O, *places). How many groups there are, the shapes say."""
     padding = weight.shape[2] // 2
     if x.is_cuda:
-        return convolve_as_product(functional.pad(x, (padding, padding) * (x.dim() - 2)), weight, bias, stride)
+        return convolve_as_product(
+            functional.pad(x, (padding, padding) * (x.dim() - 2)), weight, bias, stride
+        )
     function = functional.conv1d if x.dim() == 3 else functional.conv2d
     return function(x, weight, bias, stride, padding, groups=x.shape[1] // weight.shape[1])
 
 
 def convolve_as_product(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
-    """The same of what is padded already, in products: of all that a place sees, or, where each feature has a kernel of its
-    own, of feature and tap."""
+    """The same of what is padded already, in products: of all that a place sees, or, where each
+    feature has a kernel of its own, of feature and tap."""
     taps = []
     for start in product(*(range(size) for size in weight.shape[2:])):
         tap = x
@@ -63,13 +70,17 @@ def convolve_as_product(x: Tensor, weight: Tensor, bias: Tensor | None, stride: 
         mixed = (seen @ flat.movedim(2, 1).flatten(1).T).movedim(-1, 1)
     else:  # as many groups as features
         ones = [1] * (x.dim() - 2)
-        mixed = torch.stack([tap * flat[:, 0, number].view(-1, *ones) for number, tap in enumerate(taps)]).sum(0)
+        mixed = torch.stack(
+            [tap * flat[:, 0, number].view(-1, *ones) for number, tap in enumerate(taps)]
+        ).sum(0)
     return mixed if bias is None else mixed + bias.view(-1, *[1] * (x.dim() - 2))
 
 
 def group_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    """Wu and He 2018, "Group normalization": over the places and the features of a group, of four groups where C allows."""
-    flat = functional.group_norm(x.flatten(2), math.gcd(x.shape[1], 4), gain, bias)  # vmap knows it of three axes
+    """Wu and He 2018, "Group normalization": over the places and the features of a group, of four
+    groups where C allows."""
+    # vmap knows it of three axes
+    flat = functional.group_norm(x.flatten(2), math.gcd(x.shape[1], 4), gain, bias)
     return flat.view(x.shape)
 
 
@@ -82,7 +93,8 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
 def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Dot-product attention (Vaswani et al. 2017, section 3.2) of every place to every place.
 
-    ``queries`` and ``keys`` (N, D, *places), ``values`` (N, E, *places); the answer has the shape of the values.
+    ``queries`` and ``keys`` (N, D, *places), ``values`` (N, E, *places); the answer has the shape
+    of the values.
     """
     q, k, v = (each.flatten(2) for each in (queries, keys, values))
     scores = q.transpose(1, 2) @ k / q.shape[1] ** 0.5
@@ -135,7 +147,8 @@ class Spec:
 
 
 def weight(name: str, shape: tuple[int, ...], gain: float = 2.0) -> Spec:
-    """Weights (O, I, ...): uniform with variance ``gain`` / fan-in (He et al. 2015, equation 10, for 2)."""
+    """Weights (O, I, ...): uniform with variance ``gain`` / fan-in (He et al. 2015, equation 10,
+    for 2)."""
     return Spec(name, shape, (3.0 * gain / prod(shape[1:])) ** 0.5)
 
 
@@ -158,12 +171,16 @@ class Blueprint:
 
     axes: tuple[int, ...]  # how many axes of places states may have
     specs: Callable[[SeedPlace], list[Spec]]
-    branch: Callable[[Mapping[str, Tensor], Tensor, SeedPlace], Tensor]  # f: (N, C, *places) to the same
+    # f: (N, C, *places) to the same
+    branch: Callable[[Mapping[str, Tensor], Tensor, SeedPlace], Tensor]
     products: Callable[[SeedPlace], int]  # multiplications that f takes for one example
 
 
 def _norm_specs(at: SeedPlace) -> list[Spec]:
-    return [Spec("gain", (at.width,), teaching=2.0 * TEACHING), Spec("bias", (at.width,), teaching=TEACHING)]
+    return [
+        Spec("gain", (at.width,), teaching=2.0 * TEACHING),
+        Spec("bias", (at.width,), teaching=TEACHING),
+    ]
 
 
 def _norm(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
@@ -177,7 +194,9 @@ def _mlp_specs(at: SeedPlace) -> list[Spec]:
 
 
 def _mlp(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
-    return mix(functional.relu(mix(h, params["in"], params["in_bias"])), params["out"], params["bias"])
+    return mix(
+        functional.relu(mix(h, params["in"], params["in_bias"])), params["out"], params["bias"]
+    )
 
 
 def narrow_width(width: int) -> int:
@@ -186,7 +205,10 @@ def narrow_width(width: int) -> int:
 
 
 def _low_rank_specs(at: SeedPlace) -> list[Spec]:
-    return [weight("in", (narrow_width(at.width), at.width), 1.0), last("out", (at.width, narrow_width(at.width)))]
+    return [
+        weight("in", (narrow_width(at.width), at.width), 1.0),
+        last("out", (at.width, narrow_width(at.width))),
+    ]
 
 
 def _low_rank(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
@@ -206,7 +228,9 @@ def _attention(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor
 
 def _attention_products(at: SeedPlace) -> int:
     width, places = at.width, prod(at.places)
-    return places * (2 * narrow_width(width) * width + 2 * width * width) + places * places * (narrow_width(width) + width)
+    return places * (2 * narrow_width(width) * width + 2 * width * width) + places * places * (
+        narrow_width(width) + width
+    )
 
 
 def kernel(at: SeedPlace, size: int) -> tuple[int, ...]:
@@ -215,7 +239,11 @@ def kernel(at: SeedPlace, size: int) -> tuple[int, ...]:
 
 
 def _depthwise_specs(at: SeedPlace) -> list[Spec]:
-    return [weight("filter", (at.width, 1, *kernel(at, 5))), last("out", (at.width, at.width)), Spec("bias", (at.width,))]
+    return [
+        weight("filter", (at.width, 1, *kernel(at, 5))),
+        last("out", (at.width, at.width)),
+        Spec("bias", (at.width,)),
+    ]
 
 
 def _depthwise(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:
@@ -225,7 +253,11 @@ def _depthwise(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor
 
 def _light_specs(at: SeedPlace) -> list[Spec]:
     half = max(1, at.width // 2)
-    return [weight("in", (half, at.width, *kernel(at, 3))), last("out", (at.width, half)), Spec("bias", (at.width,))]
+    return [
+        weight("in", (half, at.width, *kernel(at, 3))),
+        last("out", (at.width, half)),
+        Spec("bias", (at.width,)),
+    ]
 
 
 def _light(params: Mapping[str, Tensor], h: Tensor, at: SeedPlace) -> Tensor:

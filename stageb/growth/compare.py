@@ -1,9 +1,12 @@
-"""Controllers side by side on the same environments, at equal FLOPs: their results, and how accurate they are on the way.
+"""Controllers side by side on the same environments, at equal FLOPs: their results, and how
+accurate they are on the way.
 
-The controller that is asked about plays its episodes as it learnt to. What it spent in an environment, counterfactuals
-counted, is the budget of every other there. One whose episode comes to its end before its budget does goes on training the
-network that it has, with nothing more to decide; one that cannot pay for another epoch ends there. Networks that do not
-change are trained alone, and pay for no counterfactual. How accurate they are meanwhile is noted for pictures; nobody pays.
+The controller that is asked about plays its episodes as it learnt to. What it spent in an
+environment, counterfactuals counted, is the budget of every other there. One whose episode comes to
+its end before its budget does goes on training the network that it has, with nothing more to
+decide; one that cannot pay for another epoch ends there. Networks that do not change are trained
+alone, and pay for no counterfactual. How accurate they are meanwhile is noted for pictures; nobody
+pays.
 
 All start from the same weights, and read the same examples in the same order.
 """
@@ -24,7 +27,8 @@ from stageb.growth.environment import Block, Course, Places, PlantedSeeds, Setti
 from stageb.growth.types import EnvironmentView, restore_tuples
 from stageb.runs.figures import interval
 
-STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
+# the bare host; the network that the controller made, from the start
+STATIC = ("static-small", "static-final")
 OTHERS = ("probe-1", "probe-2", "heuristic", "random", "periodic", *STATIC, "oracle")
 
 
@@ -46,11 +50,16 @@ class Comparison:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Comparison:
         """From what ``asdict`` made, JSON in between."""
-        return cls(**{**restore_tuples(plain), "course": tuple(map(tuple, plain.get("course", ())))})
+        return cls(
+            **{**restore_tuples(plain), "course": tuple(map(tuple, plain.get("course", ())))}
+        )
 
 
-def compare(setting: Setting, places: Places, decider: Decider, others: Sequence[str]) -> list[Comparison]:
-    """The outcomes of a block: of the run's controller in every environment, then those of ``others``."""
+def compare(
+    setting: Setting, places: Places, decider: Decider, others: Sequence[str]
+) -> list[Comparison]:
+    """The outcomes of a block: of the run's controller in every environment, then those of
+    ``others``."""
     block = Block(setting, places)
     ended = play(block, decider.of(block)).ended
     found = list(_summarise(block, decider.name, range(len(ended))).values())
@@ -66,13 +75,19 @@ def compare(setting: Setting, places: Places, decider: Decider, others: Sequence
 def train_within_budgets(
     block: Block, name: str, controller: Controller | None, budgets: Sequence[float]
 ) -> list[Comparison]:
-    """Train a block that has just begun until every environment has spent its budget, in FLOPs; by member."""
+    """Train a block that has just begun until every environment has spent its budget, in FLOPs; by
+    member."""
     members = range(len(block.keys))
     living, found = set(members), dict[int, Comparison]()
     while living:
         acts = controller is not None and block.epochs < block.setting.config.host.epochs
-        prices = {each: block.price(each) + (block.price_of_looking(each) if acts else 0.0) for each in living}
-        if spent := [each for each in sorted(living) if block.flops[each] + prices[each] > budgets[each]]:
+        prices = {
+            each: block.price(each) + (block.price_of_looking(each) if acts else 0.0)
+            for each in living
+        }
+        if spent := [
+            each for each in sorted(living) if block.flops[each] + prices[each] > budgets[each]
+        ]:
             for each in spent:
                 if block.views[each]:
                     block.close(each)
@@ -88,7 +103,8 @@ def train_within_budgets(
 
 
 def _decide(block: Block, controller: Controller, known: Sequence[EnvironmentView]) -> None:
-    """Take an action for each environment after an epoch, or close the environments after the last one."""
+    """Take an action for each environment after an epoch, or close the environments after the last
+    one."""
     if block.epochs < block.setting.config.host.epochs:
         take_turn(block, controller, known)
     else:
@@ -100,7 +116,9 @@ def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Com
     """The results of members that have ended, by member."""
     judged, tested, found = block.judge(test=False), block.judge(test=True), {}
     for member in members:
-        host, extra = hosts.count_parameters(block.setting.plan, views.list_blueprints(block.slots[member]))
+        host, extra = hosts.count_parameters(
+            block.setting.plan, views.list_blueprints(block.slots[member])
+        )
         found[member] = Comparison(
             controller=name,
             environment=block.places.numbers[member],
@@ -124,7 +142,8 @@ Found = Sequence[Sequence[Comparison]]
 
 @dataclass(frozen=True)
 class AverageCourse:
-    """Validation accuracy over FLOPs: means over environments, and half the widths of their 95 % intervals."""
+    """Validation accuracy over FLOPs: means over environments, and half the widths of their 95 %
+    intervals."""
 
     flops: tuple[float, ...]
     accuracy: tuple[float, ...]
@@ -132,14 +151,21 @@ class AverageCourse:
 
     def reaches(self, accuracy: float) -> float | None:
         """The least FLOPs at which it is as accurate as that; None where it never is."""
-        return next((flops for flops, mean in zip(self.flops, self.accuracy, strict=True) if mean >= accuracy), None)
+        return next(
+            (
+                flops
+                for flops, mean in zip(self.flops, self.accuracy, strict=True)
+                if mean >= accuracy
+            ),
+            None,
+        )
 
 
 def average_across(runs: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The mean of figures of each run and environment, and half the width of its interval.
 
-    Where there are several runs, their spread counts as well as that of environments: the squares of both standard errors
-    are added, which is exact but for what the two share, and then too wide.
+    Where there are several runs, their spread counts as well as that of environments: the squares
+    of both standard errors are added, which is exact but for what the two share, and then too wide.
     """
     mean, half = interval([sum(column) / len(column) for column in zip(*runs, strict=True)])
     if len(runs) > 1:
@@ -148,12 +174,22 @@ def average_across(runs: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def average_course(found: Found, controller: str) -> AverageCourse:
-    """The course of a controller, from when all its networks have been looked at to when the last has spent its budget."""
-    runs = [[each.course for each in outcomes if each.controller == controller] for outcomes in found]
-    first, last = max(each[0][0] for run in runs for each in run), max(each[-1][0] for run in runs for each in run)
+    """The course of a controller, from when all its networks have been looked at to when the last
+    has spent its budget."""
+    runs = [
+        [each.course for each in outcomes if each.controller == controller] for outcomes in found
+    ]
+    first, last = (
+        max(each[0][0] for run in runs for each in run),
+        max(each[-1][0] for run in runs for each in run),
+    )
     flops = [first + (last - first) * point / (POINTS - 1) for point in range(POINTS)]
-    means = [average_across([[_find_accuracy(each, at) for each in run] for run in runs]) for at in flops]
-    return AverageCourse(tuple(flops), tuple(mean for mean, _ in means), tuple(half for _, half in means))
+    means = [
+        average_across([[_find_accuracy(each, at) for each in run] for run in runs]) for at in flops
+    ]
+    return AverageCourse(
+        tuple(flops), tuple(mean for mean, _ in means), tuple(half for _, half in means)
+    )
 
 
 def _find_accuracy(course: Sequence[tuple[float, float]], flops: float) -> float:
@@ -170,8 +206,18 @@ def draw_courses(courses: Mapping[str, AverageCourse], title: str, path: Path) -
     axes = figure.subplots()
     for number, (name, course) in enumerate(courses.items()):
         colour = colormaps["tab20"](number % 20)
-        axes.plot(course.flops, course.accuracy, color=colour, linewidth=2.5 if number == 0 else 1.2, label=name)
-        bands = [(mean, half) for mean, half in zip(course.accuracy, course.half, strict=True) if math.isfinite(half)]
+        axes.plot(
+            course.flops,
+            course.accuracy,
+            color=colour,
+            linewidth=2.5 if number == 0 else 1.2,
+            label=name,
+        )
+        bands = [
+            (mean, half)
+            for mean, half in zip(course.accuracy, course.half, strict=True)
+            if math.isfinite(half)
+        ]
         if len(bands) == len(course.flops):
             low, high = [mean - half for mean, half in bands], [mean + half for mean, half in bands]
             axes.fill_between(course.flops, low, high, color=colour, alpha=0.15, linewidth=0)

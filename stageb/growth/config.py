@@ -9,7 +9,9 @@ from stageb.config import LearningConfig, PpoConfig, require
 from stageb.growth.types import SLOTS
 from stageb.settings import ABOVE_0, DATA, Check, Section, at_least, setting
 
-Controller = Literal["ppo", "probe-1", "probe-2", "heuristic", "random", "periodic", "static-small", "oracle"]
+Controller = Literal[
+    "ppo", "probe-1", "probe-2", "heuristic", "random", "periodic", "static-small", "oracle"
+]
 DISTINCT = Check(lambda names: 0 < len(names) == len(set(names)), "at least one, none twice")
 SOME_SLOTS = Check(
     lambda slots: 0 < len(slots) == len(set(slots)) and set(slots) <= set(SLOTS),
@@ -27,12 +29,13 @@ class TaskConfig(Section, at="task"):
     fit_examples: int | None = None
     """Training examples of a host; null: all that the task has."""
     validation_examples: int | None = None
-    """Size of the validation set: fewer examples cost less and measure less precisely; null: all that the task has."""
+    """Size of the validation set: fewer examples cost less and measure less precisely; null: all
+    that the task has."""
     seeds: int = 1
     """For task.name teacher: how many seeds a teacher has, each in its own slot."""
     inner: Literal["teacher", "own"] = "teacher"
-    """For task.name teacher: the initial inner weights of the right seed; teacher: those of the teacher's seed; own: drawn,
-    as for any other seed."""
+    """For task.name teacher: the initial inner weights of the right seed; teacher: those of the
+    teacher's seed; own: drawn, as for any other seed."""
 
     def check(self) -> None:
         fine = self.seeds == 1 or (self.seeds in (2, 3) and self.name == "teacher")
@@ -47,7 +50,9 @@ class HostConfig(Section, at="host"):
 
     kind: Literal["mlp", "conv1d", "conv2d"] = "mlp"
     """Architecture of a host."""
-    width: int = setting(16, Check(lambda width: 2 <= width <= 1024 and width % 2 == 0, "an even number, 2 to 1024"))
+    width: int = setting(
+        16, Check(lambda width: 2 <= width <= 1024 and width % 2 == 0, "an even number, 2 to 1024")
+    )
     """Features, or channels, of every stage."""
     blueprints: list[str] = setting(lambda: ["norm", "mlp", "low_rank"], DISTINCT, trust=DATA)
     """The seed modules that may germinate, among those that the host supports."""
@@ -67,7 +72,8 @@ class HostConfig(Section, at="host"):
 
 @dataclass(frozen=True)
 class GatesConfig(Section, at="gates"):
-    """When a seed may enter its next stage: thresholds of the gates G0 to G5 (stageb/growth/lifecycle.py)."""
+    """When a seed may enter its next stage: thresholds of the gates G0 to G5
+    (stageb/growth/lifecycle.py)."""
 
     training_epochs: int = setting(2, at_least(1))
     """Epochs that a seed trains beside the host before it blends in: gate G2."""
@@ -75,8 +81,11 @@ class GatesConfig(Section, at="gates"):
     """Epochs in which the weight of a seed in the host rises from 0 to 1: gate G3."""
     probation_epochs: int = setting(1, at_least(1))
     """Epochs at full weight before a seed may stay for good: gate G4."""
-    least_contribution: float = setting(0.0, Check(lambda share: -1 <= share < 1, "-1 to below 1, a share of the examples"))
-    """A seed may stay for good only if it adds more than this to the validation accuracy: gate G5."""
+    least_contribution: float = setting(
+        0.0, Check(lambda share: -1 <= share < 1, "-1 to below 1, a share of the examples")
+    )
+    """A seed may stay for good only if it adds more than this to the validation accuracy: gate
+    G5."""
     embargo_epochs: int = setting(1, at_least(1))
     """Epochs that a slot stays closed after a cull."""
 
@@ -91,9 +100,11 @@ class RewardConfig(Section, at="reward"):
     """The reward of the controller (stageb/growth/views.py), in units of accuracy, 0 to 1."""
 
     size_price: float = setting(0.05, at_least(0))
-    """Lambda of the objective at the end of an episode: accuracy - lambda x ln(1 + extra / host parameters)."""
+    """Lambda of the objective at the end of an episode: accuracy - lambda x ln(1 + extra / host
+    parameters)."""
     shaping: float = setting(1.0, at_least(0))
-    """Weight of potential-based shaping, which pays changes of the objective every epoch; it changes no optimal policy."""
+    """Weight of potential-based shaping, which pays changes of the objective every epoch; it
+    changes no optimal policy."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,8 @@ class PolicyConfig(Section, at="policy"):
 
 
 def growth_ppo() -> PpoConfig:
-    """The defaults of this loop. Episodes are short and of a known length, so nothing is discounted."""
+    """The defaults of this loop. Episodes are short and of a known length, so nothing is
+    discounted."""
     return PpoConfig(
         gamma=1.0,
         epochs=8,
@@ -124,18 +136,25 @@ class GrowthSection(Section, at="growth"):
     """Rollouts and updates of the controller."""
 
     controller: Controller = "ppo"
-    """The controller that decides when and how hosts grow; ppo learns, the others are fixed rules."""
+    """The controller that decides when and how hosts grow; ppo learns, the others are fixed
+    rules."""
     updates: int = setting(60, at_least(1))
-    """Updates of a run: each plays a round of episodes and lets the controller learn from it once."""
+    """Updates of a run: each plays a round of episodes and lets the controller learn from it
+    once."""
     environments: int = setting(64, at_least(1))
     """Episodes per update."""
     block: int = setting(16, at_least(1))
-    """Environments that are trained as one batch; the last bits of a result depend on it, never on the world size."""
+    """Environments that are trained as one batch; the last bits of a result depend on it, never on
+    the world size."""
     commit_every: int = setting(5, at_least(1))
     """Updates from one commit to the next."""
 
     def check(self) -> None:
-        self.require(self.environments % self.block == 0, "environments", f"a multiple of growth.block, {self.block}")
+        self.require(
+            self.environments % self.block == 0,
+            "environments",
+            f"a multiple of growth.block, {self.block}",
+        )
 
 
 @dataclass(frozen=True)
@@ -164,12 +183,32 @@ class GrowthConfig(LearningConfig):
 
     def check(self) -> None:
         precision = self.fabric.precision
-        require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts are trained in float32")
+        require(
+            precision in (None, "32-true", "32"),
+            "fabric.precision",
+            precision,
+            "null: hosts are trained in float32",
+        )
         obstacle = self.obstacle(self.growth.controller)
-        require(not obstacle, "growth.controller", self.growth.controller, f"{obstacle}; take another controller")
+        require(
+            not obstacle,
+            "growth.controller",
+            self.growth.controller,
+            f"{obstacle}; take another controller",
+        )
         names = self.host.blueprints
-        require(len(names) <= 5, "host.blueprints", names, "at most five: the observation has room for five")
-        require(self.host.epochs >= 2, "host.epochs", self.host.epochs, "at least 2: the controller acts between epochs")
+        require(
+            len(names) <= 5,
+            "host.blueprints",
+            names,
+            "at most five: the observation has room for five",
+        )
+        require(
+            self.host.epochs >= 2,
+            "host.epochs",
+            self.host.epochs,
+            "at least 2: the controller acts between epochs",
+        )
 
     def obstacle(self, controller: str) -> str:
         """Why ``controller`` cannot decide here; empty where it can."""
@@ -177,5 +216,8 @@ class GrowthConfig(LearningConfig):
             return f"the right growth in the task {self.task.name} is not known"
         trial, training = PROBES.get(controller, 0), self.gates.training_epochs
         if trial > training:
-            return f"its trials of {trial} epochs need gates.training_epochs of {trial} or more, not {training}"
+            return (
+                f"its trials of {trial} epochs need gates.training_epochs of {trial} or "
+                f"more, not {training}"
+            )
         return ""

@@ -1,7 +1,8 @@
 """Who decides: the policy that PPO trains, and those that it is compared with.
 
-A controller is made for one block and chooses one action for each of its environments at every epoch's end, among what is
-legal. It sees views and observations and nothing else; what it draws, it draws from the streams that it is given.
+A controller is made for one block and chooses one action for each of its environments at every
+epoch's end, among what is legal. It sees views and observations and nothing else; what it draws, it
+draws from the streams that it is given.
 """
 
 from __future__ import annotations
@@ -27,27 +28,40 @@ class Controller:
     """Interface of a controller, which chooses an action for each environment of a block."""
 
     def act(
-        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+        self,
+        views: Sequence[EnvironmentView],
+        observations: Tensor,
+        legal: Tensor,
+        keys: Sequence[int],
     ) -> list[Action]:
-        """A legal action for each view; observations are float32 (views, 80), ``legal`` are the masks of what each may do,
-        bool (views, 4, 3), keys one stream for each."""
+        """A legal action for each view; observations are float32 (views, 80), ``legal`` are the
+        masks of what each may do, bool (views, 4, 3), keys one stream for each."""
         raise NotImplementedError
 
 
 class PolicyController(Controller):
     """The policy that PPO trains."""
 
-    def __init__(self, policy: Policy, normaliser: RunningNorm, count: int, greedy: bool = False) -> None:
-        """``count`` is the number of environments; ``greedy`` takes the most probable choices in place of drawn ones."""
+    def __init__(
+        self, policy: Policy, normaliser: RunningNorm, count: int, greedy: bool = False
+    ) -> None:
+        """``count`` is the number of environments; ``greedy`` takes the most probable choices in
+        place of drawn ones."""
         self.policy, self.normaliser, self.greedy = policy, normaliser, greedy
         self._memory = observation.make_blank(count)
 
     def act(
-        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+        self,
+        views: Sequence[EnvironmentView],
+        observations: Tensor,
+        legal: Tensor,
+        keys: Sequence[int],
     ) -> list[Action]:
         """Choices of the policy."""
         self._memory = observation.remember(self._memory, observations)
-        return self.policy.decide((self.normaliser(observations), self._memory, legal), None if self.greedy else keys)
+        return self.policy.decide(
+            (self.normaliser(observations), self._memory, legal), None if self.greedy else keys
+        )
 
 
 class StatelessController(Controller):
@@ -57,7 +71,11 @@ class StatelessController(Controller):
         self.rules = rules
 
     def act(
-        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+        self,
+        views: Sequence[EnvironmentView],
+        observations: Tensor,
+        legal: Tensor,
+        keys: Sequence[int],
     ) -> list[Action]:
         """One environment after the other."""
         return [self.choose(*each) for each in zip(views, legal.tolist(), keys, strict=True)]
@@ -70,9 +88,10 @@ class StatelessController(Controller):
 class Heuristic(StatelessController):
     """Grows wherever it can, and keeps what adds something.
 
-    It looks at every enabled slot each epoch and does the first of these that any slot gives cause for: keep the seed that
-    adds most, of those that may be kept; cull a seed that has had its time on probation and may not be kept, the one that
-    adds least; germinate into the first empty slot, the blueprints in turn. Equal figures: the earliest slot.
+    It looks at every enabled slot each epoch and does the first of these that any slot gives cause
+    for: keep the seed that adds most, of those that may be kept; cull a seed that has had its time
+    on probation and may not be kept, the one that adds least; germinate into the first empty slot,
+    the blueprints in turn. Equal figures: the earliest slot.
     """
 
     def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
@@ -81,7 +100,11 @@ class Heuristic(StatelessController):
         if keep := _list_slots(legal, Op.FOSSILIZE):
             return Action(Op.FOSSILIZE, max(keep, key=lambda slot: adds[slot]))
         patience = self.rules.gates.probation_epochs
-        on_trial = [slot for slot in _list_slots(legal, Op.CULL) if view.slots[slot].stage is Stage.PROBATIONARY]
+        on_trial = [
+            slot
+            for slot in _list_slots(legal, Op.CULL)
+            if view.slots[slot].stage is Stage.PROBATIONARY
+        ]
         if failed := [slot for slot in on_trial if view.slots[slot].epochs_in_stage >= patience]:
             return Action(Op.CULL, min(failed, key=lambda slot: adds[slot]))
         if empty := _list_slots(legal, Op.GERMINATE):
@@ -90,9 +113,11 @@ class Heuristic(StatelessController):
 
 
 class Random(StatelessController):
-    """A legal operation by the log-odds with which the policy begins, then a slot, then a blueprint, each uniformly.
+    """A legal operation by the log-odds with which the policy begins, then a slot, then a
+    blueprint, each uniformly.
 
-    So it is as good as a policy that has not learnt. Were operations as likely as each other, most seeds would be culled.
+    So it is as good as a policy that has not learnt. Were operations as likely as each other, most
+    seeds would be culled.
     """
 
     def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
@@ -112,8 +137,8 @@ class Random(StatelessController):
 
 
 class Periodic(StatelessController):
-    """Germinates by the clock, once in a seed's shortest life, blueprints in turn, and keeps every seed that it may; culls
-    none."""
+    """Germinates by the clock, once in a seed's shortest life, blueprints in turn, and keeps every
+    seed that it may; culls none."""
 
     def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """The first slot where several would do."""
@@ -132,33 +157,45 @@ Pair = tuple[int, int]
 class Probe(Controller):
     """Tries every blueprint in every slot beside the host, then grows the one that added most.
 
-    A trial lasts ``epochs`` epochs and ends with a cull. Trials in different slots overlap, since seeds in training do not
-    see each other. Once all pairs were tried, or no more time is left than it takes to grow a seed, the best is germinated
-    anew, if a cull has taken it out. Once it is kept, the pairs of the other slots are tried beside the network that it
-    made, and so on while time is left (greedy forward selection). What adds no more than ``gates.least_contribution`` is
+    A trial lasts ``epochs`` epochs and ends with a cull. Trials in different slots overlap, since
+    seeds in training do not see each other. Once all pairs were tried, or no more time is left than
+    it takes to grow a seed, the best is germinated anew, if a cull has taken it out. Once it is
+    kept, the pairs of the other slots are tried beside the network that it made, and so on while
+    time is left (greedy forward selection). What adds no more than ``gates.least_contribution`` is
     not grown.
     """
 
     def __init__(self, rules: Rules, epochs: int, count: int) -> None:
-        """``epochs``: at most ``gates.training_epochs``, so that the host never sees a trial; ``count`` is the number of
-        environments."""
+        """``epochs``: at most ``gates.training_epochs``, so that the host never sees a trial;
+        ``count`` is the number of environments."""
         self.rules, self.epochs = rules, epochs
-        self._tried: list[dict[Pair, float]] = [{} for _ in range(count)]  # what each seed added, as last seen in training
+        # what each seed added, as last seen in training
+        self._tried: list[dict[Pair, float]] = [{} for _ in range(count)]
         self._chosen: list[Pair | None] = [None] * count
 
     def act(
-        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+        self,
+        views: Sequence[EnvironmentView],
+        observations: Tensor,
+        legal: Tensor,
+        keys: Sequence[int],
     ) -> list[Action]:
         """One environment after the other."""
         for view, tried in zip(views, self._tried, strict=True):
-            training = [(place, slot) for place, slot in enumerate(view.slots) if slot.stage is Stage.TRAINING]
+            training = [
+                (place, slot)
+                for place, slot in enumerate(view.slots)
+                if slot.stage is Stage.TRAINING
+            ]
             tried.update({(place, slot.blueprint): slot.contribution for place, slot in training})
         known = enumerate(zip(views, legal.tolist(), self._tried, strict=True))
         return [self.choose(member, *each) for member, each in known]
 
-    def choose(self, member: int, view: EnvironmentView, legal: Legal, tried: dict[Pair, float]) -> Action:
-        """The action for one environment of the block. Deterministic; equal figures: the pair that was tried first. What is
-        taken out of ``tried`` may be tried again."""
+    def choose(
+        self, member: int, view: EnvironmentView, legal: Legal, tried: dict[Pair, float]
+    ) -> Action:
+        """The action for one environment of the block. Deterministic; equal figures: the pair that
+        was tried first. What is taken out of ``tried`` may be tried again."""
         stages, chosen = [slot.stage for slot in view.slots], self._chosen[member]
         if keep := _list_slots(legal, Op.FOSSILIZE):
             self._chosen[member] = None
@@ -172,7 +209,8 @@ class Probe(Controller):
         trials = [
             (place, slot)
             for place, slot in enumerate(view.slots)
-            if slot.stage in (Stage.GERMINATED, Stage.TRAINING) and not (chosen and chosen[0] == place)
+            if slot.stage in (Stage.GERMINATED, Stage.TRAINING)
+            and not (chosen and chosen[0] == place)
         ]
         best = chosen or self._find_best(tried, stages)
         for place, slot in trials:
@@ -199,13 +237,16 @@ class Probe(Controller):
         enough = {
             pair: gain
             for pair, gain in tried.items()
-            if gain > self.rules.gates.least_contribution and stages[pair[0]] is not Stage.FOSSILIZED
+            if gain > self.rules.gates.least_contribution
+            and stages[pair[0]] is not Stage.FOSSILIZED
         }
         return max(enough, key=lambda pair: enough[pair]) if enough else None
 
-    def _open(self, view: EnvironmentView, tried: Mapping[Pair, float], best: Pair | None) -> list[Pair]:
-        """The pairs that were not tried yet, and can be before the best so far must be germinated: blueprint by blueprint,
-        each slot by slot."""
+    def _open(
+        self, view: EnvironmentView, tried: Mapping[Pair, float], best: Pair | None
+    ) -> list[Pair]:
+        """The pairs that were not tried yet, and can be before the best so far must be germinated:
+        blueprint by blueprint, each slot by slot."""
         found = []
         for blueprint in range(self.rules.blueprints):
             for place, slot in enumerate(view.slots):
@@ -214,7 +255,9 @@ class Probe(Controller):
                 if best is not None and best[0] == place:
                     until += self.rules.gates.embargo_epochs + 1
                 fits = (
-                    self.rules.enabled[place] and slot.stage is not Stage.FOSSILIZED and until <= self._find_last_epoch(view)
+                    self.rules.enabled[place]
+                    and slot.stage is not Stage.FOSSILIZED
+                    and until <= self._find_last_epoch(view)
                 )
                 if fits and (place, blueprint) not in tried and slot.blueprint != blueprint:
                     found.append((place, blueprint))
@@ -230,11 +273,14 @@ class Probe(Controller):
             return 0
         if slot.stage is Stage.RESETTING:
             return 1
-        return 1 + (slot.dwell if slot.stage is Stage.EMBARGOED else 1 + self.rules.gates.embargo_epochs)
+        return 1 + (
+            slot.dwell if slot.stage is Stage.EMBARGOED else 1 + self.rules.gates.embargo_epochs
+        )
 
 
 class Static(StatelessController):
-    """Changes nothing: the network stays as it begins, whether that is the bare host or a grown one."""
+    """Changes nothing: the network stays as it begins, whether that is the bare host or a grown
+    one."""
 
     def choose(self, view: EnvironmentView, legal: Legal, key: int) -> Action:
         """Wait."""
@@ -242,17 +288,26 @@ class Static(StatelessController):
 
 
 class Oracle(Controller):
-    """Knows what pays: germinates it at once, and keeps it as soon as it may; where nothing pays, it waits."""
+    """Knows what pays: germinates it at once, and keeps it as soon as it may; where nothing pays,
+    it waits."""
 
     def __init__(self, answers: Sequence[Sequence[Pair]]) -> None:
-        """``answers``: slots and blueprints for each environment of the block, none where no growth pays."""
+        """``answers``: slots and blueprints for each environment of the block, none where no growth
+        pays."""
         self.answers = answers
 
     def act(
-        self, views: Sequence[EnvironmentView], observations: Tensor, legal: Tensor, keys: Sequence[int]
+        self,
+        views: Sequence[EnvironmentView],
+        observations: Tensor,
+        legal: Tensor,
+        keys: Sequence[int],
     ) -> list[Action]:
         """Return the actions that the answers name."""
-        return [self._choose(may, answer) for may, answer in zip(legal.tolist(), self.answers, strict=True)]
+        return [
+            self._choose(may, answer)
+            for may, answer in zip(legal.tolist(), self.answers, strict=True)
+        ]
 
     def _choose(self, legal: Legal, answer: Sequence[Pair]) -> Action:
         keep = [Action(Op.FOSSILIZE, slot) for slot, _ in answer if legal[Op.FOSSILIZE][slot]]

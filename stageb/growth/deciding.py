@@ -1,4 +1,5 @@
-"""Who decides in a block: controllers by name, what the one that learns is made of, and the one that a run has kept."""
+"""Who decides in a block: controllers by name, what the one that learns is made of, and the one
+that a run has kept."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ from stageb.errors import ConfigError, InputError
 from stageb.growth import hosts
 from stageb.growth.config import PROBES, GrowthConfig
 from stageb.growth.config import Controller as Name
-from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, PolicyController, Probe, Random, Static
+from stageb.growth.controllers import (
+    Controller,
+    Heuristic,
+    Oracle,
+    Periodic,
+    PolicyController,
+    Probe,
+    Random,
+    Static,
+)
 from stageb.growth.environment import Block
 from stageb.growth.lifecycle import Rules
 from stageb.growth.policy import Policy, PolicyLearner, make_normaliser
@@ -30,7 +40,8 @@ SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {
     "periodic": Periodic,
     "static-small": Static,
 }
-Snapshot = Mapping[str, Tensor]  # the policy and its normaliser, by name; empty for controllers that do not learn
+# the policy and its normaliser, by name; empty for controllers that do not learn
+Snapshot = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -50,26 +61,39 @@ class Decider:
             policy, normaliser = load_snapshot(self.snapshot, setting.config)
             return PolicyController(policy, normaliser, len(block.keys), self.greedy)
         if self.name == "oracle":
-            return Oracle([()] * len(block.keys) if block.lessons.right is None else list(block.lessons.right))
+            return Oracle(
+                [()] * len(block.keys) if block.lessons.right is None else list(block.lessons.right)
+            )
         if self.name in PROBES:
             return Probe(setting.rules, PROBES[self.name], len(block.keys))
         return SIMPLE[self.name](setting.rules)
 
 
 def take_snapshot(learner: PolicyLearner) -> dict[str, Tensor]:
-    """Copy the policy and its normaliser, so that they stay as they are while the learner goes on."""
+    """Copy the policy and its normaliser, so that they stay as they are while the learner goes
+    on."""
     kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state_dict()}
     return {
-        f"{part}.{name}": tensor.detach().cpu().clone() for part, state in kept.items() for name, tensor in state.items()
+        f"{part}.{name}": tensor.detach().cpu().clone()
+        for part, state in kept.items()
+        for name, tensor in state.items()
     }
 
 
 def load_snapshot(snapshot: Snapshot, config: GrowthConfig) -> tuple[Policy, RunningNorm]:
-    """The policy and the normaliser that a snapshot holds. Raises ``RuntimeError`` where it is of another policy."""
-    policy, normaliser = Policy(config.policy.hidden, len(config.host.blueprints), config.seed), make_normaliser()
+    """The policy and the normaliser that a snapshot holds. Raises ``RuntimeError`` where it is of
+    another policy."""
+    policy, normaliser = (
+        Policy(config.policy.hidden, len(config.host.blueprints), config.seed),
+        make_normaliser(),
+    )
 
     def part(name: str) -> dict[str, Tensor]:
-        return {key.removeprefix(f"{name}."): value for key, value in snapshot.items() if key.startswith(f"{name}.")}
+        return {
+            key.removeprefix(f"{name}."): value
+            for key, value in snapshot.items()
+            if key.startswith(f"{name}.")
+        }
 
     policy.load_state_dict(part("policy"))
     normaliser.load_state_dict(part("normaliser"))
@@ -88,19 +112,23 @@ class StoredController:
 
 
 def estimate_learning_cost(folder: Path, config: GrowthConfig) -> float:
-    """FLOPs by which a run's controller came to what it is: of its episodes, of deciding in them, and of the policy's own
-    learning, as far as committed. 0 for a controller that does not learn."""
+    """FLOPs by which a run's controller came to what it is: of its episodes, of deciding in them,
+    and of the policy's own learning, as far as committed. 0 for a controller that does not
+    learn."""
     if config.growth.controller != "ppo":
         return 0.0
     decisions = config.growth.environments * (config.host.epochs - 1)
     forward = hosts.count_policy(config.policy.hidden, len(config.host.blueprints))
     read = 1 + 1  # by which it decides, and by which learning begins
     rows = RunFolder(folder).read_committed(METRICS)
-    return math.fsum(row["flops"] + decisions * forward * (read + 3 * row["epochs"]) for row in rows)
+    return math.fsum(
+        row["flops"] + decisions * forward * (read + 3 * row["epochs"]) for row in rows
+    )
 
 
 def load_controller(folder: Path, config: GrowthConfig, controller: str) -> StoredController:
-    """Load a controller as last committed. Raises ``InputError`` where there is none yet, or of another shape."""
+    """Load a controller as last committed. Raises ``InputError`` where there is none yet, or of
+    another shape."""
     last = read_commit(folder)
     if not last["state"]:
         raise InputError(f"{folder}: its run has committed nothing yet; wait for its first commit")
@@ -108,7 +136,12 @@ def load_controller(folder: Path, config: GrowthConfig, controller: str) -> Stor
     if controller != "ppo":
         return StoredController({}, updates)
     if WEIGHTS not in last["versions"]:
-        raise InputError(f"{folder}: its controller is {config.growth.controller}, which learns nothing; name another one")
+        raise InputError(
+            f"{folder}: its controller is {config.growth.controller}, which learns nothing; "
+            f"name another one"
+        )
     version = last["versions"][WEIGHTS].name
-    snapshot = load_weights(folder, version, "policy", lambda weights: load_snapshot(weights, config))
+    snapshot = load_weights(
+        folder, version, "policy", lambda weights: load_snapshot(weights, config)
+    )
     return StoredController(snapshot, updates)

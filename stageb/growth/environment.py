@@ -1,11 +1,13 @@
-"""A block of environments from start to end: hosts that train as one batch, and a controller that looks at each of them.
+"""A block of environments from start to end: hosts that train as one batch, and a controller that
+looks at each of them.
 
-An *episode* is ``host.epochs`` epochs. At the end of each but the last the controller chooses one action for every
-environment; what that asks of the slots holds from the next epoch on. After the last, all that was not kept for good is
-taken out, and what stays is judged on the validation set, for the last reward. The test set is
-for ``stageb evaluate`` and ``stageb play`` alone.
+An *episode* is ``host.epochs`` epochs. At the end of each but the last the controller chooses one
+action for every environment; what that asks of the slots holds from the next epoch on. After the
+last, all that was not kept for good is taken out, and what stays is judged on the validation set,
+for the last reward. The test set is for ``stageb evaluate`` and ``stageb play`` alone.
 
-What a block comes to depends on its environments' numbers and on what decides: on no rank, and on no other block.
+What a block comes to depends on its environments' numbers and on what decides: on no rank, and on
+no other block.
 """
 
 from __future__ import annotations
@@ -28,7 +30,16 @@ from stageb.growth.observation import observe
 from stageb.growth.policy import GrowthRollout, encode_action, make_masks
 from stageb.growth.tasks import Task
 from stageb.growth.training import BrokenHostsError, EpochFigures
-from stageb.growth.types import SLOTS, Action, EnvironmentView, EpisodeResult, Op, Slots, SlotView, Stage
+from stageb.growth.types import (
+    SLOTS,
+    Action,
+    EnvironmentView,
+    EpisodeResult,
+    Op,
+    Slots,
+    SlotView,
+    Stage,
+)
 from stageb.growth.views import Measurements, Sizes, compute_objective, compute_reward
 from stageb.job import heartbeat
 from stageb.training.step import Recorder
@@ -51,7 +62,8 @@ class Setting:
     plan: Plan
     rules: Rules
     device: str
-    recorder: Recorder = field(default_factory=Recorder)  # one for all blocks, which train one after the other
+    # one for all blocks, which train one after the other
+    recorder: Recorder = field(default_factory=Recorder)
 
     @classmethod
     def of(cls, config: GrowthConfig, device: str) -> Setting:
@@ -64,14 +76,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class Places:
-    """Environments of a block: their numbers, among those that are learnt from or among those held out."""
+    """Environments of a block: their numbers, among those that are learnt from or among those held
+    out."""
 
     numbers: tuple[int, ...]
     held_out: bool = False
 
     def keys(self, seed: int) -> list[int]:
         """The streams of the environments, by which all that is drawn for them is named."""
-        return [seeds.stream(seed, "growth", "held out" if self.held_out else "learning", each) for each in self.numbers]
+        return [
+            seeds.stream(seed, "growth", "held out" if self.held_out else "learning", each)
+            for each in self.numbers
+        ]
 
 
 @dataclass(frozen=True)
@@ -95,7 +111,9 @@ class Turn(NamedTuple):
 class Block:
     """Environments that train together: all that changes in them."""
 
-    def __init__(self, setting: Setting, places: Places, begins: Sequence[PlantedSeeds] | None = None) -> None:
+    def __init__(
+        self, setting: Setting, places: Places, begins: Sequence[PlantedSeeds] | None = None
+    ) -> None:
         """``begins``: seeds that stand in each host for good from the start."""
         self.setting, self.places = setting, places
         self.keys = places.keys(setting.config.seed)
@@ -107,7 +125,8 @@ class Block:
         self.flops = [0.0] * len(self.keys)
         self.skipped = [0] * len(self.keys)
         self.epochs = 0
-        self.noted: list[tuple[list[float], list[float]]] = []  # FLOPs and validation accuracies at each look
+        # FLOPs and validation accuracies at each look
+        self.noted: list[tuple[list[float], list[float]]] = []
         for member, grown in enumerate(begins or ()):
             self._plant(member, grown)
 
@@ -128,7 +147,9 @@ class Block:
         batches = tasks.draw_batches(self.keys, self.epochs, steps, size, len(fit), device)
         learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
         try:
-            figures = training.train_epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
+            figures = training.train_epoch(
+                self.hosts, self.active(), self.alphas(), learns, fit, batches
+            )
         except BrokenHostsError as error:
             named = ", ".join(str(self.places.numbers[member]) for member in error.members)
             raise HostError(f"environment {named}, epoch {self.epochs + 1}: {error}") from error
@@ -140,14 +161,32 @@ class Block:
         return figures
 
     def look(self, figures: EpochFigures) -> list[EnvironmentView]:
-        """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
-        judged = training.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turn_alphas())
+        """Judge every host on the validation set, in full and with each slot turned; what is known
+        of it now."""
+        judged = training.judge(
+            self.hosts, self.lessons.sets.validation, self.active(), self._turn_alphas()
+        )
         config, after = self.setting.config, []
-        columns = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
+        columns = (
+            figures.loss,
+            figures.accuracy,
+            judged.loss[:, 0],
+            judged.accuracy,
+            figures.gradient_norms,
+        )
         rows = zip(self.slots, *(each.tolist() for each in columns), strict=True)
-        for member, (slots, train_loss, train_accuracy, loss, (accuracy, *changed), norms) in enumerate(rows):
+        for member, (
+            slots,
+            train_loss,
+            train_accuracy,
+            loss,
+            (accuracy, *changed),
+            norms,
+        ) in enumerate(rows):
             self.flops[member] += self.price_of_looking(member)
-            measured = Measurements(train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:]))
+            measured = Measurements(
+                train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:])
+            )
             host, extra = hosts.count_parameters(self.setting.plan, views.list_blueprints(slots))
             sizes = Sizes(config.host.epochs, config.host.steps_per_epoch, host, extra)
             after.append(views.view_after_epoch(self.views[member], slots, measured, sizes))
@@ -156,11 +195,13 @@ class Block:
         return after
 
     def note(self, accuracies: Sequence[float]) -> None:
-        """Remember how accurate every host is on the validation set, and what was spent on it so far."""
+        """Remember how accurate every host is on the validation set, and what was spent on it so
+        far."""
         self.noted.append((list(self.flops), list(accuracies)))
 
     def course(self, member: int, accuracy: float) -> Course:
-        """Return the points that were noted of a host that has ended now, and its last one, of ``accuracy``."""
+        """Return the points that were noted of a host that has ended now, and its last one, of
+        ``accuracy``."""
         spent = self.flops[member]
         noted = [(paid[member], accuracies[member]) for paid, accuracies in self.noted]
         return (*(point for point in noted if point[0] <= spent), (spent, accuracy))
@@ -196,18 +237,24 @@ class Block:
 
     def price_of_looking(self, member: int) -> float:
         """FLOPs of judging the four settings on the validation set."""
-        one = hosts.count_evaluation(self.setting.plan, views.list_blueprints(self.slots[member]), len(SLOTS) + 1)
+        one = hosts.count_evaluation(
+            self.setting.plan, views.list_blueprints(self.slots[member]), len(SLOTS) + 1
+        )
         return float(one * len(self.lessons.sets.validation))
 
     # Within
 
     def _turn_alphas(self) -> Tensor:
-        """Weights of the seeds in four settings, float32 (B, 4, 3): as they are; then early, mid, late turned.
+        """Weights of the seeds in four settings, float32 (B, 4, 3): as they are; then early, mid,
+        late turned.
 
-        A seed that its host sees is out where it is turned, and one that trains beside its host is in.
+        A seed that its host sees is out where it is turned, and one that trains beside its host is
+        in.
         """
         alphas = self.alphas()[:, None].repeat(1, len(SLOTS) + 1, 1)
-        unseen = torch.tensor([[slot.stage not in VISIBLE for slot in slots] for slots in self.slots])
+        unseen = torch.tensor(
+            [[slot.stage not in VISIBLE for slot in slots] for slots in self.slots]
+        )
         alphas[:, 1:].diagonal(dim1=1, dim2=2).copy_(unseen)
         return alphas
 
@@ -219,14 +266,24 @@ class Block:
             if effect is Effect.REMOVE:
                 training.cull(self.hosts, member, slot)
             else:
-                training.germinate(self.hosts, member, slot, slots[slot].blueprint, tasks.seed_key(self.keys[member]))
+                training.germinate(
+                    self.hosts,
+                    member,
+                    slot,
+                    slots[slot].blueprint,
+                    tasks.seed_key(self.keys[member]),
+                )
 
     def _plant(self, member: int, grown: PlantedSeeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""
         slots = list(EMPTY)
         for number, (slot, blueprint) in enumerate(grown):
-            slots[slot] = SlotView(stage=Stage.FOSSILIZED, blueprint=blueprint, seed_id=number, alpha=1.0)
-            training.germinate(self.hosts, member, slot, blueprint, tasks.seed_key(self.keys[member]))
+            slots[slot] = SlotView(
+                stage=Stage.FOSSILIZED, blueprint=blueprint, seed_id=number, alpha=1.0
+            )
+            training.germinate(
+                self.hosts, member, slot, blueprint, tasks.seed_key(self.keys[member])
+            )
         self.slots[member] = cast(Slots, tuple(slots))
 
 
@@ -256,8 +313,12 @@ def play(block: Block, controller: Controller) -> Episodes:
 
 
 def take_turn(block: Block, controller: Controller, known: Sequence[EnvironmentView]) -> Turn:
-    """Have every environment of a block do what ``controller`` chooses for it, and end its epoch."""
-    observations, legal = observe(known), make_masks([block.setting.rules.legal(view) for view in known])
+    """Have every environment of a block do what ``controller`` chooses for it, and end its
+    epoch."""
+    observations, legal = (
+        observe(known),
+        make_masks([block.setting.rules.legal(view) for view in known]),
+    )
     keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
     actions = tuple(controller.act(known, observations, legal, keys))
     block.act(actions)
@@ -267,21 +328,29 @@ def take_turn(block: Block, controller: Controller, known: Sequence[EnvironmentV
 def _view_finals(block: Block) -> list[EnvironmentView]:
     """The networks that stay, as the validation set judges them."""
     plan, finals = block.setting.plan, []
-    for view, slots, (loss, accuracy) in zip(block.views, block.slots, block.judge(test=False), strict=True):
+    for view, slots, (loss, accuracy) in zip(
+        block.views, block.slots, block.judge(test=False), strict=True
+    ):
         assert view is not None, "an episode has an epoch at least"
         extra = hosts.count_parameters(plan, views.list_blueprints(slots))[1]
-        finals.append(replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra))
+        finals.append(
+            replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra)
+        )
     return finals
 
 
 def _compute_rewards(
-    seen: Sequence[Sequence[EnvironmentView]], finals: Sequence[EnvironmentView], config: GrowthConfig
+    seen: Sequence[Sequence[EnvironmentView]],
+    finals: Sequence[EnvironmentView],
+    config: GrowthConfig,
 ) -> Tensor:
     """Of every action: float32 (T, B)."""
     last = len(seen) - 2
     rows = [
         [
-            compute_reward(before, after, final if step == last else None, config.reward, config.ppo.gamma)
+            compute_reward(
+                before, after, final if step == last else None, config.reward, config.ppo.gamma
+            )
             for before, after, final in zip(seen[step], seen[step + 1], finals, strict=True)
         ]
         for step in range(last + 1)
@@ -290,7 +359,10 @@ def _compute_rewards(
 
 
 def _make_results(
-    block: Block, finals: Sequence[EnvironmentView], decided: Sequence[Sequence[Action]], rewards: Tensor
+    block: Block,
+    finals: Sequence[EnvironmentView],
+    decided: Sequence[Sequence[Action]],
+    rewards: Tensor,
 ) -> tuple[EpisodeResult, ...]:
     """Return the results of a block's episodes, with its slots closed."""
     right, ended = block.lessons.right, []

@@ -1,4 +1,5 @@
-"""``stageb evaluate RUN``: what a run's controller is worth, beside others at equal FLOPs, on environments held out."""
+"""``stageb evaluate RUN``: what a run's controller is worth, beside others at equal FLOPs, on
+environments held out."""
 
 from __future__ import annotations
 
@@ -14,9 +15,22 @@ from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
 from stageb.growth import play
-from stageb.growth.compare import OTHERS, Comparison, Found, average_across, average_course, compare, draw_courses
+from stageb.growth.compare import (
+    OTHERS,
+    Comparison,
+    Found,
+    average_across,
+    average_course,
+    compare,
+    draw_courses,
+)
 from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import Decider, StoredController, estimate_learning_cost, load_controller
+from stageb.growth.deciding import (
+    Decider,
+    StoredController,
+    estimate_learning_cost,
+    load_controller,
+)
 from stageb.growth.environment import Places, Setting
 from stageb.growth.play import play_episode
 from stageb.growth.ranks import cut_blocks, name_environments
@@ -31,24 +45,48 @@ FIRST = 10_000  # environment, so that none is among those by which a run is wat
 
 
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
-    """How good a run's controller is, beside others that spend as many FLOPs, in environments that it did not learn from."""
+    """How good a run's controller is, beside others that spend as many FLOPs, in environments that
+    it did not learn from."""
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
     parser.add_argument("--environments", type=int, default=64, help="how many (default 64)")
-    parser.add_argument("--first", type=int, default=FIRST, help=f"number of the first (default {FIRST})")
-    parser.add_argument("--against", default="", metavar="NAMES", help=f"of: {', '.join(OTHERS)} (default: all)")
-    parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="more runs, which differ only in their seed")
+    parser.add_argument(
+        "--first", type=int, default=FIRST, help=f"number of the first (default {FIRST})"
+    )
+    parser.add_argument(
+        "--against", default="", metavar="NAMES", help=f"of: {', '.join(OTHERS)} (default: all)"
+    )
+    parser.add_argument(
+        "--also",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="more runs, which differ only in their seed",
+    )
     parser.add_argument("--out", metavar="FILE", help="write all results to FILE, as JSON Lines")
     parser.add_argument(
         "--pictures",
         metavar="FOLDER",
-        help="draw accuracy over FLOPs, and the controller's episodes in its best and its worst environment",
+        help="draw accuracy over FLOPs, and the controller's episodes in its best and its worst "
+        "environment",
     )
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    parser.add_argument("--devices", type=int, default=1, help="devices that share the environments (default 1)")
+    parser.add_argument(
+        "--devices", type=int, default=1, help="devices that share the environments (default 1)"
+    )
     block = config.growth.block
-    parser.add_argument("--block", type=int, default=block, help=f"environments in one batch (default {block}, the run's)")
+    parser.add_argument(
+        "--block",
+        type=int,
+        default=block,
+        help=f"environments in one batch (default {block}, the run's)",
+    )
     given = parser.parse_args(arguments)
-    require(1 <= given.environments <= MOST_ENVIRONMENTS, "--environments", given.environments, f"1 to {MOST_ENVIRONMENTS}")
+    require(
+        1 <= given.environments <= MOST_ENVIRONMENTS,
+        "--environments",
+        given.environments,
+        f"1 to {MOST_ENVIRONMENTS}",
+    )
     for name in ("devices", "block"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.first >= 0, "--first", given.first, "0 or more")
@@ -57,7 +95,10 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         check_target(Path(given.out), {})
     if given.pictures:
         disk.check_place(Path(given.pictures), "another --pictures")
-    controller, places = config.growth.controller, [Path(run).resolve() for run in (folder, *given.also)]
+    controller, places = (
+        config.growth.controller,
+        [Path(run).resolve() for run in (folder, *given.also)],
+    )
     for run in given.also:
         remedy = "other runs, each once: one that counts twice makes intervals look narrower"
         require(places.count(Path(run).resolve()) == 1, "--also", run, remedy)
@@ -65,7 +106,9 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         load_controller(folder, config, controller),
         *(_load_similar(Path(other), folder, config) for other in given.also),
     ]
-    learning = statistics.fmean(estimate_learning_cost(Path(run), config) for run in (folder, *given.also))
+    learning = statistics.fmean(
+        estimate_learning_cost(Path(run), config) for run in (folder, *given.also)
+    )
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
     numbers = range(given.first, given.first + given.environments)
 
@@ -74,59 +117,95 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         if world.is_global_zero:
             if given.out:
                 _write(Path(given.out), found)
-            title = f"{folder}, after {runs[0].updates:,} updates" + f", and {len(runs) - 1} like it" * (len(runs) > 1)
+            title = (
+                f"{folder}, after {runs[0].updates:,} updates"
+                + f", and {len(runs) - 1} like it" * (len(runs) > 1)
+            )
             print(f"{title}; {len(numbers)} held-out environments, {numbers[0]} to {numbers[-1]}")
             print("\n".join(format_table(found, controller, learning)))
             if given.pictures:
-                print("\n".join(str(path) for path in _draw(Path(given.pictures), config, found, runs[0])))
+                print(
+                    "\n".join(
+                        str(path) for path in _draw(Path(given.pictures), config, found, runs[0])
+                    )
+                )
         return 0
 
     return worlds.run(fabric, on_ranks)
 
 
 def _parse_names(against: str, config: GrowthConfig) -> list[str]:
-    """The controllers to compare with. Raises ``ConfigError`` for what is none, or what cannot be here."""
+    """The controllers to compare with. Raises ``ConfigError`` for what is none, or what cannot be
+    here."""
     names = [name.strip() for name in against.split(",")] if against else [*OTHERS]
     for name in names:
-        require(name in OTHERS, "--against", name, f"of: {', '.join(OTHERS)}, with commas in between")
+        require(
+            name in OTHERS, "--against", name, f"of: {', '.join(OTHERS)}, with commas in between"
+        )
         obstacle = config.obstacle(name)
         require(not obstacle or not against, "--against", name, obstacle)
-    return [name for name in names if name != config.growth.controller and not config.obstacle(name)]
+    return [
+        name for name in names if name != config.growth.controller and not config.obstacle(name)
+    ]
 
 
 def _load_similar(folder: Path, first: Path, config: GrowthConfig) -> StoredController:
     """Another run, which may differ in its seed alone. Raises ``InputError``."""
     other = parse_run(folder).config
-    if not isinstance(other, GrowthConfig) or drop_irrelevant_keys(other) != drop_irrelevant_keys(config):
-        raise InputError(f"--also {folder}: its config is another one than that of {first}; only seeds may differ")
+    if not isinstance(other, GrowthConfig) or drop_irrelevant_keys(other) != drop_irrelevant_keys(
+        config
+    ):
+        raise InputError(
+            f"--also {folder}: its config is another one than that of {first}; only seeds may "
+            f"differ"
+        )
     return load_controller(folder, other, config.growth.controller)
 
 
 def drop_irrelevant_keys(config: GrowthConfig) -> GrowthConfig:
     """The config without its seed, and without what changes no result."""
     plain = GrowthConfig()
-    same = {name: getattr(plain, name) for name in ("seed", "output", "fabric", "curves", "log_level", "loggers")}
+    same = {
+        name: getattr(plain, name)
+        for name in ("seed", "output", "fabric", "curves", "log_level", "loggers")
+    }
     return replace(config, **same)
 
 
 def _compare_on_ranks(
-    world: World, config: GrowthConfig, blocks: Sequence[range], runs: Sequence[StoredController], others: Sequence[str]
+    world: World,
+    config: GrowthConfig,
+    blocks: Sequence[range],
+    runs: Sequence[StoredController],
+    others: Sequence[str],
 ) -> list[list[Comparison]]:
-    """Compare all controllers in all environments; returns a list for each run on rank 0, and an empty one elsewhere."""
+    """Compare all controllers in all environments; returns a list for each run on rank 0, and an
+    empty one elsewhere."""
     setting = Setting.of(config, world.device)
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
     mine = []
     for block in world.share(blocks):
         with world.at(name_environments(block)):
             places = Places(tuple(block), held_out=True)
-            mine.append([list(map(asdict, compare(setting, places, decider, others))) for decider in deciders])
+            mine.append(
+                [
+                    list(map(asdict, compare(setting, places, decider, others)))
+                    for decider in deciders
+                ]
+            )
     parts = world.join_shares([decode(part) for part in world.gather(encode(mine))])
-    return [[Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
+    return [
+        [Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))
+    ]
 
 
 def _write(path: Path, found: Found) -> None:
     rows = [
-        {"run": run, **asdict(each), "truth": each.truth[0] if each.truth and len(each.truth) == 1 else each.truth}
+        {
+            "run": run,
+            **asdict(each),
+            "truth": each.truth[0] if each.truth and len(each.truth) == 1 else each.truth,
+        }
         for run, outcomes in enumerate(found)
         for each in outcomes
     ]
@@ -134,15 +213,25 @@ def _write(path: Path, found: Found) -> None:
 
 
 def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredController) -> list[Path]:
-    """Accuracy over FLOPs, and what grew in the environments in which the run's controller does best and worst."""
+    """Accuracy over FLOPs, and what grew in the environments in which the run's controller does
+    best and worst."""
     disk.make_named_folder(folder, "another --pictures")
     controller = config.growth.controller
-    mine = sorted((each for each in found[0] if each.controller == controller), key=lambda each: each.test_accuracy)
+    mine = sorted(
+        (each for each in found[0] if each.controller == controller),
+        key=lambda each: each.test_accuracy,
+    )
     names = dict.fromkeys(each.controller for each in found[0])
     title = f"{config.task.name}, {config.host.kind} hosts, {len(mine)} held-out environments"
-    drawn = {"accuracy.png": partial(draw_courses, {name: average_course(found, name) for name in names}, title)}
+    drawn = {
+        "accuracy.png": partial(
+            draw_courses, {name: average_course(found, name) for name in names}, title
+        )
+    }
     for name, each in (("best.png", mine[-1]), ("worst.png", mine[0])):
-        episode, _ = play_episode(config, Decider(controller, run.snapshot, greedy=True), each.environment)
+        episode, _ = play_episode(
+            config, Decider(controller, run.snapshot, greedy=True), each.environment
+        )
         drawn[name] = partial(play.draw, episode)
     for name, draw in drawn.items():
         disk.write(folder / name, draw)
@@ -153,11 +242,14 @@ def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredControlle
 
 
 def format_table(found: Found, controller: str, learning: float = 0.0) -> list[str]:
-    """A line for each controller, and what teachers tell. Intervals are of 95 %, of paired differences. ``learning`` are the
-    FLOPs that the run's controller cost."""
+    """A line for each controller, and what teachers tell. Intervals are of 95 %, of paired
+    differences. ``learning`` are the FLOPs that the run's controller cost."""
     whole = [each for outcomes in found for each in outcomes]
     names = list(dict.fromkeys(each.controller for each in whole))
-    head = f"{'':<14}{'test accuracy':>14}{'parameters':>12}{'epochs':>8}{'FLOP':>10}  {controller + ' above it by':<24}"
+    head = (
+        f"{'':<14}{'test accuracy':>14}{'parameters':>12}{'epochs':>8}{'FLOP':>10}  "
+        f"{controller + ' above it by':<24}"
+    )
     lines = [head + "pays after" * bool(learning)]
     for name in names:
         of = [each for each in whole if each.controller == name]
@@ -173,14 +265,16 @@ def format_table(found: Found, controller: str, learning: float = 0.0) -> list[s
     if learning:
         hosts = learning / _mean([each for each in whole if each.controller == controller], "flops")
         lines.append(
-            f"learning cost {short(learning)}FLOP, as much as {hosts:,.0f} hosts here; {controller} pays after so many, if "
+            f"learning cost {short(learning)}FLOP, as much as {hosts:,.0f} hosts here; "
+            f"{controller} pays after so many, if "
             "each stops once it is as accurate on the validation set as the other is in the end"
         )
     return [*lines, *_describe_teachers(whole, controller)]
 
 
 def estimate_break_even(found: Found, controller: str, other: str, learning: float) -> str:
-    """After how many hosts ``controller`` has saved what it cost to learn, where it is better than ``other`` at all."""
+    """After how many hosts ``controller`` has saved what it cost to learn, where it is better than
+    ``other`` at all."""
     mean, half = measure_gain(found, controller, other)
     if mean <= half:
         return "never" if mean < -half else "not shown"
@@ -191,8 +285,8 @@ def estimate_break_even(found: Found, controller: str, other: str, learning: flo
 
 
 def measure_gain(found: Found, controller: str, other: str) -> tuple[float, float]:
-    """By how much the test accuracy of ``controller`` is above that of ``other``, and half the width of its interval.
-    Differences are paired by environment."""
+    """By how much the test accuracy of ``controller`` is above that of ``other``, and half the
+    width of its interval. Differences are paired by environment."""
     return average_across([_pair_differences(outcomes, controller, other) for outcomes in found])
 
 
@@ -203,7 +297,8 @@ def _pair_differences(outcomes: Sequence[Comparison], controller: str, other: st
 
 
 def _describe_teachers(whole: Sequence[Comparison], controller: str) -> list[str]:
-    """Describe what the controller kept, beside what is known to be right, and how far it goes on the way to the oracle."""
+    """Describe what the controller kept, beside what is known to be right, and how far it goes on
+    the way to the oracle."""
     mine = [each for each in whole if each.controller == controller]
     none = sum(not each.kept for each in mine)
     lines = [f"no growth in {_format_share(none, len(mine))}"]
@@ -211,14 +306,17 @@ def _describe_teachers(whole: Sequence[Comparison], controller: str) -> list[str
         hit = sum(each.kept == each.truth for each in right)
         held = sum(set(each.truth or ()) <= set(each.kept) for each in right)
         lines.append(
-            f"the right slot and blueprint, and no other, in {_format_share(hit, len(right))}; among others in {held - hit}"
+            f"the right slot and blueprint, and no other, in {_format_share(hit, len(right))}; "
+            f"among others in {held - hit}"
         )
     means = {
         name: _mean([each for each in whole if each.controller == name], "test_accuracy")
         for name in ("oracle", "static-small")
     }
     if means["oracle"] > means["static-small"]:
-        way = (_mean(mine, "test_accuracy") - means["static-small"]) / (means["oracle"] - means["static-small"])
+        way = (_mean(mine, "test_accuracy") - means["static-small"]) / (
+            means["oracle"] - means["static-small"]
+        )
         lines.append(f"{way:.0%} of the way from static-small to the oracle")
     return lines
 

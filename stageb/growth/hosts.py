@@ -1,11 +1,12 @@
 """The three kinds of hosts, what one is made of, and what it costs.
 
-A host is a stem, two bodies and a head, with a slot after the stem and after each body. Hidden states are (N, C, *places).
-Convolutional hosts normalise by groups: the running statistics of batch normalisation are buffers, which do not survive
-``vmap``. They halve their places at every convolution, so that most work lies in the stem.
+A host is a stem, two bodies and a head, with a slot after the stem and after each body. Hidden
+states are (N, C, *places). Convolutional hosts normalise by groups: the running statistics of batch
+normalisation are buffers, which do not survive ``vmap``. They halve their places at every
+convolution, so that most work lies in the stem.
 
-A network's parameters are *segments*: flat vectors named ``host`` and ``{slot}.{blueprint}``, all allocated ahead, so that
-the set of parameters never changes. ``blocks`` computes with them.
+A network's parameters are *segments*: flat vectors named ``host`` and ``{slot}.{blueprint}``, all
+allocated ahead, so that the set of parameters never changes. ``blocks`` computes with them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from stageb.config import require
-from stageb.growth.blueprints import BLUEPRINTS, SeedPlace, Spec, convolve, group_norm, holds, mix, weight
+from stageb.growth.blueprints import (
+    BLUEPRINTS,
+    SeedPlace,
+    Spec,
+    convolve,
+    group_norm,
+    holds,
+    mix,
+    weight,
+)
 from stageb.growth.config import HostConfig
 from stageb.growth.observation import SIZE, make_blank
 from stageb.growth.policy import Policy
@@ -34,9 +44,11 @@ Params = Mapping[str, Tensor]
 class Form:
     """The shape of a task's examples and targets."""
 
-    shape: tuple[int, ...]  # of one example: (features,), (places, features) or (rows, columns, channels)
+    # of one example: (features,), (places, features) or (rows, columns, channels)
+    shape: tuple[int, ...]
     classes: int
-    given: bool = False  # hosts are given as good as they can be without seeds, and do not learn themselves
+    # hosts are given as good as they can be without seeds, and do not learn themselves
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,8 @@ class HostKind:
     stem: Callable[[Form, Params, Tensor], Tensor]
     body: Callable[[Form, int, Params, Tensor], Tensor]  # number 1 or 2
     head: Callable[[Form, Params, Tensor], Tensor]  # to logits, (N, classes)
-    products: Callable[[Form, int], tuple[int, int]]  # multiplications for one example: of the stem, of all that comes later
+    # multiplications for one example: of the stem, of all that comes later
+    products: Callable[[Form, int], tuple[int, int]]
 
 
 def _make_affine(name: str, shape: tuple[int, ...], gain: float = 2.0) -> list[Spec]:
@@ -68,11 +81,15 @@ def _mix(params: Params, name: str, x: Tensor) -> Tensor:
 
 def _dense_specs(form: Form, width: int) -> list[Spec]:
     bodies = [spec for body in ("body1", "body2") for spec in _make_affine(body, (width, width))]
-    return [*_make_affine("stem", (width, prod(form.shape))), *bodies, *_make_affine("head", (form.classes, width), 1.0)]
+    return [
+        *_make_affine("stem", (width, prod(form.shape))),
+        *bodies,
+        *_make_affine("head", (form.classes, width), 1.0),
+    ]
 
 
-# Convolutions of stride 2, group norm, ReLU; the head reads every place for itself. A sequence has one axis, an image two;
-# read by a host of one axis, an image is the sequence of its rows.
+# Convolutions of stride 2, group norm, ReLU; the head reads every place for itself. A sequence has
+# one axis, an image two; read by a host of one axis, an image is the sequence of its rows.
 
 KERNEL, STRIDE = 3, 2
 
@@ -101,7 +118,9 @@ def _convolutional(axes: int) -> HostKind:
     def products(form: Form, width: int) -> tuple[int, int]:
         early, mid, late = (prod(places(form, slot)) for slot in range(3))
         taps = KERNEL**axes * width
-        return taps * prod(form.shape[axes:]) * early, taps * width * (mid + late) + width * late * form.classes
+        return taps * prod(form.shape[axes:]) * early, taps * width * (
+            mid + late
+        ) + width * late * form.classes
 
     return HostKind(
         places,
@@ -138,8 +157,10 @@ class Plan:
     built: HostKind
     width: int
     blueprints: tuple[str, ...]  # what ``active`` counts
-    learning_rates: tuple[float, float, float, float]  # of the host, and of the seeds of early, mid and late
-    segments: Mapping[str, tuple[Spec, ...]]  # in one order: host, then the seeds of early, mid, late
+    # of the host, and of the seeds of early, mid and late
+    learning_rates: tuple[float, float, float, float]
+    # in one order: host, then the seeds of early, mid, late
+    segments: Mapping[str, tuple[Spec, ...]]
     slots: tuple[SeedPlace, SeedPlace, SeedPlace]
 
     @cached_property
@@ -154,10 +175,17 @@ def make_plan(config: HostConfig, form: Form) -> Plan:
     Raises ``ConfigError`` where such a host cannot hold a blueprint.
     """
     kind = KINDS[config.kind]
-    early, mid, late = (SeedPlace(config.width, kind.places(form, slot)) for slot in range(len(SLOTS)))
+    early, mid, late = (
+        SeedPlace(config.width, kind.places(form, slot)) for slot in range(len(SLOTS))
+    )
     able = holds(len(early.places))
     for blueprint in config.blueprints:
-        require(blueprint in able, "host.blueprints", blueprint, f"a host of kind {config.kind} can hold: {', '.join(able)}")
+        require(
+            blueprint in able,
+            "host.blueprints",
+            blueprint,
+            f"a host of kind {config.kind} can hold: {', '.join(able)}",
+        )
     segments: dict[str, tuple[Spec, ...]] = {HOST: tuple(kind.specs(form, config.width))}
     for slot, at in zip(SLOTS, (early, mid, late), strict=True):
         for blueprint in config.blueprints:
@@ -179,7 +207,9 @@ def make_plan(config: HostConfig, form: Form) -> Plan:
 def count_parameters(plan: Plan, active: Sequence[int]) -> tuple[int, int]:
     """Parameters of one network: of its host, and of the seeds of blueprints ``active``."""
     sizes = plan.sizes
-    return sizes[HOST], sum(sizes[name_segment(plan, slot, index)] for slot, index in enumerate(active) if index >= 0)
+    return sizes[HOST], sum(
+        sizes[name_segment(plan, slot, index)] for slot, index in enumerate(active) if index >= 0
+    )
 
 
 def name_segment(plan: Plan, slot: int, blueprint: int) -> str:
@@ -187,22 +217,25 @@ def name_segment(plan: Plan, slot: int, blueprint: int) -> str:
     return f"{SLOTS[slot]}.{plan.blueprints[blueprint]}"
 
 
-# Floating-point operations, counted from the plan: two for every multiplication of a layer, as is usual.
+# Floating-point operations, counted from the plan: two for every multiplication of a layer, as is
+# usual.
 #
-# Norms, activations and the optimiser are left out: they are far less. A backward pass counts as two forward passes wherever
-# there is training, also where less is computed: no gradient of the host's parameters is made where a seed trains beside it,
-# or where the host is given. So networks cost the same on every task. What a member of a block costs is what it would cost
-# alone: that others of its block have other seeds, for which it is computed in vain, is not counted.
+# Norms, activations and the optimiser are left out: they are far less. A backward pass counts as
+# two forward passes wherever there is training, also where less is computed: no gradient of the
+# host's parameters is made where a seed trains beside it, or where the host is given. So networks
+# cost the same on every task. What a member of a block costs is what it would cost alone: that
+# others of its block have other seeds, for which it is computed in vain, is not counted.
 
 
 def count_forward(plan: Plan, active: Sequence[int]) -> int:
-    """Of one example through one network whose slots hold the blueprints ``active``, -1 for none."""
+    """Of one example through one network whose slots hold the blueprints ``active``, -1 for
+    none."""
     return 2 * (sum(plan.built.products(plan.form, plan.width)) + _seeds(plan, active))
 
 
 def count_training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
-    """Of one example in a step of training, forward and backward: of the network as it stands, and of one for each seed that
-    trains ``beside`` it, in which that seed stands too."""
+    """Of one example in a step of training, forward and backward: of the network as it stands, and
+    of one for each seed that trains ``beside`` it, in which that seed stands too."""
     stands = [-1 if trains else index for index, trains in zip(active, beside, strict=True)]
     tried = [slot for slot, trains in enumerate(beside) if trains]
     networks = [[*stands[:slot], active[slot], *stands[slot + 1 :]] for slot in tried]
@@ -210,14 +243,18 @@ def count_training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) ->
 
 
 def count_evaluation(plan: Plan, active: Sequence[int], settings: int) -> int:
-    """Of one example judged in as many settings: what comes before the first slot is computed once."""
+    """Of one example judged in as many settings: what comes before the first slot is computed
+    once."""
     stem, later = plan.built.products(plan.form, plan.width)
     return 2 * (stem + settings * (later + _seeds(plan, active)))
 
 
 def count_policy(hidden: int, blueprints: int) -> int:
     """Of an observation that the policy, actor and critic, reads; torch counts them."""
-    legal, action = torch.ones((1, len(Op), len(SLOTS)), dtype=torch.bool), torch.zeros((1, 3), dtype=torch.int64)
+    legal, action = (
+        torch.ones((1, len(Op), len(SLOTS)), dtype=torch.bool),
+        torch.zeros((1, 3), dtype=torch.int64),
+    )
     with FlopCounterMode(display=False) as counter:
         Policy(hidden, blueprints, 0)(torch.zeros(1, SIZE), make_blank(1), legal, action)
     return int(counter.get_total_flops())

@@ -1,13 +1,16 @@
-"""The life of a seed as a table: (stage, event, facts) -> (stage, effects); and how its weight rises as it blends in.
+"""The life of a seed as a table: (stage, event, facts) -> (stage, effects); and how its weight
+rises as it blends in.
 
-A controller's events germinate a seed, fossilise it or cull it. After them, at the end of every epoch, every slot is told
-that the epoch is over; its stage goes on where the gates of its row are open:
+A controller's events germinate a seed, fossilise it or cull it. After them, at the end of every
+epoch, every slot is told that the epoch is over; its stage goes on where the gates of its row are
+open:
 
     DORMANT -G0-> GERMINATED -G1-> TRAINING -G2-> BLENDING -G3-> PROBATIONARY -G4, G5-> FOSSILIZED
     any of these seeds -cull-> CULLED -> EMBARGOED -> RESETTING -> DORMANT
 
-What stands in no row is illegal, and so is a controller's event where a gate is shut: both raise. The masks by which
-controllers choose are asked of the same rows, so that nothing they allow is ever refused.
+What stands in no row is illegal, and so is a controller's event where a gate is shut: both raise.
+The masks by which controllers choose are asked of the same rows, so that nothing they allow is ever
+refused.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from stageb.errors import StagebError
 from stageb.growth.config import GatesConfig
 from stageb.growth.types import SLOTS, Action, EnvironmentView, Op, Slots, SlotView, Stage
 
-SEEDED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)  # a seed is in the slot
-LEARNS = (Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)  # its parameters are updated
+# a seed is in the slot
+SEEDED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)
+# its parameters are updated
+LEARNS = (Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)
 VISIBLE = (Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)  # the host sees it
 
 
@@ -32,7 +37,8 @@ class LifecycleError(StagebError):
 
 
 class Event(IntEnum):
-    """An event in the life of a slot. The first four have the numbers of the operations of a controller."""
+    """An event in the life of a slot. The first four have the numbers of the operations of a
+    controller."""
 
     EPOCH = 0  # an epoch is over
     GERMINATE = 1
@@ -63,7 +69,8 @@ class Facts:
 Gate = Callable[[Facts, GatesConfig], bool]
 
 GATES: Mapping[str, Gate] = {
-    # Germinate only where seeds may, and where there is time left to keep the seed and to train with it for an epoch.
+    # Germinate only where seeds may, and where there is time left to keep the seed and to train
+    # with it for an epoch.
     "G0": lambda facts, gates: facts.enabled and facts.epochs_left > gates.shortest_life,
     "G1": lambda facts, gates: facts.sound,
     "G2": lambda facts, gates: facts.sound and facts.epochs_in_stage >= gates.training_epochs,
@@ -84,7 +91,10 @@ class StageChange:
 
 
 _CULL = StageChange(Stage.CULLED, (), (Effect.REMOVE,))
-_STAY = {(stage, Event.EPOCH): StageChange(stage) for stage in (Stage.DORMANT, Stage.PROBATIONARY, Stage.FOSSILIZED)}
+_STAY = {
+    (stage, Event.EPOCH): StageChange(stage)
+    for stage in (Stage.DORMANT, Stage.PROBATIONARY, Stage.FOSSILIZED)
+}
 
 TABLE: Mapping[tuple[Stage, Event], StageChange] = {
     (Stage.DORMANT, Event.GERMINATE): StageChange(Stage.GERMINATED, ("G0",), (Effect.MAKE,)),
@@ -107,28 +117,35 @@ TABLE: Mapping[tuple[Stage, Event], StageChange] = {
 
 
 def shut(stage: Stage, event: Event, facts: Facts, gates: GatesConfig) -> list[str]:
-    """The gates that hold ``event`` up. Raises ``LifecycleError`` for an event that the stage does not know."""
+    """The gates that hold ``event`` up. Raises ``LifecycleError`` for an event that the stage does
+    not know."""
     rule = TABLE.get((stage, event))
     if rule is None:
         raise LifecycleError(f"lifecycle: {event.name} is not for a slot that is {stage.name}")
     return [name for name in rule.gates if not GATES[name](facts, gates)]
 
 
-def transition(stage: Stage, event: Event, facts: Facts, gates: GatesConfig) -> tuple[Stage, tuple[Effect, ...]]:
+def transition(
+    stage: Stage, event: Event, facts: Facts, gates: GatesConfig
+) -> tuple[Stage, tuple[Effect, ...]]:
     """The stage that follows, and what that asks of the tensors.
 
-    Behind shut gates a slot stays as it is at an epoch's end. Raises ``LifecycleError`` for an event that the stage does not
-    know, and for a controller's event where a gate is shut.
+    Behind shut gates a slot stays as it is at an epoch's end. Raises ``LifecycleError`` for an
+    event that the stage does not know, and for a controller's event where a gate is shut.
     """
     closed = shut(stage, event, facts, gates)
     if closed and event is not Event.EPOCH:
-        raise LifecycleError(f"lifecycle: {event.name} of a slot that is {stage.name}: gate {closed[0]} is shut ({facts})")
+        raise LifecycleError(
+            f"lifecycle: {event.name} of a slot that is {stage.name}: gate {closed[0]} is shut "
+            f"({facts})"
+        )
     return (stage, ()) if closed else (TABLE[stage, event].to, TABLE[stage, event].effects)
 
 
 # Over the three slots of an environment.
 
-Legal = tuple[tuple[bool, bool, bool], ...]  # by operation, then by slot; of WAIT the first alone says that it is legal
+# by operation, then by slot; of WAIT the first alone says that it is legal
+Legal = tuple[tuple[bool, bool, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +159,17 @@ class Rules:
     def facts(self, view: EnvironmentView, slot: int, of: SlotView) -> Facts:
         """Return the facts about a slot as it is now, for gates."""
         return Facts(
-            self.enabled[slot], view.epochs - view.epoch, of.epochs_in_stage, of.dwell, of.contribution, not of.exploding
+            self.enabled[slot],
+            view.epochs - view.epoch,
+            of.epochs_in_stage,
+            of.dwell,
+            of.contribution,
+            not of.exploding,
         )
 
     def legal(self, view: EnvironmentView) -> Legal:
-        """Which operations may be done in which slots; every blueprint may germinate where a seed may."""
+        """Which operations may be done in which slots; every blueprint may germinate where a seed
+        may."""
 
         facts = [self.facts(view, slot, of) for slot, of in enumerate(view.slots)]
 
@@ -160,10 +183,11 @@ class Rules:
         return ((True, True, True), *(row(op) for op in (Op.GERMINATE, Op.FOSSILIZE, Op.CULL)))
 
     def act(self, view: EnvironmentView, action: Action) -> tuple[Slots, list[tuple[int, Effect]]]:
-        """Advance the slots by an epoch: first ``action``, then the epoch's end. Returns the new slots and the changes of
-        the tensors, each with its slot.
+        """Advance the slots by an epoch: first ``action``, then the epoch's end. Returns the new
+        slots and the changes of the tensors, each with its slot.
 
-        A slot that enters a stage has been in it for 0 epochs. Raises ``LifecycleError`` for an illegal action.
+        A slot that enters a stage has been in it for 0 epochs. Raises ``LifecycleError`` for an
+        illegal action.
         """
         self._check(action)
         effects: list[tuple[int, Effect]] = []
@@ -175,40 +199,56 @@ class Rules:
                 now, asked = self._step(view, slot, now, event)
                 effects += [(slot, effect) for effect in asked]
                 if event is Event.GERMINATE:
-                    now = replace(now, blueprint=cast(int, action.blueprint), seed_id=view.germinated)
+                    now = replace(
+                        now, blueprint=cast(int, action.blueprint), seed_id=view.germinated
+                    )
             after.append(now)
         return cast(Slots, tuple(after)), effects
 
     def end(self, view: EnvironmentView) -> tuple[Slots, list[tuple[int, Effect]]]:
         """Close the slots at the end of the episode: only fossils stay. Returns as ``act`` does."""
-        steps = [self._step(view, slot, before, Event.END) for slot, before in enumerate(view.slots)]
+        steps = [
+            self._step(view, slot, before, Event.END) for slot, before in enumerate(view.slots)
+        ]
         kept = tuple(now if now.stage is Stage.FOSSILIZED else SlotView() for now, _ in steps)
-        return cast(Slots, kept), [(slot, effect) for slot, (_, asked) in enumerate(steps) for effect in asked]
+        return cast(Slots, kept), [
+            (slot, effect) for slot, (_, asked) in enumerate(steps) for effect in asked
+        ]
 
-    def _step(self, view: EnvironmentView, slot: int, before: SlotView, event: Event) -> tuple[SlotView, tuple[Effect, ...]]:
+    def _step(
+        self, view: EnvironmentView, slot: int, before: SlotView, event: Event
+    ) -> tuple[SlotView, tuple[Effect, ...]]:
         stage, effects = transition(before.stage, event, self.facts(view, slot, before), self.gates)
         if stage == before.stage:
             return (replace(before, dwell=before.dwell - 1) if before.dwell else before), effects
         if stage not in SEEDED:
             dwell = self.gates.embargo_epochs if stage is Stage.EMBARGOED else 0
             return SlotView(stage=stage, dwell=dwell), effects
-        now = replace(before, stage=stage, epochs_in_stage=0, accuracy_at_entry=view.accuracy, improvement=0.0)
+        now = replace(
+            before, stage=stage, epochs_in_stage=0, accuracy_at_entry=view.accuracy, improvement=0.0
+        )
         return now, effects
 
     def _check(self, action: Action) -> None:
         """That an action names what its operation needs, and nothing else."""
         slot = action.slot is None if action.op is Op.WAIT else action.slot in range(len(SLOTS))
         needs = action.op is Op.GERMINATE
-        blueprint = action.blueprint in range(self.blueprints) if needs else action.blueprint is None
+        blueprint = (
+            action.blueprint in range(self.blueprints) if needs else action.blueprint is None
+        )
         if not slot or not blueprint:
-            raise LifecycleError(f"lifecycle: {action} does not resolve: there are 3 slots and {self.blueprints} blueprints")
+            raise LifecycleError(
+                f"lifecycle: {action} does not resolve: there are 3 slots and {self.blueprints} "
+                f"blueprints"
+            )
 
 
 STEEPNESS = 6.0  # of the sigmoid: from its middle to an end, in units of its argument
 
 
 def compute_alpha(epochs_in_stage: int, epochs: int) -> float:
-    """The weight after ``epochs_in_stage`` of ``epochs`` epochs of blending: 0 at none, 1 at all of them, never falling.
+    """The weight after ``epochs_in_stage`` of ``epochs`` epochs of blending: 0 at none, 1 at all of
+    them, never falling.
 
     It is a sigmoid, cut to its middle and scaled, so that it does meet 0 and 1.
     """

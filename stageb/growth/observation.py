@@ -1,8 +1,8 @@
 """A controller's observation of an environment, and its memory of the episode.
 
-Fifty are of the host and its slots, thirty are telemetry, ten of each slot. Slots always come as early, mid, late. The
-numbers of a slot tell of that slot alone, and those of an empty one are exactly 0. Losses x >= 0 become x / (1 + x), which
-is in [0, 1).
+Fifty are of the host and its slots, thirty are telemetry, ten of each slot. Slots always come as
+early, mid, late. The numbers of a slot tell of that slot alone, and those of an empty one are
+exactly 0. Losses x >= 0 become x / (1 + x), which is in [0, 1).
 
 | index | what | range |
 |---|---|---|
@@ -24,10 +24,10 @@ is in [0, 1).
 | 60 to 69 | mid: telemetry | -1 to 1 |
 | 70 to 79 | late: telemetry | -1 to 1 |
 
-Telemetry of a slot: gradient norm x / (1 + x); 1 if that is neither vanishing nor exploding; vanishing; exploding; epochs
-in its stage, over those of the episode; validation accuracy without the seed; what the accuracy changed by in its stage;
-stage / 8; alpha; the seed's age in epochs, over those of the episode. A slot that a cull has shut shows its stage, and 0
-elsewhere.
+Telemetry of a slot: gradient norm x / (1 + x); 1 if that is neither vanishing nor exploding;
+vanishing; exploding; epochs in its stage, over those of the episode; validation accuracy without
+the seed; what the accuracy changed by in its stage; stage / 8; alpha; the seed's age in epochs,
+over those of the episode. A slot that a cull has shut shows its stage, and 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -90,7 +90,11 @@ def _observe_slot(slot: SlotView) -> list[float]:
     numbers = [0.0] * BASE
     numbers[1] = slot.stage / LAST
     if slot.stage in SEEDED:
-        numbers[0], numbers[2], numbers[3] = 1.0, _clip_unit(slot.alpha), _clip_signed(slot.contribution)
+        numbers[0], numbers[2], numbers[3] = (
+            1.0,
+            _clip_unit(slot.alpha),
+            _clip_signed(slot.contribution),
+        )
         numbers[4 + slot.blueprint] = 1.0
     return numbers
 
@@ -146,13 +150,16 @@ def _change(history: Sequence[float]) -> float:
     return history[-1] - history[-2] if len(history) > 1 else 0.0
 
 
-# A policy's memory of an episode: which blueprint was tried in which slot, and its last contribution.
+# A policy's memory of an episode: which blueprint was tried in which slot, and its last
+# contribution.
 #
-# An observation shows the current content of a slot, which a cull removes, but a search for the right seed must remember
-# what was tried. This memory is minimal: two numbers for each slot and blueprint, computed from observations alone. It needs
-# no training, and the policy stays a function of the current observation and these numbers.
+# An observation shows the current content of a slot, which a cull removes, but a search for the
+# right seed must remember what was tried. This memory is minimal: two numbers for each slot and
+# blueprint, computed from observations alone. It needs no training, and the policy stays a function
+# of the current observation and these numbers.
 
-SHAPE = (3, MOST_BLUEPRINTS, 2)  # slot, blueprint, (tried: 0 or 1; the last contribution seen, -1 to 1)
+# slot, blueprint, (tried: 0 or 1; the last contribution seen, -1 to 1)
+SHAPE = (3, MOST_BLUEPRINTS, 2)
 _CONTRIBUTION, _ONE_HOT = 3, 4  # places in the numbers of a slot
 
 
@@ -167,11 +174,14 @@ def remember(memory: Tensor, observations: Tensor) -> Tensor:
     here = slots[..., _ONE_HOT:] > 0
     contribution = slots[..., _CONTRIBUTION, None].expand_as(here)
     tried, seen = memory.unbind(-1)
-    return torch.stack([torch.where(here, 1.0, tried), torch.where(here, contribution, seen)], dim=-1)
+    return torch.stack(
+        [torch.where(here, 1.0, tried), torch.where(here, contribution, seen)], dim=-1
+    )
 
 
 def remember_all(observations: Tensor) -> Tensor:
-    """The memory at every step of whole episodes: float32 (T, N, 3, 5, 2) from observations (T, N, 80)."""
+    """The memory at every step of whole episodes: float32 (T, N, 3, 5, 2) from observations (T, N,
+    80)."""
     memory, steps = make_blank(observations.shape[1]), []
     for each in observations:
         memory = remember(memory, each)

@@ -48,22 +48,45 @@ def write_text(episode: Episode) -> list[str]:
     """A line for each slot, a letter an epoch, and one for what the letters mean."""
     rows = []
     for place, name in enumerate(SLOTS):
-        kept = "".join(f"  {episode.blueprints[blueprint]}" for slot, blueprint in episode.kept if slot == place)
-        rows.append(f"{name:<6}" + "".join(LETTERS[view.slots[place].stage] for view in episode.views) + kept)
+        kept = "".join(
+            f"  {episode.blueprints[blueprint]}"
+            for slot, blueprint in episode.kept
+            if slot == place
+        )
+        rows.append(
+            f"{name:<6}"
+            + "".join(LETTERS[view.slots[place].stage] for view in episode.views)
+            + kept
+        )
     met = sorted({each.stage for view in episode.views for each in view.slots})
     return [*rows, "      " + ", ".join(f"{LETTERS[stage]} {stage.name.lower()}" for stage in met)]
 
 
 def draw(episode: Episode, path: Path) -> None:
-    """Write the episode as a PNG file: accuracy above, the slots with their stages as colours below."""
+    """Write the episode as a PNG file: accuracy above, the slots with their stages as colours
+    below."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     epochs = [view.epoch for view in episode.views]
-    above.plot(epochs, [view.accuracy for view in episode.views], color="#222222", label="validation")
-    above.plot(epochs, [view.train_accuracy for view in episode.views], color="#999999", linewidth=1, label="fit")
-    above.plot(epochs[-1:], [episode.test_accuracy], "D", color="#c51b7d", label=f"test {episode.test_accuracy:.1%}")
+    above.plot(
+        epochs, [view.accuracy for view in episode.views], color="#222222", label="validation"
+    )
+    above.plot(
+        epochs,
+        [view.train_accuracy for view in episode.views],
+        color="#999999",
+        linewidth=1,
+        label="fit",
+    )
+    above.plot(
+        epochs[-1:],
+        [episode.test_accuracy],
+        "D",
+        color="#c51b7d",
+        label=f"test {episode.test_accuracy:.1%}",
+    )
     above.set_ylabel("accuracy")
     above.set_title(episode.title, fontsize=10)
     above.grid(alpha=0.3)
@@ -88,7 +111,15 @@ def _slots(axes: Any, episode: Episode) -> None:
                 axes.add_patch(Rectangle(cell, 1.0, 0.8, facecolor=colour, edgecolor="none"))
             if slot.blueprint >= 0 and slot.seed_id not in (-1, seed):
                 name, dark = episode.blueprints[slot.blueprint], slot.stage == Stage.FOSSILIZED
-                axes.text(view.epoch - 0.4, row, name, fontsize=8, va="center", color="white" if dark else "black", zorder=3)
+                axes.text(
+                    view.epoch - 0.4,
+                    row,
+                    name,
+                    fontsize=8,
+                    va="center",
+                    color="white" if dark else "black",
+                    zorder=3,
+                )
                 seed = slot.seed_id
     axes.set_yticks(range(len(SLOTS)), SLOTS)
     axes.set_ylim(len(SLOTS) - 0.5, -0.5)
@@ -96,16 +127,32 @@ def _slots(axes: Any, episode: Episode) -> None:
     axes.set_xlabel("epoch")
     axes.xaxis.get_major_locator().set_params(integer=True)
     met = {each.stage for view in episode.views for each in view.slots}
-    handles = [Patch(color=colour, label=stage.name.lower()) for stage, colour in COLOURS.items() if stage in met]
+    handles = [
+        Patch(color=colour, label=stage.name.lower())
+        for stage, colour in COLOURS.items()
+        if stage in met
+    ]
     if handles:
-        axes.legend(handles=handles, frameon=False, fontsize=8, ncols=8, loc="upper center", bbox_to_anchor=(0.5, -0.3))
+        axes.legend(
+            handles=handles,
+            frameon=False,
+            fontsize=8,
+            ncols=8,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.3),
+        )
 
 
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
-    """Show an episode of a held-out environment, and write it as a picture into the run's folder."""
+    """Show an episode of a held-out environment, and write it as a picture into the run's
+    folder."""
     parser = argparse.ArgumentParser(prog="stageb play RUN", description=main.__doc__)
-    parser.add_argument("--environment", type=int, default=0, help="number of a held-out environment (default 0)")
-    parser.add_argument("--controller", choices=CONTROLLERS, help="the controller (default: the run's)")
+    parser.add_argument(
+        "--environment", type=int, default=0, help="number of a held-out environment (default 0)"
+    )
+    parser.add_argument(
+        "--controller", choices=CONTROLLERS, help="the controller (default: the run's)"
+    )
     parser.add_argument("--out", metavar="FILE", help="PNG file to write (default RUN/episode.png)")
     given = parser.parse_args(arguments)
     require(given.environment >= 0, "--environment", given.environment, "0 or more")
@@ -116,22 +163,35 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     name = given.controller or config.growth.controller
     held = load_controller(folder, config, name)
     torch.set_num_threads(1)
-    episode, ended = play_episode(config, Decider(name, held.snapshot, greedy=True), given.environment)
+    episode, ended = play_episode(
+        config, Decider(name, held.snapshot, greedy=True), given.environment
+    )
     print(episode.title)
     print("\n".join(write_text(episode)))
     accuracy, parameters = episode.test_accuracy, 1 + ended.extra
-    print(f"test accuracy {accuracy:.1%}, J {ended.objective:.3f}, parameters {parameters:.2f} x the host's")
+    print(
+        f"test accuracy {accuracy:.1%}, J {ended.objective:.3f}, parameters {parameters:.2f} x "
+        f"the host's"
+    )
     disk.write(place, lambda path: draw(episode, path))
     print(place)
     return 0
 
 
-def play_episode(config: GrowthConfig, decider: Decider, environment: int) -> tuple[Episode, EpisodeResult]:
+def play_episode(
+    config: GrowthConfig, decider: Decider, environment: int
+) -> tuple[Episode, EpisodeResult]:
     """The episode of a held-out environment, played alone on the CPU, and what it came to."""
     block = Block(Setting.of(config, "cpu"), Places((environment,), held_out=True))
     episodes = play(block, decider.of(block))
-    [ended], [(_, test_accuracy)], blueprints = episodes.ended, block.judge(test=True), block.setting.plan.blueprints
-    truth = " and ".join(f"{blueprints[index]} in {SLOTS[slot]}" for slot, index in ended.truth or ())
+    [ended], [(_, test_accuracy)], blueprints = (
+        episodes.ended,
+        block.judge(test=True),
+        block.setting.plan.blueprints,
+    )
+    truth = " and ".join(
+        f"{blueprints[index]} in {SLOTS[slot]}" for slot, index in ended.truth or ()
+    )
     right = f"; right: {truth}" if truth else ""
     episode = Episode(
         title=f"{config.task.name}, held-out environment {environment}: {decider.name}{right}",

@@ -34,16 +34,19 @@ class GrowthSchedule:
         return self.config.growth.updates
 
     def blocks(self, update: int) -> list[range]:
-        """The environments of an update, a range of numbers for each block. No two updates share one."""
+        """The environments of an update, a range of numbers for each block. No two updates share
+        one."""
         first, count = update * self.config.growth.environments, self.config.growth.environments
         return cut_blocks(range(first, first + count), self.config.growth.block)
 
     def done(self, update: int) -> float:
-        """How much of the run lies before an update, from 0 at the first to 1 at the last: what annealing goes by."""
+        """How much of the run lies before an update, from 0 at the first to 1 at the last: what
+        annealing goes by."""
         return share_done(update, self.updates)
 
     def shares(self, world_size: int) -> list[int]:
-        """How many environments of an update each rank trains: block i is rank ``i % world_size``'s."""
+        """How many environments of an update each rank trains: block i is rank ``i %
+        world_size``'s."""
         return [sum(map(len, self.blocks(0)[rank::world_size])) for rank in range(world_size)]
 
     def commits(self, update: int) -> bool:
@@ -56,7 +59,8 @@ class GrowthSchedule:
 
 
 def cut_blocks(numbers: range, block: int) -> list[range]:
-    """``numbers`` in blocks, of which the last alone may be short. By the numbers alone, never by the ranks."""
+    """``numbers`` in blocks, of which the last alone may be short. By the numbers alone, never by
+    the ranks."""
     return [numbers[place : place + block] for place in range(0, len(numbers), block)]
 
 
@@ -86,15 +90,22 @@ class GrowthRanks:
     def play(self, update: int, snapshot: Snapshot) -> RoundResult:
         """The episodes of an update, under one snapshot of what decides."""
         decider = Decider(self.config.growth.controller, snapshot)
-        return self._play_share(self.schedule.blocks(update), decider, held_out=False, label=f"update {update + 1}")
+        return self._play_share(
+            self.schedule.blocks(update), decider, held_out=False, label=f"update {update + 1}"
+        )
 
     def evaluate(self, update: int, snapshot: Snapshot) -> RoundResult:
-        """Episodes with the most probable actions; the same environments each time, none of which is learnt from."""
+        """Episodes with the most probable actions; the same environments each time, none of which
+        is learnt from."""
         blocks = cut_blocks(range(self.config.evaluation.environments), self.config.growth.block)
         decider = Decider(self.config.growth.controller, snapshot, greedy=True)
-        return self._play_share(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
+        return self._play_share(
+            blocks, decider, held_out=True, label=f"evaluation after update {update + 1}"
+        )
 
-    def _play_share(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> RoundResult:
+    def _play_share(
+        self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str
+    ) -> RoundResult:
         """This rank's share of the blocks played, and all of them brought to rank 0."""
         mine: list[dict[str, Any]] = []
         begun = time.monotonic()
@@ -103,19 +114,23 @@ class GrowthRanks:
                 block = Block(self.setting, Places(tuple(numbers), held_out))
                 episodes = play(block, decider.of(block))
                 mine.append({"ended": _text(episodes.ended), "played": _tensors(episodes.played)})
-        parts = self.world.gather(pack({"blocks": mine, "rank": self._facts(mine, time.monotonic() - begun)}))
+        parts = self.world.gather(
+            pack({"blocks": mine, "rank": self._facts(mine, time.monotonic() - begun)})
+        )
         if not self.world.is_global_zero:
             return RoundResult((), (), ())
         unpacked = [unpack(part) for part in parts]
         together = self.world.join_shares([each["blocks"] for each in unpacked])
         ended = tuple(EpisodeResult.of(row) for block in together for row in decode(block["ended"]))
         return RoundResult(
-            ended, tuple(GrowthRollout(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked)
+            ended,
+            tuple(GrowthRollout(**block["played"]) for block in together),
+            tuple(each["rank"] for each in unpacked),
         )
 
     def _facts(self, blocks: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
-        """Return facts about this rank's work: how many environments, on which device, in how long, and the peak memory
-        there."""
+        """Return facts about this rank's work: how many environments, on which device, in how long,
+        and the peak memory there."""
         device = torch.device(self.world.device)
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
         environments = sum(block["played"]["rewards"].shape[1] for block in blocks)

@@ -2,19 +2,21 @@
 
 Adam (Kingma and Ba 2015, algorithm 1) on parameters stacked over its members.
 
-Members share no number, so the gradient of the sum of their losses is every member's own gradient, taken by autograd through
-``vmap``. That takes half the time of ``vmap`` over ``torch.func.grad``, where autograd runs on wrapped tensors.
+Members share no number, so the gradient of the sum of their losses is every member's own gradient,
+taken by autograd through ``vmap``. That takes half the time of ``vmap`` over ``torch.func.grad``,
+where autograd runs on wrapped tensors.
 
-A seed that learns at alpha 0 trains *beside* its host: in a second pass with its alpha at 1 and all else held fast, the
-loss of the whole network trains it alone. The host sees neither its output nor its gradient, and nor does another seed that
-trains beside the same host: each has a network of its own in that pass. (Letting the seed's gradient
-through in the host's own pass, with its output held back, would never tell it what it already adds: it would grow without
-bound.) A host that is given does not learn, and no gradient of its parameters is made.
+A seed that learns at alpha 0 trains *beside* its host: in a second pass with its alpha at 1 and all
+else held fast, the loss of the whole network trains it alone. The host sees neither its output nor
+its gradient, and nor does another seed that trains beside the same host: each has a network of its
+own in that pass. (Letting the seed's gradient through in the host's own pass, with its output held
+back, would never tell it what it already adds: it would grow without bound.) A host that is given
+does not learn, and no gradient of its parameters is made.
 
-A *part* of a member (its host, or a slot's seed) whose gradients are not finite is not updated in that step,
-and the step is counted. The host's own three in a row end the run. A seed's do not: its gradient norm is infinite in the
-figures, which is for the lifecycle to answer, and it cannot reach its host meanwhile. Of a given host the loss says what its
-gradients would: whether they are finite.
+A *part* of a member (its host, or a slot's seed) whose gradients are not finite is not updated in
+that step, and the step is counted. The host's own three in a row end the run. A seed's do not: its
+gradient norm is infinite in the figures, which is for the lifecycle to answer, and it cannot reach
+its host meanwhile. Of a given host the loss says what its gradients would: whether they are finite.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ from torch import Tensor
 
 from stageb.draws import wide
 from stageb.growth import blocks
-from stageb.growth.blocks import SlotGroups, StandingSeeds, choose_batch_size, forward, group_members
+from stageb.growth.blocks import (
+    SlotGroups,
+    StandingSeeds,
+    choose_batch_size,
+    forward,
+    group_members,
+)
 from stageb.growth.hosts import HOST, Plan, name_segment
 from stageb.growth.tasks import Split
 from stageb.growth.types import SLOTS
@@ -43,7 +51,8 @@ class BrokenHostsError(NonFiniteError):
 
     def __init__(self, members: Sequence[int]) -> None:
         super().__init__(
-            f"{REASON} in members {', '.join(map(str, members))} of the block. Try a smaller host.learning_rate"
+            f"{REASON} in members {', '.join(map(str, members))} of the block. Try a smaller "
+            f"host.learning_rate"
         )
         self.members = tuple(members)  # of the block, from 0
 
@@ -79,15 +88,21 @@ class EpochFigures:
 
     loss: Tensor  # (B,)
     accuracy: Tensor  # (B,)
-    gradient_norms: Tensor  # (B, 4): host, early, mid, late; 0 where nothing learns, infinite where a step was left out
+    # (B, 4): host, early, mid, late; 0 where nothing learns, infinite where a step was left out
+    gradient_norms: Tensor
     skipped: Tensor  # int64 (B, 4): steps left out in this epoch
 
 
-def make_hosts(plan: Plan, start: Tensor, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Hosts:
+def make_hosts(
+    plan: Plan, start: Tensor, device: torch.device | str, dtype: torch.dtype = torch.float32
+) -> Hosts:
     """Hosts at their ``start``, (B, size) of the segment ``host``, nothing grown."""
     members = len(start)
     weights, first, second = (
-        {name: torch.zeros((members, size), dtype=dtype, device=device) for name, size in plan.sizes.items()}
+        {
+            name: torch.zeros((members, size), dtype=dtype, device=device)
+            for name, size in plan.sizes.items()
+        }
         for _ in range(3)
     )
     weights[HOST].copy_(start)
@@ -109,14 +124,16 @@ def make_hosts(plan: Plan, start: Tensor, device: torch.device | str, dtype: tor
 
 
 def germinate(hosts: Hosts, member: int, slot: int, blueprint: int, key: int) -> None:
-    """Lay a fresh seed of ``blueprint`` (an index into the plan's) into a slot of one member; ``key`` names its stream."""
+    """Lay a fresh seed of ``blueprint`` (an index into the plan's) into a slot of one member;
+    ``key`` names its stream."""
     cull(hosts, member, slot)
     name = name_segment(hosts.plan, slot, blueprint)
     hosts.weights[name][member].copy_(blocks.draw(hosts.plan, name, [key])[0])
 
 
 def cull(hosts: Hosts, member: int, slot: int) -> None:
-    """Forget whatever stands in a slot of one member, its moments and its count of updates with it."""
+    """Forget whatever stands in a slot of one member, its moments and its count of updates with
+    it."""
     for name in hosts.plan.segments:
         if blocks.find_part(name) == slot + 1:
             for table in (hosts.weights, hosts.first, hosts.second):
@@ -124,15 +141,20 @@ def cull(hosts: Hosts, member: int, slot: int) -> None:
     hosts.counts[member, slot + 1] = 0
 
 
-def train_epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Split, batches: Tensor) -> EpochFigures:
+def train_epoch(
+    hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Split, batches: Tensor
+) -> EpochFigures:
     """Train every member for S steps.
 
-    ``active`` int64 (B, 3), blueprints or -1; ``alphas`` floats (B, 3); ``learns`` bool (B, 3), whose seeds are updated, at
-    alpha 0 beside the host; ``batches`` int64 (B, S, N), examples of ``fit``. Raises ``BrokenHostsError``.
+    ``active`` int64 (B, 3), blueprints or -1; ``alphas`` floats (B, 3); ``learns`` bool (B, 3),
+    whose seeds are updated, at alpha 0 beside the host; ``batches`` int64 (B, S, N), examples of
+    ``fit``. Raises ``BrokenHostsError``.
     """
     learning = learns.cpu() & (active.cpu() >= 0)
     passes = _make_passes(hosts, active.cpu(), alphas.cpu(), learning)
-    updated = torch.cat([torch.ones(hosts.members, 1, dtype=torch.bool), learning], 1).to(hosts.device)
+    updated = torch.cat([torch.ones(hosts.members, 1, dtype=torch.bool), learning], 1).to(
+        hosts.device
+    )
     before, chosen = hosts.skipped.clone(), batches.to(hosts.device).unbind(1)
     at_hand = chosen[0].clone()
 
@@ -150,10 +172,12 @@ def train_epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fi
     return EpochFigures(means[:, 0], means[:, 1], means[:, 2:], (hosts.skipped - before).cpu())
 
 
-def _begin_epoch(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[list[Tensor], Callable[[], Tensor]]:
-    """Take the first ``step`` of an epoch, or record it. Returns the rows so far, and the function that takes each further
-    step: on a GPU a replay, since to launch a step's many small kernels takes the processor longer than the GPU to run
-    them."""
+def _begin_epoch(
+    hosts: Hosts, step: Callable[[], Tensor], steps: int
+) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    """Take the first ``step`` of an epoch, or record it. Returns the rows so far, and the function
+    that takes each further step: on a GPU a replay, since to launch a step's many small kernels
+    takes the processor longer than the GPU to run them."""
     rows: list[Tensor] = []
     if hosts.device.type != "cuda" or steps < RECORDED_FROM:
         return [step()], step
@@ -162,7 +186,8 @@ def _begin_epoch(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[
 
 @dataclass(frozen=True)
 class _Pass:
-    """A forward and backward of networks of the block: of every member as it stands, or of seeds beside their hosts."""
+    """A forward and backward of networks of the block: of every member as it stands, or of seeds
+    beside their hosts."""
 
     rows: Tensor | None  # int64: whose each network is; None: every member's
     slots: tuple[SlotGroups, ...]
@@ -170,32 +195,48 @@ class _Pass:
 
 
 def _make_passes(hosts: Hosts, active: Tensor, alphas: Tensor, learning: Tensor) -> list[_Pass]:
-    """The hosts' own pass, in which every seed at an alpha above 0 stands; and one of a network for each seed that trains
-    beside its host, in which no other such seed stands, so that none learns to lean on another. All are on the CPU."""
+    """The hosts' own pass, in which every seed at an alpha above 0 stands; and one of a network for
+    each seed that trains beside its host, in which no other such seed stands, so that none learns
+    to lean on another. All are on the CPU."""
     beside = learning & (alphas == 0)
     passes = [_pass(hosts, None, active, alphas, learning & ~beside)]
     whose, which = beside.nonzero().unbind(1)
     if len(whose):
         trains = torch.nn.functional.one_hot(which, len(SLOTS)).bool()
-        passes.append(_pass(hosts, whose, active[whose], alphas[whose].masked_fill(trains, 1.0), trains))
+        passes.append(
+            _pass(hosts, whose, active[whose], alphas[whose].masked_fill(trains, 1.0), trains)
+        )
     return passes
 
 
-def _pass(hosts: Hosts, rows: Tensor | None, active: Tensor, alphas: Tensor, learning: Tensor) -> _Pass:
+def _pass(
+    hosts: Hosts, rows: Tensor | None, active: Tensor, alphas: Tensor, learning: Tensor
+) -> _Pass:
     """A pass of networks whose every row says what it is."""
     seeds: StandingSeeds = [
-        [(index, learns) if index >= 0 and alpha > 0 else None for index, alpha, learns in zip(*network, strict=True)]
+        [
+            (index, learns) if index >= 0 and alpha > 0 else None
+            for index, alpha, learns in zip(*network, strict=True)
+        ]
         for network in zip(active.tolist(), alphas.tolist(), learning.tolist(), strict=True)
     ]
     weighed = alphas.to(hosts.device, hosts.weights[HOST].dtype)[:, None]
-    return _Pass(None if rows is None else rows.to(hosts.device), group_members(hosts.plan, seeds, hosts.device), weighed)
+    return _Pass(
+        None if rows is None else rows.to(hosts.device),
+        group_members(hosts.plan, seeds, hosts.device),
+        weighed,
+    )
 
 
-Gradient = tuple[str, Tensor | None, Tensor]  # a segment, whose members (None: all), and their gradients, (members, size)
+# a segment, whose members (None: all), and their gradients, (members, size)
+Gradient = tuple[str, Tensor | None, Tensor]
 
 
-def _compute_gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:
-    """Losses and accuracies of a batch in the hosts' own pass, (B, 2), and the gradients of all that learns."""
+def _compute_gradients(
+    hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tensor]
+) -> tuple[Tensor, list[Gradient]]:
+    """Losses and accuracies of a batch in the hosts' own pass, (B, 2), and the gradients of all
+    that learns."""
     figures, gradients = [], []
     for each in passes:
         found, its = _backward(hosts, each, batch)
@@ -204,9 +245,11 @@ def _compute_gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tenso
     return figures[0], gradients
 
 
-def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:
-    """Run one pass forward and backward; returns its figures and gradients. The host's parameters learn in their own pass
-    alone."""
+def _backward(
+    hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]
+) -> tuple[Tensor, list[Gradient]]:
+    """Run one pass forward and backward; returns its figures and gradients. The host's parameters
+    learn in their own pass alone."""
     (x, y), host = batch, hosts.weights[HOST].detach()
     if of.rows is not None:
         x, y, host = x[of.rows], y[of.rows], host[of.rows]
@@ -219,24 +262,34 @@ def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Te
         params[group] = hosts.weights[group.segment].detach()[rows]
         if group.learns:
             leaves.append((group.segment, rows, params[group].requires_grad_()))
-    losses, accuracies = judge_logits(forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0], y)
+    losses, accuracies = judge_logits(
+        forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0], y
+    )
     gradients = torch.autograd.grad(losses.sum(), [leaf for _, _, leaf in leaves]) if leaves else ()
     figures = torch.stack([losses.detach(), accuracies], 1)
-    return figures, [(name, rows, each) for (name, rows, _), each in zip(leaves, gradients, strict=True)]
+    return figures, [
+        (name, rows, each) for (name, rows, _), each in zip(leaves, gradients, strict=True)
+    ]
 
 
 def judge_logits(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross entropies and accuracies (B,) of logits (B, N, classes) for targets int64 (B, N)."""
+    """Mean cross entropies and accuracies (B,) of logits (B, N, classes) for targets int64 (B,
+    N)."""
     losses = -logits.log_softmax(-1).gather(-1, y[..., None])[..., 0]
     return losses.mean(1), (logits.detach().argmax(-1) == y).to(losses.dtype).mean(1)
 
 
 def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses: Tensor) -> Tensor:
-    """One step of Adam where gradients, which are used up, are finite. The parts' gradient norms, (B, 4).
+    """One step of Adam where gradients, which are used up, are finite. The parts' gradient norms,
+    (B, 4).
 
-    ``updated``, bool (B, 4), says which parts of which members take the step; ``losses``, (B,), are those of the hosts.
+    ``updated``, bool (B, 4), says which parts of which members take the step; ``losses``, (B,), are
+    those of the hosts.
     """
-    squares, squared = torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=hosts.device), []
+    squares, squared = (
+        torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=hosts.device),
+        [],
+    )
     for name, rows, gradient in gradients:
         squared.append(gradient.square())
         squares[_all(rows), blocks.find_part(name)] = squared[-1].sum(1)
@@ -255,7 +308,8 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
         part, some = blocks.find_part(name), _all(rows)
         broken, weight = ~finite[some, part, None], moved[some, part, None]
         tables = (hosts.first[name], hosts.second[name], hosts.weights[name])
-        first, second, weights = (table[some] for table in tables)  # of all members the tables themselves
+        # of all members the tables themselves
+        first, second, weights = (table[some] for table in tables)
         first.lerp_(gradient.masked_fill_(broken, 0.0), weight * (1 - BETAS[0]))
         second.lerp_(square.masked_fill_(broken, 0.0), weight * (1 - BETAS[1]))
         spread = second.sqrt().mul_(roots[some, part, None]).add_(EPSILON)
@@ -270,10 +324,11 @@ def _all(rows: Tensor | None) -> Tensor | slice:
     return slice(None) if rows is None else rows
 
 
-# What each slot contributes: the network judged as it is, and with seeds turned out or in, in one batched forward.
+# What each slot contributes: the network judged as it is, and with seeds turned out or in, in one
+# batched forward.
 #
-# Nothing changes by asking: no gradient is made, no state is held, nothing is drawn. What comes before the first slot is the
-# same in all settings, and is computed once.
+# Nothing changes by asking: no gradient is made, no state is held, nothing is drawn. What comes
+# before the first slot is the same in all settings, and is computed once.
 
 
 @dataclass(frozen=True)
@@ -285,18 +340,24 @@ class SetScores:
 
 
 def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> SetScores:
-    """Loss and accuracy on ``split``, whose targets are stacked over members, in S settings of ``alphas``, floats (B, S, 3).
+    """Loss and accuracy on ``split``, whose targets are stacked over members, in S settings of
+    ``alphas``, floats (B, S, 3).
 
     ``active`` is int64 (B, 3), as of ``training.train_epoch``.
     """
     plan, device, count = hosts.plan, hosts.device, len(split)
     seen = (alphas > 0).any(1).tolist()  # in one setting at least
     seeds: StandingSeeds = [
-        [(index, False) if index >= 0 and any_at_all else None for index, any_at_all in zip(indices, its, strict=True)]
+        [
+            (index, False) if index >= 0 and any_at_all else None
+            for index, any_at_all in zip(indices, its, strict=True)
+        ]
         for indices, its in zip(active.tolist(), seen, strict=True)
     ]
     slots = group_members(plan, seeds, device)
-    params = {group: hosts.weights[group.segment][group.rows] for slot in slots for group in slot.groups}
+    params = {
+        group: hosts.weights[group.segment][group.rows] for slot in slots for group in slot.groups
+    }
     alphas = alphas.to(device, hosts.weights[HOST].dtype)
     total = torch.zeros((2, *alphas.shape[:2]), dtype=wide(device), device=device)
     with torch.no_grad():

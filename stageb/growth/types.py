@@ -1,4 +1,5 @@
-"""The words of the growth loop and its records, as they pass between its stages. Standard library alone."""
+"""The words of the growth loop and its records, as they pass between its stages. Standard library
+alone."""
 
 from __future__ import annotations
 
@@ -52,11 +53,12 @@ class SlotView:
     alpha: float = 0.0  # weight of the seed in the host's forward, 0 to 1
     epochs_in_stage: int = 0
     age: int = 0  # epochs since it germinated
-    # Validation accuracy with it less that without it, -1 to 1: as it stands against alpha 0; of a seed in training, which
-    # the host does not see yet, alpha 1 against as it stands.
+    # Validation accuracy with it less that without it, -1 to 1: as it stands against alpha 0; of a
+    # seed in training, which the host does not see yet, alpha 1 against as it stands.
     contribution: float = 0.0
     improvement: float = 0.0  # validation accuracy now less that when it entered its stage
-    gradient_norm: float = 0.0  # of its parameters, mean over the epoch's steps; 0 where nothing trains
+    # of its parameters, mean over the epoch's steps; 0 where nothing trains
+    gradient_norm: float = 0.0
     vanishing: bool = False  # that norm is below the config's threshold though it trains
     exploding: bool = False  # above it, or not finite
     dwell: int = 0  # epochs that the embargo still lasts
@@ -69,7 +71,8 @@ Slots = tuple[SlotView, SlotView, SlotView]
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentView:
-    """All that a controller may know of one environment at the end of an epoch: fit and validation figures, never test."""
+    """All that a controller may know of one environment at the end of an epoch: fit and validation
+    figures, never test."""
 
     epoch: int  # done so far, from 1
     epochs: int  # of the episode
@@ -109,7 +112,8 @@ class EpisodeResult:
     skipped: int  # steps of the host's optimiser whose gradient was not finite
     flops: float  # forward and backward, counterfactuals too
     kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
-    truth: tuple[tuple[int, int], ...] | None = None  # the right ones, where the task knows: a teacher's
+    # the right ones, where the task knows: a teacher's
+    truth: tuple[tuple[int, int], ...] | None = None
 
     @property
     def extra(self) -> float:
@@ -125,4 +129,8 @@ class EpisodeResult:
 def restore_tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
     """A record whose ``kept`` and ``truth`` JSON has made lists, as it was."""
     truth = plain["truth"]
-    return {**plain, "kept": tuple(map(tuple, plain["kept"])), "truth": tuple(map(tuple, truth)) if truth else None}
+    return {
+        **plain,
+        "kept": tuple(map(tuple, plain["kept"])),
+        "truth": tuple(map(tuple, truth)) if truth else None,
+    }

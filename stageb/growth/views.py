@@ -1,4 +1,5 @@
-"""The view of an environment after each epoch, and its controller's reward; of the standard library alone."""
+"""The view of an environment after each epoch, and its controller's reward; of the standard library
+alone."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from stageb.growth.config import RewardConfig
 from stageb.growth.lifecycle import SEEDED, VISIBLE
 from stageb.growth.types import EnvironmentView, Slots, SlotView, Stage
 
-# What a controller is paid: for the network that an episode leaves, and on the way for what brings it about.
+# What a controller is paid: for the network that an episode leaves, and on the way for what brings
+# it about.
 #
-# An episode ends with the objective J = accuracy - lambda ln(1 + extra / host), of the network that stays: the host and its
-# fossils. Shaping pays what J changes by from epoch to epoch: a potential (Ng, Harada & Russell 1999, "Policy invariance
-# under reward transformations", theorem 1), of 0 at the end, so that no policy gains by it that did not before.
+# An episode ends with the objective J = accuracy - lambda ln(1 + extra / host), of the network that
+# stays: the host and its fossils. Shaping pays what J changes by from epoch to epoch: a potential
+# (Ng, Harada & Russell 1999, "Policy invariance under reward transformations", theorem 1), of 0 at
+# the end, so that no policy gains by it that did not before.
 #
 # All figures are of the validation set.
 
@@ -33,7 +36,11 @@ def measure_growth(view: EnvironmentView) -> float:
 
 
 def compute_reward(
-    before: EnvironmentView, after: EnvironmentView, final: EnvironmentView | None, config: RewardConfig, gamma: float
+    before: EnvironmentView,
+    after: EnvironmentView,
+    final: EnvironmentView | None,
+    config: RewardConfig,
+    gamma: float,
 ) -> float:
     """Of what was done on seeing ``before``: it led to ``after``, an epoch later.
 
@@ -58,7 +65,8 @@ class Measurements:
     train_accuracy: float
     loss: float  # on the validation set
     accuracy: float
-    changed: tuple[float, ...]  # validation accuracy with early, mid, late turned: out where the host sees it, else in
+    # validation accuracy with early, mid, late turned: out where the host sees it, else in
+    changed: tuple[float, ...]
     gradient_norms: tuple[float, ...]  # of early, mid, late; infinite where a step was not finite
 
 
@@ -72,8 +80,11 @@ class Sizes:
     extra_parameters: int
 
 
-def view_after_epoch(before: EnvironmentView | None, slots: Slots, measured: Measurements, sizes: Sizes) -> EnvironmentView:
-    """The view at the end of an epoch in which the slots were ``slots``; ``before`` is that of the epoch before."""
+def view_after_epoch(
+    before: EnvironmentView | None, slots: Slots, measured: Measurements, sizes: Sizes
+) -> EnvironmentView:
+    """The view at the end of an epoch in which the slots were ``slots``; ``before`` is that of the
+    epoch before."""
     losses = (*(before.loss_history if before else ()), measured.loss)[-REMEMBERED:]
     accuracies = (*(before.accuracy_history if before else ()), measured.accuracy)[-REMEMBERED:]
     best, plateau = (before.best_loss, before.plateau) if before else (math.inf, 0)
@@ -94,7 +105,9 @@ def view_after_epoch(before: EnvironmentView | None, slots: Slots, measured: Mea
         plateau=0 if better else plateau + 1,
         host_parameters=sizes.host_parameters,
         extra_parameters=sizes.extra_parameters,
-        slots=cast(Slots, tuple(_view_slot(place, slot, measured) for place, slot in enumerate(slots))),
+        slots=cast(
+            Slots, tuple(_view_slot(place, slot, measured) for place, slot in enumerate(slots))
+        ),
         germinated=max(germinated, before.germinated if before else 0),
         train_loss_delta=measured.train_loss - before.train_loss if before else 0.0,
         train_accuracy_delta=measured.train_accuracy - before.train_accuracy if before else 0.0,
@@ -127,4 +140,8 @@ def list_blueprints(slots: Slots) -> list[int]:
 
 def list_kept(slots: Sequence[SlotView]) -> tuple[tuple[int, int], ...]:
     """Slot and blueprint of every seed that stays for good."""
-    return tuple((place, slot.blueprint) for place, slot in enumerate(slots) if slot.stage is Stage.FOSSILIZED)
+    return tuple(
+        (place, slot.blueprint)
+        for place, slot in enumerate(slots)
+        if slot.stage is Stage.FOSSILIZED
+    )

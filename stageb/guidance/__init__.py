@@ -6,9 +6,16 @@ from stageb.cli.commands import Loop, RunCommand, Tool
 
 
 def _judging(name: str, summary: str) -> Tool:
-    """A command that judges tickets by guidance; the keys that it is not given, it takes from the guidance's run."""
+    """A command that judges tickets by guidance; the keys that it is not given, it takes from the
+    guidance's run."""
     use = "stageb.guidance.commands.use"
-    return Tool(summary, f"{use}.{name}:main", f"{use}.config:{name.title()}Config", True, f"{use}.source:inherit_keys")
+    return Tool(
+        summary,
+        f"{use}.{name}:main",
+        f"{use}.config:{name.title()}Config",
+        True,
+        f"{use}.source:inherit_keys",
+    )
 
 
 LOOP = Loop(
@@ -19,17 +26,22 @@ LOOP = Loop(
     score="stageb.guidance.commands.fit.summary:find_score",
     commands={
         "report": RunCommand(
-            "Write what a run did and learnt on one page: HTML for a browser.", "stageb.guidance.commands.report.write:main"
+            "Write what a run did and learnt on one page: HTML for a browser.",
+            "stageb.guidance.commands.report.write:main",
         ),
         "stop": RunCommand(
-            "End a run's learning at its next step, and keep what it has learnt.", "stageb.guidance.start:stop"
+            "End a run's learning at its next step, and keep what it has learnt.",
+            "stageb.guidance.start:stop",
         ),
     },
     tools={
         "predict": _judging("predict", "Judge new tickets by the rules that a run has learnt."),
         "evaluate": _judging("evaluate", "Say how good guidance is on labelled tickets."),
         "automate": replace(
-            _judging("automate", "Find which tickets need no person, under a proven bound on the errors among them."),
+            _judging(
+                "automate",
+                "Find which tickets need no person, under a proven bound on the errors among them.",
+            ),
             operand="guidance",
         ),
         "serve": Tool(
@@ -48,15 +60,18 @@ LOOP = Loop(
             fresh=True,
         ),
         "new": Tool(
-            summary="Write a config for a table of your tickets: which columns say what, and which words mean pass.",
+            summary="Write a config for a table of your tickets: which columns say what, and "
+            "which words mean pass.",
             run="stageb.guidance.commands.use.new:main",
         ),
         "tickets": Tool(
-            summary="Have people correct labels that a run doubts: list them, and write a ticket file with their words.",
+            summary="Have people correct labels that a run doubts: list them, and write a "
+            "ticket file with their words.",
             run="stageb.guidance.commands.use.relabel:main",
         ),
         "audit": Tool(
-            summary="Watch whether what automate promised still holds, by a sample that people look at.",
+            summary="Watch whether what automate promised still holds, by a sample that people "
+            "look at.",
             run="stageb.guidance.commands.audit.main:main",
         ),
         "guidance": Tool(

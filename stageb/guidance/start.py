@@ -1,4 +1,5 @@
-"""``stageb fit`` of this loop: what a run starts from is read, and refused, before torch is imported: that takes seconds."""
+"""``stageb fit`` of this loop: what a run starts from is read, and refused, before torch is
+imported: that takes seconds."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
     settled = inputs.config
     if settled != config:  # what a run's folder says must hold without its tickets
         given, _ = strict_yaml.read(resolved_yaml)
-        given["reflection"]["scope"], given["runner"]["judge"] = settled.reflection.scope, settled.runner.judge
+        given["reflection"]["scope"], given["runner"]["judge"] = (
+            settled.reflection.scope,
+            settled.runner.judge,
+        )
         resolved_yaml = strict_yaml.dump(given)
     check_folder(settled, inputs, fresh)
 
@@ -42,11 +46,15 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 
 
 def stop(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
-    """``stageb stop RUN``: end a run's learning at its next step. What it has learnt by then is judged and kept, as where a
-    budget ends. Learning by code ends between two kinds of rules; what it has found by then without proof is provisional."""
+    """``stageb stop RUN``: end a run's learning at its next step. What it has learnt by then is
+    judged and kept, as where a budget ends. Learning by code ends between two kinds of rules; what
+    it has found by then without proof is provisional."""
     argparse.ArgumentParser(prog="stageb stop RUN", description=stop.__doc__).parse_args(arguments)
     if is_finished(folder):
         raise InputError(f"{folder}: has ended already")
     disk.write(folder / STOP, "")
-    print(f"{folder}: learning ends at the next step, now or when the run goes on; what it has learnt is judged and kept")
+    print(
+        f"{folder}: learning ends at the next step, now or when the run goes on; what it has "
+        f"learnt is judged and kept"
+    )
     return 0

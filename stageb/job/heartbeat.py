@@ -1,10 +1,12 @@
-"""The work of this process, and whether it makes progress: set by the code that works, down to an engine that waits for a
-server, and sent on by the watchdog. One heartbeat per process, since a process is what hangs.
+"""The work of this process, and whether it makes progress: set by the code that works, down to an
+engine that waits for a server, and sent on by the watchdog. One heartbeat per process, since a
+process is what hangs.
 
-- ``with at("rollout group 3")``: work that must make progress: it ends, or ticks, within ``fabric.timeout_s``.
+- ``with at("rollout group 3")``: work that must make progress: it ends, or ticks, within
+  ``fabric.timeout_s``.
 - ``with at("gather", "waiting")``: in a collective, until the other ranks are there too.
-- Elsewhere, such as loading a model, or deciding and writing on rank 0: work that reports no progress. It ends, ticks, or
-  reads or writes a disk within ``fabric.load_timeout_s``.
+- Elsewhere, such as loading a model, or deciding and writing on rank 0: work that reports no
+  progress. It ends, ticks, or reads or writes a disk within ``fabric.load_timeout_s``.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def name(label: str) -> None:
 
 @contextmanager
 def at(label: str, kind: Kind = "working") -> Iterator[None]:
-    """Within: work that must make progress, or a wait for other ranks. Afterwards the previous label and kind hold again."""
+    """Within: work that must make progress, or a wait for other ranks. Afterwards the previous
+    label and kind hold again."""
     before = _now
     _move(label, kind)
     try:
@@ -62,13 +65,15 @@ def at(label: str, kind: Kind = "working") -> Iterator[None]:
 
 
 def listen(listener: Callable[[Heartbeat], None] | None) -> None:
-    """Call ``listener`` on every change of label or kind, in the thread that makes it; None removes it."""
+    """Call ``listener`` on every change of label or kind, in the thread that makes it; None removes
+    it."""
     global _listener
     _listener = listener
 
 
 def disk_traffic() -> int:
-    """A counter that grows with every read or write of a local or network disk by this process, mapped files included."""
+    """A counter that grows with every read or write of a local or network disk by this process,
+    mapped files included."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_majflt + used.ru_inblock + used.ru_oublock
 

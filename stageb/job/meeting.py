@@ -1,15 +1,18 @@
-"""How ranks find each other: by which address, and how each end of a call proves that it belongs to the job.
+"""How ranks find each other: by which address, and how each end of a call proves that it belongs to
+the job.
 
-Anybody who reaches the port may call while rank 0 listens, so nothing rests on what a stranger says or leaves unsaid. A call
-is a handful of lines: each end says who it is and names a number that it has just drawn; each proves, by an HMAC of both
-lines, that it knows the job's word, which rank 0 drew and ranks share through their process group. The word itself is not
-sent here, no proof serves twice, and what one end proves is no proof from the other. The calling rank proves first; rank 0
-answers all at once when every rank is there, so nobody begins to watch before. Until then nobody waits for a stranger: rank
-0 reads whatever has come from whomever, at most ``HELLO_BYTES`` a line, and hangs up after ``HELLO_S``, or on the oldest
-where too many hold on. A rank that was taken for one of many strangers calls again.
+Anybody who reaches the port may call while rank 0 listens, so nothing rests on what a stranger says
+or leaves unsaid. A call is a handful of lines: each end says who it is and names a number that it
+has just drawn; each proves, by an HMAC of both lines, that it knows the job's word, which rank 0
+drew and ranks share through their process group. The word itself is not sent here, no proof serves
+twice, and what one end proves is no proof from the other. The calling rank proves first; rank 0
+answers all at once when every rank is there, so nobody begins to watch before. Until then nobody
+waits for a stranger: rank 0 reads whatever has come from whomever, at most ``HELLO_BYTES`` a line,
+and hangs up after ``HELLO_S``, or on the oldest where too many hold on. A rank that was taken for
+one of many strangers calls again.
 
-Left out: later messages are not signed or encrypted. Who can alter what travels between the hosts of a job can alter its
-collectives too.
+Left out: later messages are not signed or encrypted. Who can alter what travels between the hosts
+of a job can alter its collectives too.
 """
 
 from __future__ import annotations
@@ -36,15 +39,18 @@ IS_UP = 1  # RTF_UP of linux/route.h
 
 
 def resolve(host: str) -> str:
-    """The address that ``host`` resolves to on this machine, preferably IPv4. Raises OSError, UnicodeError."""
+    """The address that ``host`` resolves to on this machine, preferably IPv4. Raises OSError,
+    UnicodeError."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
 
 
 def interface_to(address: ipaddress.IPv4Address) -> str | None:
-    """The interface of the most specific route to ``address``; None without a route, or if routes are unknown (not Linux).
+    """The interface of the most specific route to ``address``; None without a route, or if routes
+    are unknown (not Linux).
 
-    This machine's own address counts as one of the network that it is in, and loopback as any remote address.
+    This machine's own address counts as one of the network that it is in, and loopback as any
+    remote address.
     """
     try:
         rows = [line.split() for line in ROUTES.read_text().splitlines()[1:]]
@@ -52,7 +58,9 @@ def interface_to(address: ipaddress.IPv4Address) -> str | None:
         return None
     found = []
     for name, destination, _, flags, _, _, metric, mask, *_ in rows:
-        network, bits = (int.from_bytes(bytes.fromhex(text)[::-1], "big") for text in (destination, mask))
+        network, bits = (
+            int.from_bytes(bytes.fromhex(text)[::-1], "big") for text in (destination, mask)
+        )
         if int(address) & bits == network and int(flags, 16) & IS_UP:
             found.append((-bits, int(metric), name))
     return min(found)[2] if found else None
@@ -70,7 +78,8 @@ Address = tuple[str, int, str]  # host, port, and the word that only ranks of th
 
 
 class Channel:
-    """A connection that carries lines. Any thread may send, one at a time; one reads, and no more than has come."""
+    """A connection that carries lines. Any thread may send, one at a time; one reads, and no more
+    than has come."""
 
     def __init__(self, connection: socket.socket, patience: float) -> None:
         """``patience`` is how long the other end may take to take a line in."""
@@ -84,8 +93,8 @@ class Channel:
         self.connection.sendall(line + b"\n")
 
     def read(self, limit: int) -> None:
-        """Receive what has arrived, at least one byte. Raises EOFError if the other end hung up, ValueError if a line is
-        longer than ``limit`` bytes, OSError."""
+        """Receive what has arrived, at least one byte. Raises EOFError if the other end hung up,
+        ValueError if a line is longer than ``limit`` bytes, OSError."""
         data = self.connection.recv(CHUNK_BYTES)
         if not data:
             raise EOFError("its connection closed")
@@ -95,7 +104,8 @@ class Channel:
         self.lines.extend(lines)
 
     def read_line(self, deadline: float) -> bytes:
-        """The next line, of at most ``HELLO_BYTES``. Raises TimeoutError, and what ``read`` raises."""
+        """The next line, of at most ``HELLO_BYTES``. Raises TimeoutError, and what ``read``
+        raises."""
         while not self.lines:
             if not wait([self.connection], max(0.0, deadline - time.monotonic())):
                 raise TimeoutError("rank 0 does not answer")
@@ -140,8 +150,9 @@ class _Caller:
 
 
 def listen(host: str) -> socket.socket:
-    """A server socket for the other ranks at ``host``, the name by which they know this machine. If that is the address of a
-    router, the socket is bound to this machine's own address on the way there. Raises OSError."""
+    """A server socket for the other ranks at ``host``, the name by which they know this machine. If
+    that is the address of a router, the socket is bound to this machine's own address on the way
+    there. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, 0), family=family, backlog=1024)
@@ -152,7 +163,8 @@ def listen(host: str) -> socket.socket:
 
 
 def welcome(server: socket.socket, word: str, world_size: int, patience: float) -> dict[int, Rank]:
-    """On rank 0: the other ranks, once all have called. Raises TimeoutError, which says who has not."""
+    """On rank 0: the other ranks, once all have called. Raises TimeoutError, which says who has
+    not."""
     server.setblocking(False)
     deadline = time.monotonic() + MEET_S
     callers: list[_Caller] = []  # in the order in which they called
@@ -161,7 +173,8 @@ def welcome(server: socket.socket, word: str, world_size: int, patience: float) 
         if left <= 0:
             _hang_up(callers)
             raise TimeoutError(
-                f"{', '.join(f'rank {rank}' for rank in sorted(missing))} did not connect within {MEET_S:g} s"
+                f"{', '.join(f'rank {rank}' for rank in sorted(missing))} did not connect "
+                f"within {MEET_S:g} s"
             )
         everybody: list[Any] = [server, *callers]
         for ready in wait(everybody, min(left, HELLO_S)):
@@ -172,7 +185,11 @@ def welcome(server: socket.socket, word: str, world_size: int, patience: float) 
                 callers += _accept_callers(server, patience)
         strangers = [each for each in callers if each.rank is None]
         over = max(0, len(strangers) - STRANGERS)
-        late = [each for n, each in enumerate(strangers) if n < over or time.monotonic() - each.since > HELLO_S]
+        late = [
+            each
+            for n, each in enumerate(strangers)
+            if n < over or time.monotonic() - each.since > HELLO_S
+        ]
         _hang_up(late)
         callers = [each for each in callers if each not in late]
     _hang_up([each for each in callers if each.rank is None])
@@ -183,14 +200,17 @@ def welcome(server: socket.socket, word: str, world_size: int, patience: float) 
 
 
 def call(address: Address, rank: int, patience: float) -> Rank:
-    """Rank 0, once it has taken in every rank. Raises TimeoutError, which says what the last call came to."""
+    """Rank 0, once it has taken in every rank. Raises TimeoutError, which says what the last call
+    came to."""
     deadline = time.monotonic() + MEET_S
     while True:
         try:
             return _call(address, rank, patience, deadline)
         except (OSError, EOFError, ValueError) as error:
             if time.monotonic() + AGAIN_S > deadline:
-                raise TimeoutError(f"no rank 0 at {address[0]} port {address[1]} within {MEET_S:g} s: {error}") from error
+                raise TimeoutError(
+                    f"no rank 0 at {address[0]} port {address[1]} within {MEET_S:g} s: {error}"
+                ) from error
             time.sleep(AGAIN_S)
 
 
@@ -205,7 +225,9 @@ def _call(address: Address, rank: int, patience: float, deadline: float) -> Rank
         channel.send(mine)
         its = channel.read_line(soon)
         channel.send(_compute_proof(word, "caller", mine, its))
-        if not hmac.compare_digest(channel.read_line(deadline), _compute_proof(word, "rank 0", mine, its)):
+        if not hmac.compare_digest(
+            channel.read_line(deadline), _compute_proof(word, "rank 0", mine, its)
+        ):
             raise ValueError("the listener there does not belong to this job")
         unless_met.pop_all()
     return Rank(0, _parse_hello(its)[1], channel)
@@ -214,7 +236,8 @@ def _call(address: Address, rank: int, patience: float, deadline: float) -> Rank
 def _accept_callers(server: socket.socket, patience: float) -> list[_Caller]:
     """Some of the new callers, each sent rank 0's hello."""
     new: list[_Caller] = []
-    with contextlib.suppress(OSError):  # nobody else has; or there are no more file descriptors, and some leave soon
+    # nobody else has; or there are no more file descriptors, and some leave soon
+    with contextlib.suppress(OSError):
         while len(new) < ACCEPTED:
             connection, _ = server.accept()
             new.append(_Caller(Channel(connection, patience), _make_hello(0)))
@@ -255,12 +278,17 @@ def _make_hello(rank: int) -> bytes:
 
 
 def _parse_hello(hello: bytes) -> tuple[int, int | None]:
-    """The rank that sent ``hello``, and its process id if it runs on this machine. Only for a rank that has proved to be
-    one."""
+    """The rank that sent ``hello``, and its process id if it runs on this machine. Only for a rank
+    that has proved to be one."""
     rank, machine, process, _ = json.loads(hello)
     return int(rank), int(process) if machine == lifetime.machine() else None
 
 
 def _compute_proof(word: str, role: str, caller: bytes, rank_0: bytes) -> bytes:
-    """The proof that the end of a call with this ``role`` knows the ``word``: an HMAC of both hellos."""
-    return hmac.new(word.encode(), b"\n".join([role.encode(), caller, rank_0]), hashlib.sha256).hexdigest().encode()
+    """The proof that the end of a call with this ``role`` knows the ``word``: an HMAC of both
+    hellos."""
+    return (
+        hmac.new(word.encode(), b"\n".join([role.encode(), caller, rank_0]), hashlib.sha256)
+        .hexdigest()
+        .encode()
+    )

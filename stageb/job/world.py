@@ -1,7 +1,7 @@
 """The world: a job's ranks on Lightning Fabric, and the collectives that a loop may use.
 
-A loop is one plain function, ``main(world)``, that every rank runs: Fabric has launched it and placed its device. Ranks come
-together in a handful of collectives, all ranks in the same order:
+A loop is one plain function, ``main(world)``, that every rank runs: Fabric has launched it and
+placed its device. Ranks come together in a handful of collectives, all ranks in the same order:
 
     def main(world):
         model = load(world.device)
@@ -12,22 +12,25 @@ together in a handful of collectives, all ranks in the same order:
 
     sys.exit(run(config.fabric, main))
 
-- ``broadcast`` is ``fabric.broadcast``. ``gather`` is ``fabric.all_gather`` of the lengths, then of the bytes, padded to the
-  longest: alone it passes text through ungathered, makes ints int32, and dies of unequal shapes. On GPUs the bytes go by
-  NCCL, after all that the device was given before. ``sum`` adds tensors up. Loops that learn weights use ``world.fabric``
-  beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so that a rank
+- ``broadcast`` is ``fabric.broadcast``. ``gather`` is ``fabric.all_gather`` of the lengths, then of
+  the bytes, padded to the longest: alone it passes text through ungathered, makes ints int32, and
+  dies of unequal shapes. On GPUs the bytes go by NCCL, after all that the device was given before.
+  ``sum`` adds tensors up. Loops that learn weights use ``world.fabric`` beside them: ``setup``,
+  ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so that a rank
   that waits there for another is not taken for the one that hangs.
-- In ``lead`` rank 0 works alone while the others wait for its result; in ``alone`` the result stays with it. What it decides
-  with the help of all ranks is a generator that yields questions: ``consult`` has every rank answer its part of each. So a
-  decision needs no agreement on hash orders or last bits: there is one source of truth.
-- Item i of a share is rank ``i % world_size``'s, by the items alone; the results of ``map`` pass through JSON even in a
-  single process. So every world size gives the same results.
-- With one process there is no process group and no message, and errors travel as usual. With several, an error anywhere ends
-  every rank within seconds (``watchdog``): rank 0 prints one ``RankError`` as its last line, after the traceback if it was a
-  bug, and all exit with 1. An ``InputError`` on rank 0 is printed as it is, and all exit with 2.
+- In ``lead`` rank 0 works alone while the others wait for its result; in ``alone`` the result stays
+  with it. What it decides with the help of all ranks is a generator that yields questions:
+  ``consult`` has every rank answer its part of each. So a decision needs no agreement on hash
+  orders or last bits: there is one source of truth.
+- Item i of a share is rank ``i % world_size``'s, by the items alone; the results of ``map`` pass
+  through JSON even in a single process. So every world size gives the same results.
+- With one process there is no process group and no message, and errors travel as usual. With
+  several, an error anywhere ends every rank within seconds (``watchdog``): rank 0 prints one
+  ``RankError`` as its last line, after the traceback if it was a bug, and all exit with 1. An
+  ``InputError`` on rank 0 is printed as it is, and all exit with 2.
 
-Left out on purpose: work that moves to whichever rank is free, and restarting a lost rank. A run is resumed from its last
-commit by the same command, which also serves a machine that went away.
+Left out on purpose: work that moves to whichever rank is free, and restarting a lost rank. A run is
+resumed from its last commit by the same command, which also serves a machine that went away.
 """
 
 from __future__ import annotations
@@ -59,10 +62,13 @@ Answer = TypeVar("Answer")
 P = ParamSpec("P")
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
-SETTLE_S = 5.0  # for the watchdog to end this process, after a collective broke because another rank is gone
+# for the watchdog to end this process, after a collective broke because another rank is gone
+SETTLE_S = 5.0
 
 # Fabric calls it; whoever runs a job cannot act on that.
-warnings.filterwarnings("ignore", r"torch\.distributed\.nn\.functional\.all_gather is deprecated", FutureWarning)
+warnings.filterwarnings(
+    "ignore", r"torch\.distributed\.nn\.functional\.all_gather is deprecated", FutureWarning
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,8 @@ class Difference:
 
 
 class World:
-    """One rank's place among the ranks of a job. Made on every rank, of a Fabric that has launched."""
+    """One rank's place among the ranks of a job. Made on every rank, of a Fabric that has
+    launched."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -109,10 +116,11 @@ class World:
         return rows
 
     def sum(self, mine: Tensor, what: str = "sum") -> Tensor:
-        """The sum over ranks, in the place of ``mine``: of one shape on all, and on the rank's device.
+        """The sum over ranks, in the place of ``mine``: of one shape on all, and on the rank's
+        device.
 
-        Nothing waits for the device, where Fabric's ``all_reduce`` would have every rank wait for its own first. ``what``
-        names the sum, for errors and the watchdog.
+        Nothing waits for the device, where Fabric's ``all_reduce`` would have every rank wait for
+        its own first. ``what`` names the sum, for errors and the watchdog.
         """
         if self.world_size > 1:
             with self.together(what):
@@ -121,9 +129,11 @@ class World:
 
     @contextmanager
     def together(self, what: str) -> Iterator[None]:
-        """In collectives of Fabric's own, such as ``fabric.backward``: a wait for the other ranks, not work of this one.
+        """In collectives of Fabric's own, such as ``fabric.backward``: a wait for the other ranks,
+        not work of this one.
 
-        They break where a rank is gone; the watchdog knows which, and ends this process. Raises RankError.
+        They break where a rank is gone; the watchdog knows which, and ends this process. Raises
+        RankError.
         """
         try:
             with heartbeat.at(what, "waiting"):
@@ -134,7 +144,8 @@ class World:
             raise rank_error(self.rank, error, what) from error
 
     def find_differing(self, mine: Mapping[str, str]) -> Difference | None:
-        """The first rank whose ``mine`` (values by name) differ from rank 0's, the same on every rank; None if all agree."""
+        """The first rank whose ``mine`` (values by name) differ from rank 0's, the same on every
+        rank; None if all agree."""
         first, *others = (decode(each) for each in self.gather(encode(mine)))
         for rank, held in enumerate(others, start=1):
             if names := [name for name in first if held.get(name) != first[name]]:
@@ -142,10 +153,12 @@ class World:
         return None
 
     def agree(self, what: str, value: str) -> None:
-        """Raise the same InputError on every rank unless all of them hold an equal ``value``, say a digest of the inputs."""
+        """Raise the same InputError on every rank unless all of them hold an equal ``value``, say a
+        digest of the inputs."""
         if found := self.find_differing({what: value}):
             raise InputError(
-                f"{what} differs between ranks: {found.first[what]!r} on rank 0, {found.held[what]!r} on rank {found.rank}; "
+                f"{what} differs between ranks: {found.first[what]!r} on rank 0, "
+                f"{found.held[what]!r} on rank {found.rank}; "
                 "give every rank the same inputs"
             )
 
@@ -160,7 +173,8 @@ class World:
 
     @contextmanager
     def at(self, label: str) -> Iterator[None]:
-        """Work of this rank that must make progress; ``label`` names it for the watchdog and in errors. Raises RankError."""
+        """Work of this rank that must make progress; ``label`` names it for the watchdog and in
+        errors. Raises RankError."""
         try:
             with heartbeat.at(label):
                 yield
@@ -170,13 +184,18 @@ class World:
             raise rank_error(self.rank, error, label) from error
 
     def map(
-        self, what: str, work: Callable[[T], Json], items: Sequence[T], on_items: Callable[[int], None] | None = None
+        self,
+        what: str,
+        work: Callable[[T], Json],
+        items: Sequence[T],
+        on_items: Callable[[int], None] | None = None,
     ) -> list[Any]:
-        """Call ``work`` on every item, each rank on its share. Returns on rank 0 the results, as JSON leaves them, in the
-        items' order, and an empty list elsewhere. All ranks call it with the same items.
+        """Call ``work`` on every item, each rank on its share. Returns on rank 0 the results, as
+        JSON leaves them, in the items' order, and an empty list elsewhere. All ranks call it with
+        the same items.
 
-        ``what`` names an item, for errors and the watchdog. ``on_items`` gets on rank 0 an estimate of how many items are
-        done. Raises RankError.
+        ``what`` names an item, for errors and the watchdog. ``on_items`` gets on rank 0 an estimate
+        of how many items are done. Raises RankError.
         """
         mine = []
         for done, item in enumerate(self.share(items)):
@@ -188,12 +207,13 @@ class World:
         return self.join_shares([decode(part) for part in parts]) if self.is_global_zero else []
 
     def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """Call ``act(*args)`` on rank 0 while the other ranks wait; returns its result on every rank."""
+        """Call ``act(*args)`` on rank 0 while the other ranks wait; returns its result on every
+        rank."""
         return self.broadcast(self.alone(act, *args, **keywords))
 
     def alone(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """Call ``act(*args)`` on rank 0, whose result stays there; elsewhere it is nothing, which can only be handed on. The
-        others wait at their next collective."""
+        """Call ``act(*args)`` on rank 0, whose result stays there; elsewhere it is nothing, which
+        can only be handed on. The others wait at their next collective."""
         if not self.is_global_zero:
             nothing: Any = None
             value: T = nothing
@@ -208,10 +228,11 @@ class World:
         *args: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Run ``act(*args)`` on rank 0, a generator that yields questions; its result stays there, as in ``alone``.
+        """Run ``act(*args)`` on rank 0, a generator that yields questions; its result stays there,
+        as in ``alone``.
 
-        Each question is broadcast, and every rank calls ``answer`` with it: a collective, such as a ``map``, whose result on
-        rank 0 is sent to the generator.
+        Each question is broadcast, and every rank calls ``answer`` with it: a collective, such as a
+        ``map``, whose result on rank 0 is sent to the generator.
         """
         steps, answered, nothing = self.alone(act, *args, **keywords), None, (None, None)
         while True:
@@ -223,11 +244,17 @@ class World:
             answered = answer(question)
 
     def facts(self) -> dict[str, Json]:
-        """Return facts about the machine for run.json: this rank's device and its name, world size, CPU threads per rank."""
+        """Return facts about the machine for run.json: this rank's device and its name, world size,
+        CPU threads per rank."""
         device = self.fabric.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         threads = torch.get_num_threads()
-        return {"device": self.device, "device_name": name, "world_size": self.world_size, "torch_threads": threads}
+        return {
+            "device": self.device,
+            "device_name": name,
+            "world_size": self.world_size,
+            "torch_threads": threads,
+        }
 
 
 def _advance(steps: Any, answer: Any) -> tuple[Any, Any]:
@@ -239,7 +266,8 @@ def _advance(steps: Any, answer: Any) -> tuple[Any, Any]:
 
 
 def encode(value: Json) -> bytes:
-    """``value`` as JSON bytes. Escaped to ASCII, so text with lone surrogates, which models do produce, survives."""
+    """``value`` as JSON bytes. Escaped to ASCII, so text with lone surrogates, which models do
+    produce, survives."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
@@ -263,11 +291,12 @@ def unpack(data: bytes) -> Any:
 def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     """Launch, and run ``main`` on every rank; returns what it returns.
 
-    With one process, what ``main`` raises comes out as it is, a KeyboardInterrupt too, and signals stay the caller's. With
-    several, an error or a signal ends this process here, with the message on rank 0 alone (``lifetime.end`` says why), and
-    the caller never sees it.
+    With one process, what ``main`` raises comes out as it is, a KeyboardInterrupt too, and signals
+    stay the caller's. With several, an error or a signal ends this process here, with the message
+    on rank 0 alone (``lifetime.end`` says why), and the caller never sees it.
     """
-    # cuBLAS may otherwise choose another workspace for each stream, and other bits ("Results reproducibility" in its docs).
+    # cuBLAS may otherwise choose another workspace for each stream, and other bits ("Results
+    # reproducibility" in its docs).
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     lifetime.die_with_launcher()
     lifetime.set_resume(None)
@@ -286,10 +315,13 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
             end_with(error)
         raise
     world, threads = World(fabric), torch.get_num_threads()
-    # Not what the cores, a launcher or OMP_NUM_THREADS would have: sums on another number of threads round otherwise.
+    # Not what the cores, a launcher or OMP_NUM_THREADS would have: sums on another number of
+    # threads round otherwise.
     torch.set_num_threads(settings.threads)
     try:
-        return main(world) if world.world_size == 1 else _run_watched(world, settings, children, main)
+        return (
+            main(world) if world.world_size == 1 else _run_watched(world, settings, children, main)
+        )
     finally:
         children.watched.set()
         lifetime.before_end(None)
@@ -297,12 +329,22 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
         torch.set_num_threads(threads)
 
 
-def _run_watched(world: World, settings: FabricConfig, children: placement.Children, main: Callable[[World], int]) -> int:
+def _run_watched(
+    world: World, settings: FabricConfig, children: placement.Children, main: Callable[[World], int]
+) -> int:
     """``main`` under the watchdog, from the first collective to the last."""
-    watchdog = Watchdog(world.rank, world.world_size, settings.timeout_s, settings.load_timeout_s, children.how_ended)
+    watchdog = Watchdog(
+        world.rank,
+        world.world_size,
+        settings.timeout_s,
+        settings.load_timeout_s,
+        children.how_ended,
+    )
     try:
         host = _find_host(world)
-        watchdog.meet(world.broadcast(watchdog.listen(host) if world.is_global_zero else ("", 0, "")))
+        watchdog.meet(
+            world.broadcast(watchdog.listen(host) if world.is_global_zero else ("", 0, ""))
+        )
     except RankError as error:
         end_with(error)
     children.watched.set()
@@ -315,15 +357,19 @@ def _run_watched(world: World, settings: FabricConfig, children: placement.Child
     except (Exception, SystemExit) as error:
         if lifetime.has_lost_reader(error):
             lifetime.end(lifetime.fall_silent())
-        watchdog.fail(error if isinstance(error, StagebError) else rank_error(world.rank, error, heartbeat.now().label))
+        watchdog.fail(
+            error
+            if isinstance(error, StagebError)
+            else rank_error(world.rank, error, heartbeat.now().label)
+        )
     watchdog.close()
     return code
 
 
 def _find_host(world: World) -> str:
-    """The address at which ranks find rank 0: 127.0.0.1 where all are on one machine. Otherwise the launcher's main
-    address, as the first rank sees it that does not take it for its own machine, as rank 0 may by a line in /etc/hosts.
-    Raises RankError."""
+    """The address at which ranks find rank 0: 127.0.0.1 where all are on one machine. Otherwise the
+    launcher's main address, as the first rank sees it that does not take it for its own machine, as
+    rank 0 may by a line in /etc/hosts. Raises RankError."""
     strategy = world.fabric.strategy
     environment = getattr(strategy, "cluster_environment", None)
     if getattr(strategy, "num_nodes", 1) == 1 or environment is None:
@@ -333,4 +379,7 @@ def _find_host(world: World) -> str:
     except OSError as error:
         raise rank_error(world.rank, error, f"looking up {environment.main_address}") from error
     seen: list[str] = [decode(each) for each in world.gather(encode(mine))]
-    return next((each for each in seen if not ipaddress.ip_address(each.partition("%")[0]).is_loopback), mine)
+    return next(
+        (each for each in seen if not ipaddress.ip_address(each.partition("%")[0]).is_loopback),
+        mine,
+    )

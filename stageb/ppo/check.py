@@ -1,4 +1,5 @@
-"""``stageb validate`` of the PPO loop: its environment and its agent are made, and one episode is played."""
+"""``stageb validate`` of the PPO loop: its environment and its agent are made, and one episode is
+played."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ WRAPPER = "gymnasium.wrappers.TimeLimit"
 
 
 def main(config: PpoLoopConfig) -> int:
-    """Check all that a fit asks of its environment, short of playing many. Raises ``ConfigError``."""
+    """Check all that a fit asks of its environment, short of playing many. Raises
+    ``ConfigError``."""
     if (envs := config.runner.count_envs(1)) is not None:
         Schedule.of(config, 1, envs)
     with closing(make_environment(config, config.seed, [0], "cpu")) as environment:
@@ -31,24 +33,35 @@ def main(config: PpoLoopConfig) -> int:
         strays = environment.find_strays()
     size = sum(each.numel() for each in agent.parameters())
     shown = f"observations {tuple(seen.shape)} of {str(seen.dtype)[6:]}{', with masks' * is_masked}"
-    print(f"The keys are valid, and so is {config.env.title}: {shown}; actions {environment.actions};")
+    print(
+        f"The keys are valid, and so is {config.env.title}: {shown}; actions {environment.actions};"
+    )
     print(f"{type(agent).__name__} of {size:,} parameters.")
     if length is None:
-        limit = f"wrap it in {WRAPPER}, or set evaluation.limit, or an evaluation may take very long"
+        limit = (
+            f"wrap it in {WRAPPER}, or set evaluation.limit, or an evaluation may take very long"
+        )
         print(f"No episode ended in {MOST_STEPS:,} steps: {limit}.")
     else:
         print(f"An episode of an agent that has learnt nothing took {length:,} steps.")
     if strays:
-        print(f"{strays}: correct observation_space, or wrap it to bring them there; agents see them as they are.")
+        print(
+            f"{strays}: correct observation_space, or wrap it to bring them there; agents see "
+            f"them as they are."
+        )
     print("The loggers and the devices were not checked.")
     return 0
 
 
 @torch.no_grad()
-def play_some(config: PpoLoopConfig, environment: Environment, agent: ActorCritic, steps: int) -> int | None:
-    """Play an environment of one episode for so many ``steps``, or to its end: after which step; None: it goes on. Raises
-    ``ConfigError`` for what cannot be played."""
-    key = torch.tensor([draws.signed(seeds.stream(config.seed, config.env.title, "a first episode"))])
+def play_some(
+    config: PpoLoopConfig, environment: Environment, agent: ActorCritic, steps: int
+) -> int | None:
+    """Play an environment of one episode for so many ``steps``, or to its end: after which step;
+    None: it goes on. Raises ``ConfigError`` for what cannot be played."""
+    key = torch.tensor(
+        [draws.signed(seeds.stream(config.seed, config.env.title, "a first episode"))]
+    )
     memory, count = torch.zeros((1, agent.memory)), environment.observe().shape[:1]
     for step in range(steps):
         with _report_errors(config):
@@ -58,11 +71,24 @@ def play_some(config: PpoLoopConfig, environment: Environment, agent: ActorCriti
             actions, _ = agent.actions.draw(mask(outputs, masks), key, torch.tensor([step]))
             outcome = environment.step(actions)
             done = outcome.terminated | outcome.truncated
-        found = {"rewards": outcome.rewards, "terminated": outcome.terminated, "truncated": outcome.truncated}
+        found = {
+            "rewards": outcome.rewards,
+            "terminated": outcome.terminated,
+            "truncated": outcome.truncated,
+        }
         for name, each in found.items():
             fits = each.shape == count and (each.dtype == torch.bool) == (name != "rewards")
-            _require(config, fits, f"{name} is {tuple(each.shape)} of {str(each.dtype)[6:]}; one value for each episode")
-        _require(config, bool(outcome.rewards.isfinite().all()), f"the reward at step {step + 1} is no finite number")
+            _require(
+                config,
+                fits,
+                f"{name} is {tuple(each.shape)} of {str(each.dtype)[6:]}; one value for each "
+                f"episode",
+            )
+        _require(
+            config,
+            bool(outcome.rewards.isfinite().all()),
+            f"the reward at step {step + 1} is no finite number",
+        )
         if bool(done):
             return step + 1
         with _report_errors(config):
@@ -70,10 +96,17 @@ def play_some(config: PpoLoopConfig, environment: Environment, agent: ActorCriti
     return None
 
 
-def require_masks(config: PpoLoopConfig, environment: Environment, masks: torch.Tensor | None) -> None:
-    """Raise ``ConfigError`` where masks allow nothing to an environment that chooses among so many actions."""
+def require_masks(
+    config: PpoLoopConfig, environment: Environment, masks: torch.Tensor | None
+) -> None:
+    """Raise ``ConfigError`` where masks allow nothing to an environment that chooses among so many
+    actions."""
     if masks is not None and isinstance(environment.actions, Discrete):
-        _require(config, bool(masks.any(1).all()), "a mask allows no action; allow one, or end the episode")
+        _require(
+            config,
+            bool(masks.any(1).all()),
+            "a mask allows no action; allow one, or end the episode",
+        )
 
 
 def _require(config: PpoLoopConfig, holds: bool, told: str) -> None:
@@ -91,5 +124,7 @@ def _report_errors(config: PpoLoopConfig) -> Iterator[None]:
         raise
     except Exception as error:
         if place := place_raised(error):
-            raise ConfigError("env.make", config.env.title, f"{type(error).__name__}: {error} ({place})") from error
+            raise ConfigError(
+                "env.make", config.env.title, f"{type(error).__name__}: {error} ({place})"
+            ) from error
         raise

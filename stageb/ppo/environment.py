@@ -1,7 +1,8 @@
 """The interface of an environment to the loop: many episodes at once, as tensors on one device.
 
-An episode has a global number, which names its streams. What happens in it must depend on seed, number and actions alone:
-then a run is the same however episodes are dealt to ranks, and a killed one leaves the bytes of one that was not.
+An episode has a global number, which names its streams. What happens in it must depend on seed,
+number and actions alone: then a run is the same however episodes are dealt to ranks, and a killed
+one leaves the bytes of one that was not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torch import Tensor
 from stageb import draws
 from stageb.errors import InputError
 
-# Spaces of actions: how an agent's outputs become a policy, how it is drawn from, and what PPO reads of it.
+# Spaces of actions: how an agent's outputs become a policy, how it is drawn from, and what PPO
+# reads of it.
 
 NEVER = -1e9  # the logit of no probability; finite, since the entropy of minus infinity is none
 
@@ -36,10 +38,12 @@ class Discrete:
         return self.count
 
     def draw(self, outputs: Tensor, keys: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions by the uniform number that each of ``keys`` has at ``step``, and their log-probabilities."""
+        """Actions by the uniform number that each of ``keys`` has at ``step``, and their
+        log-probabilities."""
         log_probs = outputs.log_softmax(-1)
         upto = log_probs.double().exp().cumsum(-1)
-        drawn = draws.uniforms(keys, step)[:, None] * upto[:, -1:]  # below the last sum, however it is rounded
+        # below the last sum, however it is rounded
+        drawn = draws.uniforms(keys, step)[:, None] * upto[:, -1:]
         actions = (upto[:, :-1] <= drawn).sum(-1)
         return actions, log_probs.gather(1, actions[:, None])[:, 0]
 
@@ -60,9 +64,9 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Box:
-    """So many real numbers, float32 (N, size): normal, independent of each other. Outputs of an agent are their means, then
-    the logarithms of their deviations. An environment scales -1 to 1 to its bounds where it has any, and
-    clips what is beyond."""
+    """So many real numbers, float32 (N, size): normal, independent of each other. Outputs of an
+    agent are their means, then the logarithms of their deviations. An environment scales -1 to 1 to
+    its bounds where it has any, and clips what is beyond."""
 
     size: int
 
@@ -103,8 +107,9 @@ class Box:
 
 @dataclass(frozen=True)
 class Joint:
-    """Several choices at once, each of so many, then so many real numbers: float32 (N, choices + size), independent of each
-    other. Outputs of an agent are the logits of choice after choice, then those of a ``Box``."""
+    """Several choices at once, each of so many, then so many real numbers: float32 (N, choices +
+    size), independent of each other. Outputs of an agent are the logits of choice after choice,
+    then those of a ``Box``."""
 
     counts: tuple[int, ...]
     size: int = 0
@@ -121,18 +126,33 @@ class Joint:
 
     def draw(self, outputs: Tensor, keys: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """As for discrete actions; every part of an action has a stream of its own."""
-        drawn = [part.draw(each, draws.bits(keys, place), step) for place, (part, each) in enumerate(self._parts(outputs))]
+        drawn = [
+            part.draw(each, draws.bits(keys, place), step)
+            for place, (part, each) in enumerate(self._parts(outputs))
+        ]
         actions = [each.float().view(len(keys), -1) for each, _ in drawn]
         return torch.cat(actions, 1), torch.stack([each for _, each in drawn]).sum(0)
 
     def best(self, outputs: Tensor) -> Tensor:
         """The most probable actions."""
-        return torch.cat([part.best(each).float().view(each.shape[0], -1) for part, each in self._parts(outputs)], 1)
+        return torch.cat(
+            [
+                part.best(each).float().view(each.shape[0], -1)
+                for part, each in self._parts(outputs)
+            ],
+            1,
+        )
 
     def judge(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """As for discrete actions: densities, where there are numbers."""
-        picked = [*actions[:, : len(self.counts)].long().unbind(1), *[actions[:, len(self.counts) :]] * (self.size > 0)]
-        judged = [part.judge(each, one) for (part, each), one in zip(self._parts(outputs), picked, strict=True)]
+        picked = [
+            *actions[:, : len(self.counts)].long().unbind(1),
+            *[actions[:, len(self.counts) :]] * (self.size > 0),
+        ]
+        judged = [
+            part.judge(each, one)
+            for (part, each), one in zip(self._parts(outputs), picked, strict=True)
+        ]
         log_probs, entropies = (torch.stack(each).sum(0) for each in zip(*judged, strict=True))
         return log_probs, entropies
 
@@ -151,15 +171,16 @@ Actions = Discrete | Box | Joint
 
 @dataclass(frozen=True)
 class Units:
-    """How actions of an agent become those of a game: choices count from a ``start``, numbers are scaled from -1 to 1 to
-    finite bounds, and clipped to any."""
+    """How actions of an agent become those of a game: choices count from a ``start``, numbers are
+    scaled from -1 to 1 to finite bounds, and clipped to any."""
 
     starts: tuple[int, ...]  # of each choice
     low: tuple[float, ...]  # of each number
     high: tuple[float, ...]
 
     def convert(self, actions: Tensor) -> Tensor:
-        """Actions as a game counts them: int64 (N,) of one choice, else float32 (N, choices + numbers)."""
+        """Actions as a game counts them: int64 (N,) of one choice, else float32 (N, choices +
+        numbers)."""
         if actions.dim() == 1:
             return actions + self.starts[0]
         picked, numbers = actions.split([len(self.starts), len(self.low)], dim=1)
@@ -167,11 +188,14 @@ class Units:
         bounded = low.isfinite() & high.isfinite()
         least, most = low.where(bounded, torch.tensor(-1.0)), high.where(bounded, torch.tensor(1.0))
         scaled = least + (numbers + 1) * (most - least) / 2
-        return torch.cat([picked + torch.tensor(self.starts), scaled.clamp(low, high)], dim=1).float()
+        return torch.cat(
+            [picked + torch.tensor(self.starts), scaled.clamp(low, high)], dim=1
+        ).float()
 
 
 def mask(outputs: Tensor, allowed: Tensor | None) -> Tensor:
-    """Logits without those of actions that are not ``allowed``, bool (N, actions); None: all are."""
+    """Logits without those of actions that are not ``allowed``, bool (N, actions); None: all
+    are."""
     return outputs if allowed is None else outputs.masked_fill(~allowed, NEVER)
 
 
@@ -181,27 +205,34 @@ class Transition:
 
     rewards: Tensor  # float32 (N,)
     terminated: Tensor  # bool (N,): it ended
-    truncated: Tensor  # bool (N,): it was cut off, and did not end; its last observation is still worth something
-    measures: tuple[Tensor, ...]  # (N,) each: the episode so far, in the order of ``Environment.measures``
+    # bool (N,): it was cut off, and did not end; its last observation is still worth something
+    truncated: Tensor
+    # (N,) each: the episode so far, in the order of ``Environment.measures``
+    measures: tuple[Tensor, ...]
 
 
 class Frame(NamedTuple):
-    """A picture of an episode: text for a terminal, always as many lines or none, and the function that draws Pillow's
-    picture."""
+    """A picture of an episode: text for a terminal, always as many lines or none, and the function
+    that draws Pillow's picture."""
 
     text: str
     draw: Callable[[], Any]
 
 
 class Environment(ABC):
-    """N episodes under way. It is made with a seed, the numbers of the episodes and a device, each at its start."""
+    """N episodes under way. It is made with a seed, the numbers of the episodes and a device, each
+    at its start."""
 
     actions: Actions
     device: torch.device
-    measures: Mapping[str, str]  # what is recorded of episodes that end: their means, by name, with a title for a
-    # curve (empty: none). The first is what tells how good an agent is; a share's name ends in ``_rate``
-    single: bool = False  # whether games are stepped by themselves, so that a step of few takes less time than of many
-    recordable: bool = False  # whether no step waits for the device, so that a GPU may replay one as a CUDA graph
+    # what is recorded of episodes that end: their means, by name, with a title for a
+    measures: Mapping[str, str]
+    # curve (empty: none). The first is what tells how good an agent is; a share's name ends in
+    # ``_rate``
+    # whether games are stepped by themselves, so that a step of few takes less time than of many
+    single: bool = False
+    # whether no step waits for the device, so that a GPU may replay one as a CUDA graph
+    recordable: bool = False
 
     @abstractmethod
     def observe(self) -> Tensor:
@@ -213,7 +244,8 @@ class Environment(ABC):
 
     @abstractmethod
     def step(self, actions: Tensor) -> Transition:
-        """Take a step in every episode. ``observe`` then shows the last of those that ended, until ``restart``."""
+        """Take a step in every episode. ``observe`` then shows the last of those that ended, until
+        ``restart``."""
 
     @abstractmethod
     def restart(self, done: Tensor) -> None:
@@ -231,30 +263,43 @@ class Environment(ABC):
         """Go on from the result of ``state``."""
 
     def renumber(self, numbers: Sequence[int]) -> None:
-        """Play other episodes in place of all, each from its start; only what Gymnasium's are played by does."""
+        """Play other episodes in place of all, each from its start; only what Gymnasium's are
+        played by does."""
         raise NotImplementedError
 
     def units(self) -> Units:
         """How actions of an agent become the game's, for what is exported."""
-        counts = self.actions.counts if isinstance(self.actions, Joint) else (1,) * isinstance(self.actions, Discrete)
+        counts = (
+            self.actions.counts
+            if isinstance(self.actions, Joint)
+            else (1,) * isinstance(self.actions, Discrete)
+        )
         size = 0 if isinstance(self.actions, Discrete) else self.actions.size
         return Units((0,) * len(counts), (-math.inf,) * size, (math.inf,) * size)
 
     def find_strays(self) -> str:
-        """Name the values outside the bounds that the environment declares, in a few words; empty: none."""
+        """Name the values outside the bounds that the environment declares, in a few words; empty:
+        none."""
         return ""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """End what the environment holds: processes, windows."""
 
     def frame(self) -> Frame:
-        """The first episode as it stands, for ``stageb play``. Raises ``InputError`` where it cannot be shown."""
-        remedy = "one of Gymnasium's shows itself by render_mode rgb_array, another by frame(); or try stageb evaluate"
+        """The first episode as it stands, for ``stageb play``. Raises ``InputError`` where it
+        cannot be shown."""
+        remedy = (
+            "one of Gymnasium's shows itself by render_mode rgb_array, another by frame(); "
+            "or try stageb evaluate"
+        )
         raise InputError(f"stageb play: this environment cannot be looked at: {remedy}")
 
     def tell(self, means: Mapping[str, float]) -> str:
         """``measures`` in a few words."""
-        parts = (f"{mean:.1%}" if name.endswith("_rate") else f"{mean:.2f}" for name, mean in means.items())
+        parts = (
+            f"{mean:.1%}" if name.endswith("_rate") else f"{mean:.2f}"
+            for name, mean in means.items()
+        )
         return ", ".join(f"{name} {part}" for name, part in zip(means, parts, strict=True))
 
     def tell_one(self, measures: Mapping[str, float]) -> str:

@@ -1,4 +1,5 @@
-"""Whole episodes with the most probable action: how good an agent is, or the one that a run has kept."""
+"""Whole episodes with the most probable action: how good an agent is, or the one that a run has
+kept."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ class StoredAgent:
 
 
 def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
-    """The agent of the best evaluation that was committed, or the last where none was evaluated. Raises ``InputError`` where
-    there is none, or one of another shape."""
+    """The agent of the best evaluation that was committed, or the last where none was evaluated.
+    Raises ``InputError`` where there is none, or one of another shape."""
     last = read_commit(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
@@ -58,7 +59,11 @@ def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
         agent = make_agent(config, sample)
     load_weights(folder, last["versions"][WEIGHTS].name, "agent", agent.load_state_dict)
     updates, best = last["state"]["update"], last["state"]["best"]
-    told = f"best agent, of update {best['update']} of {updates}" if best else f"agent after {updates} updates"
+    told = (
+        f"best agent, of update {best['update']} of {updates}"
+        if best
+        else f"agent after {updates} updates"
+    )
     return StoredAgent(folder, config, agent, list(sample.measures), shown(told, 100))
 
 
@@ -68,20 +73,33 @@ Rows = list[list[float]]  # of episodes: a 1, then their measures
 
 
 def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
-    """``stageb evaluate RUN``: how good the agent of a run is, on games that it did not learn from."""
+    """``stageb evaluate RUN``: how good the agent of a run is, on games that it did not learn
+    from."""
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
     parser.add_argument("--episodes", type=int, default=1000, help="games to play (default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    parser.add_argument("--devices", type=int, default=1, help="devices that share the games (default 1)")
-    parser.add_argument("--card", metavar="FILE", help="write a model card: agent, environment, these figures, config")
-    parser.add_argument("--cycle", action="store_true", help="play Snake around the board, a reference that always wins")
+    parser.add_argument(
+        "--devices", type=int, default=1, help="devices that share the games (default 1)"
+    )
+    parser.add_argument(
+        "--card",
+        metavar="FILE",
+        help="write a model card: agent, environment, these figures, config",
+    )
+    parser.add_argument(
+        "--cycle",
+        action="store_true",
+        help="play Snake around the board, a reference that always wins",
+    )
     add_authority(parser)
     given = parser.parse_args(arguments)
     require(1 <= given.episodes <= MOST_GAMES, "--episodes", given.episodes, f"1 to {MOST_GAMES}")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     stored = load_agent(folder, replace_authority(config, folder, given))
-    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
+    fabric = FabricConfig(
+        accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision
+    )
     if given.cycle:
         from stageb.ppo.envs.snake_agent import Cycle
 
@@ -95,31 +113,42 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 def add_authority(parser: argparse.ArgumentParser) -> None:
     """The options by which a user names what the folder of a run may not."""
     parser.add_argument("--make", metavar="FUNCTION", help="the run's env.make, if it has one")
-    parser.add_argument("--options", metavar="TEXTS", help="the texts among the run's env.options, as NAME=TEXT,NAME=TEXT")
+    parser.add_argument(
+        "--options",
+        metavar="TEXTS",
+        help="the texts among the run's env.options, as NAME=TEXT,NAME=TEXT",
+    )
     parser.add_argument("--agent", metavar="CLASS", help="the run's agent.make, if it has one")
 
 
-def replace_authority(config: PpoLoopConfig, folder: Path, given: argparse.Namespace) -> PpoLoopConfig:
-    """The config of the run in ``folder``, with the code that the user names. Raises ``InputError`` where only its config
-    names it."""
+def replace_authority(
+    config: PpoLoopConfig, folder: Path, given: argparse.Namespace
+) -> PpoLoopConfig:
+    """The config of the run in ``folder``, with the code that the user names. Raises ``InputError``
+    where only its config names it."""
     asked = [("env.make", CODE, "--make", config.env.make)] if given.make is None else []
     asked += [("agent.make", CODE, "--agent", config.agent.make)] if given.agent is None else []
     texts = ",".join(f"{name}={text}" for name, text in config.env.texts.items())
     asked += [("env.options", READ, "--options", texts or None)] if given.options is None else []
     refuse(folder, [each for each in asked if each[-1] is not None])
     pairs = [pair.partition("=") for pair in (given.options or "").split(",") if pair]
-    options = {name: value for name, value in config.env.options.items() if name not in config.env.texts}
+    options = {
+        name: value for name, value in config.env.options.items() if name not in config.env.texts
+    }
     options |= {name: text for name, _, text in pairs}
     env = replace(config.env, make=given.make, options=options)
     return replace(config, env=env, agent=replace(config.agent, make=given.agent))
 
 
 def _play_on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace) -> int:
-    """Play the episodes on all ranks; rank 0 prints the results, and writes the card that is asked for."""
+    """Play the episodes on all ranks; rank 0 prints the results, and writes the card that is asked
+    for."""
     agent, config = stored.agent.to(world.device), stored.config
     named = seeds.stream(given.seed, config.env.title, "stageb evaluate")
     with world.at("evaluation"):
-        found = play_out(agent, config, named, world.share(range(given.episodes)), world.fabric.autocast)
+        found = play_out(
+            agent, config, named, world.share(range(given.episodes)), world.fabric.autocast
+        )
     rows: Rows = world.join_shares([decode(part) for part in world.gather(encode(found.tolist()))])
     if world.is_global_zero:
         table = "\n".join(format_table(rows, stored.measures))
@@ -132,9 +161,12 @@ def _play_on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace)
 
 
 def make_card(stored: StoredAgent, table: str) -> str:
-    """A model card as Markdown: what the agent is, what it plays and how well, and what it was made with."""
+    """A model card as Markdown: what the agent is, what it plays and how well, and what it was made
+    with."""
     made, agent, env = RunFolder(stored.folder).read_machine(), stored.agent, stored.config.env
-    versions = {name: made.get(name) for name in ("stageb", "python", "platform")} | made.get("packages", {})
+    versions = {name: made.get(name) for name in ("stageb", "python", "platform")} | made.get(
+        "packages", {}
+    )
     size = short(sum(each.numel() for each in agent.parameters()))
     options = "".join(f", {name} {value}" for name, value in env.options.items())
     config = file_of(stored.folder, stored.folder / "config.yaml").read_text(encoding="utf-8")
@@ -172,23 +204,33 @@ def format_table(rows: Rows, measures: Iterable[str]) -> list[str]:
             lines.append(f"{name:<12}{mean:.1%} ({low:.1%} to {high:.1%})")
         else:
             spread = math.sqrt(sum((each - mean) ** 2 for each in found) / max(1, games - 1))
-            quarters = ", ".join(f"{found[min(games - 1, games * quarter // 4)]:g}" for quarter in (1, 2, 3))
+            quarters = ", ".join(
+                f"{found[min(games - 1, games * quarter // 4)]:g}" for quarter in (1, 2, 3)
+            )
             told = f"quarters {quarters}; {found[0]:g} to {found[-1]:g}"
             lines.append(f"{name:<12}{mean:.2f} +- {1.96 * spread / math.sqrt(games):.2f}, {told}")
     return lines
 
 
 @torch.no_grad()
-def play_out(agent: ActorCritic, config: PpoLoopConfig, seed: int, numbers: Sequence[int], autocast: Autocast) -> Tensor:
-    """The first episode of each of those that ``numbers`` name: float64 (episodes, 1 + measures), a 1 and its measures.
+def play_out(
+    agent: ActorCritic, config: PpoLoopConfig, seed: int, numbers: Sequence[int], autocast: Autocast
+) -> Tensor:
+    """The first episode of each of those that ``numbers`` name: float64 (episodes, 1 + measures), a
+    1 and its measures.
 
-    One that goes on is cut off after ``evaluation.limit`` steps, and all are once as much time has passed as the whole run
-    may take (``budget.seconds``): an evaluation ends, whatever its games do.
+    One that goes on is cut off after ``evaluation.limit`` steps, and all are once as much time has
+    passed as the whole run may take (``budget.seconds``): an evaluation ends, whatever its games
+    do.
     """
-    device, until = next(agent.parameters()).device, time.monotonic() + (config.budget.seconds or math.inf)
+    device, until = (
+        next(agent.parameters()).device,
+        time.monotonic() + (config.budget.seconds or math.inf),
+    )
     most = count_side_by_side(config) or max(1, len(numbers))
     waves = [list(numbers[first : first + most]) for first in range(0, len(numbers), most)] or [[]]
-    fill = [(numbers or [0])[0]] * (max(1, min(most, len(numbers))) - len(waves[-1]))  # games that nobody asks about
+    # games that nobody asks about
+    fill = [(numbers or [0])[0]] * (max(1, min(most, len(numbers))) - len(waves[-1]))
     waves[-1] += fill
     with closing(make_environment(config, seed, waves[0], str(device))) as environment:
         found = []
@@ -199,11 +241,19 @@ def play_out(agent: ActorCritic, config: PpoLoopConfig, seed: int, numbers: Sequ
     return torch.cat(found)[: len(numbers)]
 
 
-def _play_wave(agent: ActorCritic, environment: Environment, limit: int | None, until: float, autocast: Autocast) -> Tensor:
-    """The episodes that an environment is at the start of, to their end, or as they stand after ``limit`` steps, or when the
-    clock says ``until``."""
+def _play_wave(
+    agent: ActorCritic,
+    environment: Environment,
+    limit: int | None,
+    until: float,
+    autocast: Autocast,
+) -> Tensor:
+    """The episodes that an environment is at the start of, to their end, or as they stand after
+    ``limit`` steps, or when the clock says ``until``."""
     over = torch.zeros(len(environment.observe()), dtype=torch.bool, device=environment.device)
-    found = torch.zeros((len(over), 1 + len(environment.measures)), dtype=torch.float64, device=over.device)
+    found = torch.zeros(
+        (len(over), 1 + len(environment.measures)), dtype=torch.float64, device=over.device
+    )
     memory, step = torch.zeros((len(over), agent.memory), device=over.device), 0
     while step % LOOK or not bool(over.all()):
         with autocast():
@@ -212,7 +262,9 @@ def _play_wave(agent: ActorCritic, environment: Environment, limit: int | None, 
         done = outcome.terminated | outcome.truncated
         step += 1
         ends = step == limit or time.monotonic() >= until
-        came_to = torch.stack([each.double() for each in (torch.ones_like(done), *outcome.measures)], dim=1)
+        came_to = torch.stack(
+            [each.double() for each in (torch.ones_like(done), *outcome.measures)], dim=1
+        )
         if ends and CUT in environment.measures:
             came_to[:, 1 + list(environment.measures).index(CUT)].masked_fill_(~done, 1.0)
         found = torch.where(((done | ends) & ~over)[:, None], came_to, found)

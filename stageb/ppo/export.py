@@ -33,8 +33,8 @@ class ExportError(StagebError):
 
 
 class ExportedAgent(nn.Module):
-    """An agent as a network: what it decides, of one with a memory what it remembers then, and the most probable actions as
-    the game counts them."""
+    """An agent as a network: what it decides, of one with a memory what it remembers then, and the
+    most probable actions as the game counts them."""
 
     def __init__(self, agent: ActorCritic, environment: Environment) -> None:
         super().__init__()
@@ -43,21 +43,39 @@ class ExportedAgent(nn.Module):
         self.reads = ["observations", *["memory"] * memory, *["masks"] * is_masked]
         self.answers = ["outputs", "values", *["next_memory"] * memory, "actions"]
 
-    def forward(self, observations: Tensor, memory: Tensor | None = None, masks: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(
+        self, observations: Tensor, memory: Tensor | None = None, masks: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """See ``ActorCritic.decide`` and ``advance``."""
-        decided = self.agent.decide(observations) if memory is None else self.agent.advance(observations, memory)
+        decided = (
+            self.agent.decide(observations)
+            if memory is None
+            else self.agent.advance(observations, memory)
+        )
         return *decided, self.units.convert(self.agent.actions.best(mask(decided[0], masks)))
 
     def inputs(self, environment: Environment, memory: Tensor) -> dict[str, Tensor]:
         """Return the inputs that it reads of an environment, by name."""
-        read = {"observations": environment.observe(), "memory": memory, "masks": environment.masks()}
-        return {name: each for name, each in read.items() if name in self.reads and each is not None}
+        read = {
+            "observations": environment.observe(),
+            "memory": memory,
+            "masks": environment.masks(),
+        }
+        return {
+            name: each for name, each in read.items() if name in self.reads and each is not None
+        }
 
     def describe(self, title: str) -> dict[str, Any]:
-        """Return the file's metadata for people and programs: the meaning of outputs and actions, and the bounds of
-        these."""
+        """Return the file's metadata for people and programs: the meaning of outputs and actions,
+        and the bounds of these."""
         actions = self.agent.actions
-        counts = actions.counts if isinstance(actions, Joint) else [actions.count] if isinstance(actions, Discrete) else []
+        counts = (
+            actions.counts
+            if isinstance(actions, Joint)
+            else [actions.count]
+            if isinstance(actions, Discrete)
+            else []
+        )
         logits = [f"logits of {count} choices" for count in counts]
         size = len(self.units.low)
         numbers = [f"means of {size} numbers, then the logarithms of their deviations"] * bool(size)
@@ -65,14 +83,17 @@ class ExportedAgent(nn.Module):
             "environment": title,
             "outputs": "; then ".join([*logits, *numbers]),
             "values": "discounted rewards to come",
-            "actions": "the most probable ones: choices, counted from starts; then numbers, within low and high",
-            "observations": "float, or bytes of a picture as they are; other than a Box flattened as Gymnasium does",
+            "actions": "the most probable ones: choices, counted from starts; then numbers, "
+            "within low and high",
+            "observations": "float, or bytes of a picture as they are; other than a Box "
+            "flattened as Gymnasium does",
             **asdict(self.units),
         }
 
 
 def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
-    """Write the agent of a run as ONNX: from observations to what its actions are drawn from, and to values."""
+    """Write the agent of a run as ONNX: from observations to what its actions are drawn from, and
+    to values."""
     parser = argparse.ArgumentParser(prog="stageb export RUN", description=main.__doc__)
     parser.add_argument("--to", metavar="FILE", help="file to write (default RUN/agent.onnx)")
     add_authority(parser)
@@ -85,27 +106,36 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
         network = ExportedAgent(stored.agent, environment).eval()
         examples = network.inputs(environment, torch.zeros((GAMES, stored.agent.memory)))
     _write(network, examples, place, network.describe(stored.config.env.title))
-    print(f"{place}: {folder}, {stored.told}; {', '.join(network.reads)} to {', '.join(network.answers)}")
-    print(f"answers are those of the agent to {compare(network, _read(place), stored.config):.1e}, of {STEPS} steps")
+    print(
+        f"{place}: {folder}, {stored.told}; {', '.join(network.reads)} to "
+        f"{', '.join(network.answers)}"
+    )
+    print(
+        f"answers are those of the agent to "
+        f"{compare(network, _read(place), stored.config):.1e}, of {STEPS} steps"
+    )
     return 0
 
 
 @torch.no_grad()
 def compare(network: ExportedAgent, file: Any, config: PpoLoopConfig) -> float:
-    """By how much the answers of ``file`` differ at most in games of the agent. Raises ``ExportError`` where it is not
-    rounding alone."""
+    """By how much the answers of ``file`` differ at most in games of the agent. Raises
+    ``ExportError`` where it is not rounding alone."""
     with closing(make_environment(config, 0, range(GAMES), "cpu")) as environment:
         memory, most = torch.zeros((GAMES, network.agent.memory)), 0.0
         for _ in range(STEPS):
             inputs = network.inputs(environment, memory)
-            *wanted, _ = network(**inputs)  # of two actions that are as probable either may be named
+            # of two actions that are as probable either may be named
+            *wanted, _ = network(**inputs)
             *found, _ = file.run(None, {name: each.numpy() for name, each in inputs.items()})
             apart = [
                 (torch.from_numpy(one) - other).abs() / other.abs().clamp(min=1)
                 for one, other in zip(found, wanted, strict=True)
             ]
             most = max(most, *(float(each.max()) for each in apart))
-            outcome = environment.step(network.agent.actions.best(mask(wanted[0], environment.masks())))
+            outcome = environment.step(
+                network.agent.actions.best(mask(wanted[0], environment.masks()))
+            )
             done = outcome.terminated | outcome.truncated
             environment.restart(done)
             memory = wanted[-1].masked_fill(done[:, None], 0.0) if network.agent.memory else memory
@@ -117,10 +147,15 @@ def compare(network: ExportedAgent, file: Any, config: PpoLoopConfig) -> float:
 def _check_onnx() -> None:
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
         remedy = "python -m pip install 'stageb[onnx]', or in a checkout: pip install -e '.[onnx]'"
-        raise InputError(f"stageb export needs the extra onnx, of which {', '.join(missing)} cannot be found: {remedy}")
+        raise InputError(
+            f"stageb export needs the extra onnx, of which {', '.join(missing)} cannot be "
+            f"found: {remedy}"
+        )
 
 
-def _write(network: ExportedAgent, examples: Mapping[str, Tensor], path: Path, told: Mapping[str, Any]) -> None:
+def _write(
+    network: ExportedAgent, examples: Mapping[str, Tensor], path: Path, told: Mapping[str, Any]
+) -> None:
     """The network as ONNX, of any number of rows; its metadata hold what is ``told``, as JSON."""
     rows = torch.export.Dim("N")
     program = torch.onnx.export(

@@ -1,8 +1,9 @@
 """The PPO loop, as every rank runs it: play, learn, measure; rank 0 records and commits.
 
-Fabric has launched the ranks (``world.py``). Each plays episodes of its own; gradients are averaged over ranks at every step
-of the optimiser, so all hold the same agent at all times. Any commit holds what a run goes on from: weights, optimiser,
-episodes, and the number of updates, which names every random stream.
+Fabric has launched the ranks (``world.py``). Each plays episodes of its own; gradients are averaged
+over ranks at every step of the optimiser, so all hold the same agent at all times. Any commit holds
+what a run goes on from: weights, optimiser, episodes, and the number of updates, which names every
+random stream.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def fit(config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
 def main(world: World, config: PpoLoopConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
     with closing(make_environment(config, config.seed, [0], "cpu")) as sample:
-        play_some(config, sample, make_agent(config, sample), 1)  # what cannot be is refused before anything is written
+        # what cannot be is refused before anything is written
+        play_some(config, sample, make_agent(config, sample), 1)
         games = count_games(config, sample, world)
     with PpoRun(config, resolved_yaml, world.facts(), sample) as run:
         start = world.lead(run.begin, fresh, games, world.world_size)

@@ -44,13 +44,24 @@ class Replay:
 
 
 def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
-    """Replay a game in the terminal, and write it as a GIF into the run's folder, as an MP4 too where ffmpeg is there."""
+    """Replay a game in the terminal, and write it as a GIF into the run's folder, as an MP4 too
+    where ffmpeg is there."""
     parser = argparse.ArgumentParser(prog="stageb play RUN", description=main.__doc__)
     parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
-    parser.add_argument("--best-of", type=int, default=1, metavar="N", help="play N games, show the best (default 1)")
-    parser.add_argument("--delay", type=float, default=0.05, help="seconds between two frames (default 0.05)")
+    parser.add_argument(
+        "--best-of",
+        type=int,
+        default=1,
+        metavar="N",
+        help="play N games, show the best (default 1)",
+    )
+    parser.add_argument(
+        "--delay", type=float, default=0.05, help="seconds between two frames (default 0.05)"
+    )
     parser.add_argument("--out", metavar="FILE", help="GIF file to write (default RUN/play.gif)")
-    parser.add_argument("--no-pictures", action="store_true", help="show the game in the terminal only")
+    parser.add_argument(
+        "--no-pictures", action="store_true", help="show the game in the terminal only"
+    )
     add_authority(parser)
     given = parser.parse_args(arguments)
     require(1 <= given.best_of <= MOST_GAMES, "--best-of", given.best_of, f"1 to {MOST_GAMES}")
@@ -69,14 +80,20 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
 
 @torch.no_grad()
 def play_best(agent: ActorCritic, config: PpoLoopConfig, seed: int, games: int) -> Replay:
-    """Of so many games with the most probable actions the one with the most of the first measure; of equals the one with
-    the least of the last, such as its length. Raises ``InputError`` where the environment cannot show itself."""
+    """Of so many games with the most probable actions the one with the most of the first measure;
+    of equals the one with the least of the last, such as its length. Raises ``InputError`` where
+    the environment cannot show itself."""
     named, number = seeds.stream(seed, config.env.title, "stageb play"), 0
     if games > 1:
         found = play_out(agent, config, named, range(games), nullcontext).tolist()
         number = max(range(games), key=lambda each: (found[each][1], -found[each][-1]))
     with closing(make_environment(config, named, [number], "cpu", look=True)) as environment:
-        frames, memory, step, ended = [environment.frame()], torch.zeros((1, agent.memory)), 0, False
+        frames, memory, step, ended = (
+            [environment.frame()],
+            torch.zeros((1, agent.memory)),
+            0,
+            False,
+        )
         while not ended:
             outputs, _, memory = agent.advance(environment.observe(), memory)
             outcome = environment.step(agent.actions.best(mask(outputs, environment.masks())))
@@ -109,7 +126,11 @@ def draw(replay: Replay, place: Path) -> list[Path]:
     every = -(-len(replay.frames) // MOST_FRAMES)
     frames = [each.draw() for each in (*replay.frames[:-1:every], replay.frames[-1])]
     frames += [frames[-1]] * FRAMES_PER_SECOND  # a second to see the end
-    film: dict[str, Any] = {"append_images": frames[1:], "duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
+    film: dict[str, Any] = {
+        "append_images": frames[1:],
+        "duration": 1000 // FRAMES_PER_SECOND,
+        "loop": 0,
+    }
     if palette := frames[0].getpalette():  # one for all frames, which then hold what changed
         film |= {"palette": bytes(palette), "optimize": True}
     disk.write(place, lambda path: frames[0].save(path, save_all=True, **film))
@@ -126,8 +147,21 @@ def _encode(ffmpeg: str, frames: Sequence[Image.Image], place: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, frame in enumerate(frames):
             frame.save(Path(folder, f"{number:06d}.png"))
-        line = [ffmpeg, "-y", "-loglevel", "error", "-framerate", str(FRAMES_PER_SECOND), "-i", f"{folder}/%06d.png"]
+        line = [
+            ffmpeg,
+            "-y",
+            "-loglevel",
+            "error",
+            "-framerate",
+            str(FRAMES_PER_SECOND),
+            "-i",
+            f"{folder}/%06d.png",
+        ]
         line += ["-c:v", "libx264", "-pix_fmt", "yuv420p", str(place)]
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
     if done.returncode:
-        raise StagebError(f"ffmpeg made no MP4 (the GIF is written): {shown(done.stderr.strip(), 300)}")
+        raise StagebError(
+            f"ffmpeg made no MP4 (the GIF is written): {shown(done.stderr.strip(), 300)}"
+        )

@@ -30,20 +30,26 @@ from stageb.training.ppo import Batch, RewardScale, RunningNorm
 from stageb.training.run import digest_tensors
 from stageb.training.step import REASON, WARM_UP_DDP, SkippedSteps, Step
 
-REMEDY = "fabric.precision 32-true, a smaller ppo.learning_rate, or an environment whose numbers are all finite"
+REMEDY = (
+    "fabric.precision 32-true, a smaller ppo.learning_rate, or an environment whose "
+    "numbers are all finite"
+)
 
 # Learning from a rollout: passes over it in equal minibatches, on every rank alike.
 #
-# A minibatch takes equally many steps of every episode, chosen for each by a stream that its global number names; of an
-# agent with a memory, steps in their order. So every rank has as many minibatches, and the union of what ranks learn from at
-# a step of the optimiser is the same at every world size. Where one rank has an episode more than another its means count
-# for so much more (``Schedule.weight``).
+# A minibatch takes equally many steps of every episode, chosen for each by a stream that its global
+# number names; of an agent with a memory, steps in their order. So every rank has as many
+# minibatches, and the union of what ranks learn from at a step of the optimiser is the same at
+# every world size. Where one rank has an episode more than another its means count for so much more
+# (``Schedule.weight``).
 
 
 class Learner:
     """A rank's learner from its rollouts."""
 
-    def __init__(self, world: World, schedule: Schedule, step: Step, numbers: Sequence[int]) -> None:
+    def __init__(
+        self, world: World, schedule: Schedule, step: Step, numbers: Sequence[int]
+    ) -> None:
         """``numbers`` are those of this rank's games."""
         self.world, self.schedule, self.step = world, schedule, step
         self.config = schedule.config.ppo
@@ -53,33 +59,42 @@ class Learner:
     def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
         with self.world.at(f"advantages of update {update}"):
-            advantages, returns, explained = ppo.estimate_advantages(rollout, self.config, self.world.sum)
-        self.step.set_hyperparameters(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
+            advantages, returns, explained = ppo.estimate_advantages(
+                rollout, self.config, self.world.sum
+            )
+        self.step.set_hyperparameters(
+            self.schedule.learning_rate(update), self.schedule.entropy_weight(update)
+        )
         whole = make_batch(rollout, advantages, returns, self.schedule.minibatches)
 
         def take(epoch: int) -> Tensor:
             batches = self._minibatches(whole, len(whole) // len(self._numbers), (update, epoch))
-            with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, as it lays them out
+            # DDP meets in forward too, as it lays them out
+            with self.world.together(f"gradients of update {update}"):
                 return self.step.take_all(batches)
 
         steps, epochs = ppo.take_passes(self.config, take, self._average)
         return self._figures(steps, explained, epochs, update)
 
     def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
-        """Average the figures of steps (S, 6) over ranks; called once an update, since the GPU's answer must be waited
-        for."""
+        """Average the figures of steps (S, 6) over ranks; called once an update, since the GPU's
+        answer must be waited for."""
         means = self._average(ppo.average_steps(steps))
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
-        finite = [math.isfinite(length) for length in read[len(means) :]]  # of the gradients of steps
+        # of the gradients of steps
+        finite = [math.isfinite(length) for length in read[len(means) :]]
         for each in finite:
             self._skipped_steps.count(each, f"update {update}: {REASON}")
         return ppo.Figures.of(read[: len(means)], variance, finite.count(False), epochs)
 
     def _minibatches(self, whole: Batch, steps: int, names: tuple[int, int]) -> Iterator[Batch]:
-        """The minibatches of one pass over so many ``steps`` of every game; ``names`` are the update's and the pass's."""
+        """The minibatches of one pass over so many ``steps`` of every game; ``names`` are the
+        update's and the pass's."""
         games = len(self._numbers)
-        places = self._order(steps, names) * games + torch.arange(games, device=self._numbers.device)
+        places = self._order(steps, names) * games + torch.arange(
+            games, device=self._numbers.device
+        )
         for some in places.chunk(self.schedule.minibatches):
             yield whole.rows(some.flatten())
 
@@ -96,34 +111,50 @@ class Learner:
 
 
 def make_batch(rollout: Rollout, advantages: Tensor, returns: Tensor, sequences: int = 1) -> Batch:
-    """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N). Its rows are the steps, or where the agent
-    has a memory the ``sequences`` into so many of which every game is cut."""
+    """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N). Its rows are the
+    steps, or where the agent has a memory the ``sequences`` into so many of which every game is
+    cut."""
     if rollout.memories is not None:
         return _make_sequences(rollout, rollout.memories, advantages, returns, sequences)
-    inputs = (rollout.observations, rollout.actions, *(() if rollout.masks is None else (rollout.masks,)))
-    log_probs, advantages, returns = (each.flatten(0, 1) for each in (rollout.log_probs, advantages, returns))
+    inputs = (
+        rollout.observations,
+        rollout.actions,
+        *(() if rollout.masks is None else (rollout.masks,)),
+    )
+    log_probs, advantages, returns = (
+        each.flatten(0, 1) for each in (rollout.log_probs, advantages, returns)
+    )
     return Batch(tuple(each.flatten(0, 1) for each in inputs), log_probs, advantages, returns)
 
 
-def _make_sequences(rollout: Rollout, memories: Tensor, advantages: Tensor, returns: Tensor, count: int) -> Batch:
+def _make_sequences(
+    rollout: Rollout, memories: Tensor, advantages: Tensor, returns: Tensor, count: int
+) -> Batch:
     def cut(steps: Tensor) -> Tensor:
         rows: Tensor = steps.unflatten(0, (count, -1)).transpose(1, 2).flatten(0, 1)
         return rows
 
-    starts, ended = memories[:: len(memories) // count].flatten(0, 1), rollout.terminated | rollout.truncated
-    seen, masks = (rollout.observations, rollout.actions), () if rollout.masks is None else (rollout.masks,)
+    starts, ended = (
+        memories[:: len(memories) // count].flatten(0, 1),
+        rollout.terminated | rollout.truncated,
+    )
+    seen, masks = (
+        (rollout.observations, rollout.actions),
+        () if rollout.masks is None else (rollout.masks,),
+    )
     inputs = (*map(cut, seen), starts, cut(ended), *map(cut, masks))
     return Batch(inputs, cut(rollout.log_probs), cut(advantages), cut(returns))
 
 
-# Among the games of a checkpoint: discounted returns, for the scale of rewards, and what the agent remembers.
+# Among the games of a checkpoint: discounted returns, for the scale of rewards, and what the agent
+# remembers.
 RETURNS, MEMORY = "returns", "memory"
 Checkpoint = dict[str, Any]  # agent, optimizer, games, perhaps rewards: tensors by name
 
 
 def count_games(config: PpoLoopConfig, sample: Environment, world: World) -> int:
-    """How many episodes all ranks together are to have under way. Auto is what the smallest memory would hold with ease;
-    ``sample`` is an environment of one."""
+    """How many episodes all ranks together are to have under way. Auto is what the smallest memory
+    would hold with ease; ``sample`` is an environment of one."""
     kind = find_device_kind(world.device)
     if (asked := config.runner.count_envs(world.world_size)) is not None:
         return asked
@@ -137,7 +168,8 @@ def count_games(config: PpoLoopConfig, sample: Environment, world: World) -> int
 
 
 def find_device_kind(device: str) -> str:
-    """The kind of a device that was found. Raises ``ConfigError`` for one that the loop cannot run on."""
+    """The kind of a device that was found. Raises ``ConfigError`` for one that the loop cannot run
+    on."""
     kind = torch.device(device).type
     require(kind in MOST_GAMES, "fabric.accelerator", kind, ACCELERATORS)
     return kind
@@ -152,27 +184,44 @@ class Ranks:
 
     def __init__(self, config: PpoLoopConfig, schedule: Schedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
-        run.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
+        # a step of the optimiser frees and allocates the same tensors as the one before
+        run.keep_freed(world.device)
         numbers = schedule.share(world.rank)
         self.environment = make_environment(config, config.seed, numbers, world.device)
         self.agent = make_agent(config, self.environment)
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
-        torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
+        # a run that goes on leaves the bytes of one that was not disturbed
+        torch.backends.cudnn.deterministic = True
         if config.runner.compile:
             self.agent.compile()
         with world.together("setup"):
             self.model, self.optimizer = world.fabric.setup(self.agent, optimizer)
         weight = schedule.weight(world.rank)
         self.step = Step(
-            self.model, self.optimizer, config.ppo, lambda loss: world.fabric.backward(loss * weight), warm_up=WARM_UP_DDP
+            self.model,
+            self.optimizer,
+            config.ppo,
+            lambda loss: world.fabric.backward(loss * weight),
+            warm_up=WARM_UP_DDP,
         )
         key = seeds.stream(config.seed, config.env.title, "actions")
-        self.player = Player(self.agent, self.environment, schedule.rollout_steps, numbers, key, world.fabric.autocast)
+        self.player = Player(
+            self.agent,
+            self.environment,
+            schedule.rollout_steps,
+            numbers,
+            key,
+            world.fabric.autocast,
+        )
         if config.runner.compile:
             self.player.compile()
             self.step.compile()
         self.learner = Learner(world, schedule, self.step, numbers)
-        self.rewards = RewardScale(config.ppo.gamma, len(numbers), world.device) if config.env.normalize_rewards else None
+        self.rewards = (
+            RewardScale(config.ppo.gamma, len(numbers), world.device)
+            if config.env.normalize_rewards
+            else None
+        )
         self._ended = self._make_empty_totals()  # since they were last gathered
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
@@ -181,7 +230,9 @@ class Ranks:
             self.agent.load_state_dict(checkpoint["agent"])
             self.step.load(checkpoint["optimizer"])
             share = self.schedule.share(self.world.rank)
-            games = {name: each[share.start : share.stop] for name, each in checkpoint["games"].items()}
+            games = {
+                name: each[share.start : share.stop] for name, each in checkpoint["games"].items()
+            }
             if self.rewards:
                 self.rewards.load(games.pop(RETURNS), checkpoint["rewards"])
             if self.agent.memory:
@@ -193,7 +244,11 @@ class Ranks:
 
     def _make_blank(self) -> Batch:
         """A minibatch of this rank's that says nothing."""
-        size, device, memory = self.schedule.batch(self.world.rank), self.world.device, self.player.memory
+        size, device, memory = (
+            self.schedule.batch(self.world.rank),
+            self.world.device,
+            self.player.memory,
+        )
         rows = (len(memory), size // len(memory)) if self.agent.memory else (size,)
         seen, masks, actions = (
             self.environment.observe(),
@@ -217,7 +272,9 @@ class Ranks:
         if self.rewards:
             with self.world.together(f"rewards of update {update}"):
                 done = rollout.terminated | rollout.truncated
-                rollout = replace(rollout, rewards=self.rewards.scale(rollout.rewards, done, self.world.sum))
+                rollout = replace(
+                    rollout, rewards=self.rewards.scale(rollout.rewards, done, self.world.sum)
+                )
         return rollout
 
     def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
@@ -235,26 +292,39 @@ class Ranks:
         return _sum_over_ranks(self.world, mine)
 
     def compare(self, update: int) -> float:
-        """How far replicas are apart after an update: 0. Raises DivergedError, on all ranks alike, where weights or the
-        optimiser's moments differ in a bit."""
+        """How far replicas are apart after an update: 0. Raises DivergedError, on all ranks alike,
+        where weights or the optimiser's moments differ in a bit."""
         if self.world.world_size > 1:
             moments = (self.optimizer.state[each] for each in self.agent.parameters())
-            named = {f"{place} {name}": each for place, state in enumerate(moments) for name, each in state.items()}
-            with self.world.together(f"replicas of update {update}"):  # the device may still wait for other ranks
-                mine = {"weights": digest_tensors(self.agent.state_dict()), "moments": digest_tensors(named)}
+            named = {
+                f"{place} {name}": each
+                for place, state in enumerate(moments)
+                for name, each in state.items()
+            }
+            # the device may still wait for other ranks
+            with self.world.together(f"replicas of update {update}"):
+                mine = {
+                    "weights": digest_tensors(self.agent.state_dict()),
+                    "moments": digest_tensors(named),
+                }
             if found := self.world.find_differing(mine):
                 raise DivergedError(
-                    f"update {update + 1}: rank {found.rank} diverged from rank 0 in {', '.join(found.names)}; the last "
-                    "commit is intact: run the command again, and check that rank's device if it diverges again"
+                    f"update {update + 1}: rank {found.rank} diverged from rank 0 in "
+                    f"{', '.join(found.names)}; the last "
+                    "commit is intact: run the command again, and check that rank's device if "
+                    "it diverges again"
                 )
         return 0.0
 
     def evaluate(self, update: int) -> Totals:
-        """Whole episodes of the agent as it stands, shared out over ranks; the same ones after every update."""
+        """Whole episodes of the agent as it stands, shared out over ranks; the same ones after
+        every update."""
         numbers = self.world.share(range(self.config.evaluation.episodes))
         seed = seeds.stream(self.config.seed, self.config.env.title, "evaluation")
         with self.world.at(f"evaluation after update {update}"):
-            found = evaluate.play_out(self.agent, self.config, seed, numbers, self.world.fabric.autocast)
+            found = evaluate.play_out(
+                self.agent, self.config, seed, numbers, self.world.fabric.autocast
+            )
         return _sum_over_ranks(self.world, Totals.of(found.sum(0).tolist()))
 
     def close(self) -> None:
@@ -262,8 +332,8 @@ class Ranks:
         self.environment.close()
 
     def checkpoint(self, update: int) -> Checkpoint:
-        """All that a run goes on from after an update; on rank 0, and empty elsewhere. Raises DivergedError: what ranks do
-        not agree on is never committed."""
+        """All that a run goes on from after an update; on rank 0, and empty elsewhere. Raises
+        DivergedError: what ranks do not agree on is never committed."""
         self.compare(update)
         state = self.environment.state()
         state |= {RETURNS: self.rewards.returns.cpu()} if self.rewards else {}
@@ -282,10 +352,13 @@ class Ranks:
 
 
 def _join(parts: Sequence[Tensor]) -> Tensor:
-    """The rows of all ``parts``; where some have more columns, as of longer episodes, the others' begin with zeros."""
+    """The rows of all ``parts``; where some have more columns, as of longer episodes, the others'
+    begin with zeros."""
     width = max((part.shape[1] for part in parts if part.dim() > 1), default=0)
     padded = [
-        torch.cat([part.new_zeros((len(part), width - part.shape[1], *part.shape[2:])), part], 1) if part.dim() > 1 else part
+        torch.cat([part.new_zeros((len(part), width - part.shape[1], *part.shape[2:])), part], 1)
+        if part.dim() > 1
+        else part
         for part in parts
     ]
     return torch.cat(padded)
@@ -294,7 +367,8 @@ def _join(parts: Sequence[Tensor]) -> Tensor:
 def _sum_over_ranks(world: World, mine: Totals) -> Totals:
     """The sum over ranks."""
     sums = torch.tensor([mine.games, *mine.sums], dtype=torch.float64, device=world.device)
-    with world.together("episodes of all ranks"):  # on a GPU the wait for the other ranks is that for the device
+    # on a GPU the wait for the other ranks is that for the device
+    with world.together("episodes of all ranks"):
         return Totals.of(world.sum(sums).tolist())
 
 

@@ -1,9 +1,9 @@
 """Playing: T steps of this rank's episodes with the agent as it stands.
 
-The action of an episode at a step is drawn by a uniform number of a stream that its global number names, so episodes are the
-same however they are dealt to ranks. Nothing in a step waits for the device: on a GPU it is recorded once and replayed as a
-CUDA graph, which takes the place of some hundred launches. What must be known of those that were cut off is asked once
-for the whole rollout.
+The action of an episode at a step is drawn by a uniform number of a stream that its global number
+names, so episodes are the same however they are dealt to ranks. Nothing in a step waits for the
+device: on a GPU it is recorded once and replayed as a CUDA graph, which takes the place of some
+hundred launches. What must be known of those that were cut off is asked once for the whole rollout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Rollout(Trajectory):
     masks: Tensor | None  # bool (T, N, actions): which it might choose from
     actions: Tensor  # (T, N) or (T, N, size)
     log_probs: Tensor  # float32 (T, N): of these actions when they were taken
-    memories: Tensor | None = None  # float32 (T, N, memory): what the agent remembered before each step, if it does
+    # float32 (T, N, memory): what the agent remembered before each step, if it does
+    memories: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ class Totals:
 
     def add(self, other: Totals) -> Totals:
         """Both together."""
-        return Totals(self.games + other.games, tuple(map(sum, zip(self.sums, other.sums, strict=True))))
+        return Totals(
+            self.games + other.games, tuple(map(sum, zip(self.sums, other.sums, strict=True)))
+        )
 
     @classmethod
     def of(cls, row: Sequence[float]) -> Totals:
@@ -59,19 +62,35 @@ class Player:
     """This rank's episodes, and the agent that acts in them."""
 
     def __init__(
-        self, agent: ActorCritic, environment: Environment, steps: int, numbers: Sequence[int], key: int, autocast: Autocast
+        self,
+        agent: ActorCritic,
+        environment: Environment,
+        steps: int,
+        numbers: Sequence[int],
+        key: int,
+        autocast: Autocast,
     ) -> None:
-        """``steps`` is T; ``numbers`` are the episodes' own, ``key`` that of the streams of their actions, ``autocast`` the
-        precision in which the agent acts."""
-        self.agent, self.environment, self.length, self._autocast = agent, environment, steps, autocast
+        """``steps`` is T; ``numbers`` are the episodes' own, ``key`` that of the streams of their
+        actions, ``autocast`` the precision in which the agent acts."""
+        self.agent, self.environment, self.length, self._autocast = (
+            agent,
+            environment,
+            steps,
+            autocast,
+        )
         device, count = environment.device, len(numbers)
-        self._keys = draws.bits(torch.full((count,), draws.signed(key)), torch.tensor(numbers, dtype=torch.int64)).to(device)
+        self._keys = draws.bits(
+            torch.full((count,), draws.signed(key)), torch.tensor(numbers, dtype=torch.int64)
+        ).to(device)
 
         def empty(like: Tensor) -> Tensor:
             return torch.zeros((steps, *like.shape), dtype=like.dtype, device=device)
 
         seen, masks = environment.observe(), environment.masks()
-        number, yes = torch.zeros(count, device=device), torch.zeros(count, dtype=torch.bool, device=device)
+        number, yes = (
+            torch.zeros(count, device=device),
+            torch.zeros(count, dtype=torch.bool, device=device),
+        )
         self.buffers = {
             "observations": empty(seen),
             "finals": empty(seen),  # what each step led to, before episodes that ended began anew
@@ -83,15 +102,18 @@ class Player:
         self.memory = torch.zeros((count, agent.memory), device=device)
         if agent.memory:
             self.buffers["memories"] = empty(self.memory)
-        self._tally = torch.zeros(1 + len(environment.measures), dtype=torch.float64, device=device)  # as ``Totals.of``
-        self._at = torch.zeros(1, dtype=torch.int64, device=device)  # the row of the buffers that is next
+        # as ``Totals.of``
+        self._tally = torch.zeros(1 + len(environment.measures), dtype=torch.float64, device=device)
+        # the row of the buffers that is next
+        self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._step = torch.zeros(1, dtype=torch.int64, device=device)  # steps since the run began
         self._records = device.type == "cuda" and environment.recordable
         self._replay: Callable[[], None] | None = None  # a step that is recorded
         self._advance, self._take_step = agent.advance, self._play_step
 
     def compile(self) -> None:
-        """Have torch compile a step, or where none can be recorded how the agent acts; before the first rollout."""
+        """Have torch compile a step, or where none can be recorded how the agent acts; before the
+        first rollout."""
         if self._records:  # some two hundred kernels become thirty
             self._take_step = torch.compile(self._play_step, dynamic=False)
         else:
@@ -99,7 +121,8 @@ class Player:
 
     @torch.no_grad()
     def play(self, first_step: int) -> tuple[Rollout, Totals]:
-        """The rollout that begins ``first_step`` steps after the run did, and what episodes ended in it.
+        """The rollout that begins ``first_step`` steps after the run did, and what episodes ended
+        in it.
 
         The rollout lies in buffers that the next one is written to.
         """
@@ -110,8 +133,12 @@ class Player:
         for _ in range(self.length):
             take()
             heartbeat.tick()
-        kept = {name: each for name, each in self.buffers.items() if name not in ("finals", "masks")}
-        rollout = Rollout(masks=self.buffers.get("masks"), next_values=self._read_next_values(), **kept)
+        kept = {
+            name: each for name, each in self.buffers.items() if name not in ("finals", "masks")
+        }
+        rollout = Rollout(
+            masks=self.buffers.get("masks"), next_values=self._read_next_values(), **kept
+        )
         return rollout, Totals.of(self._tally.tolist())
 
     def _begin(self, first_step: int) -> None:
@@ -142,7 +169,9 @@ class Player:
         }
         for name, value in row.items():
             self.buffers[name].index_copy_(0, self._at, value[None])
-        self._tally += torch.stack([done.double(), *(each * done.double() for each in outcome.measures)]).sum(1)
+        self._tally += torch.stack(
+            [done.double(), *(each * done.double() for each in outcome.measures)]
+        ).sum(1)
         self.environment.restart(done)
         if self.agent.memory:
             self.memory.copy_(memory.masked_fill(done[:, None], 0.0))
@@ -163,7 +192,9 @@ class Player:
 
     def _read_final_values(self, places: Tensor) -> Tensor:
         """The values of what the steps at some ``places`` of the buffers led to."""
-        seen, finals = (self.buffers[name].flatten(0, 1)[places] for name in ("observations", "finals"))
+        seen, finals = (
+            self.buffers[name].flatten(0, 1)[places] for name in ("observations", "finals")
+        )
         memory = self.memory
         if self.agent.memory:
             memory = self.agent.advance(seen, self.buffers["memories"].flatten(0, 1)[places])[2]

@@ -43,7 +43,9 @@ class UpdateResult:
     evaluation: Totals | None
 
 
-def average(measures: Iterable[str], played: Totals, prefix: str = "") -> dict[str, float | int | None]:
+def average(
+    measures: Iterable[str], played: Totals, prefix: str = ""
+) -> dict[str, float | int | None]:
     """Means over episodes, by name; None for each if there are none."""
     means = [each / played.games if played.games else None for each in played.sums]
     figures = {f"{prefix}{name}": rounded(mean) for name, mean in zip(measures, means, strict=True)}
@@ -68,7 +70,13 @@ class PpoRun(LearningRun):
     not_shaping = (*NOT_SHAPING, "runner.envs", "runner.envs_per_rank", "env.workers")
     limits = ("runner.total_steps",)
 
-    def __init__(self, config: PpoLoopConfig, resolved_yaml: str, facts: Mapping[str, Any], sample: Environment) -> None:
+    def __init__(
+        self,
+        config: PpoLoopConfig,
+        resolved_yaml: str,
+        facts: Mapping[str, Any],
+        sample: Environment,
+    ) -> None:
         """``facts`` describe the machine, ``sample`` is an environment of one."""
         super().__init__(resolved_yaml, facts)
         self.config, self._sample = config, sample
@@ -76,7 +84,8 @@ class PpoRun(LearningRun):
         self._measure = next(iter(sample.measures))  # tells how good an agent is
         self._games = 0  # of all ranks; from ``begin`` on
         self._skipped = 0  # steps of the optimiser, since the run began
-        self._best: dict[str, Any] | None = None  # evaluation so far: after which update, and its first measure
+        # evaluation so far: after which update, and its first measure
+        self._best: dict[str, Any] | None = None
         self._recorded = 0  # updates, up to the last row
 
     def shaping(self) -> Mapping[str, Any]:
@@ -104,8 +113,8 @@ class PpoRun(LearningRun):
         return self._sample.tell({name: row[f"{prefix}{name}"] for name in self._sample.measures})
 
     def begin(self, fresh: bool, games: int, world_size: int) -> Start | None:
-        """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at a time, unless that is
-        left to the loop and the run has begun with another number."""
+        """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at
+        a time, unless that is left to the loop and the run has begun with another number."""
         self._games = read_commit(self.config.output.folder)["config"].get("games", 0)
         if self.is_finished(fresh):
             return None
@@ -125,20 +134,30 @@ class PpoRun(LearningRun):
         schedule = self.schedule
         if schedule.world_size > 1:
             shares = [schedule.share(rank) for rank in range(schedule.world_size)]
-            games = ", ".join(f"rank {rank} plays games {share[0]} to {share[-1]}" for rank, share in enumerate(shares))
-            self.progress.tells(f"DDP wraps the policy, whose parameters are equal on all ranks; {games}")
+            games = ", ".join(
+                f"rank {rank} plays games {share[0]} to {share[-1]}"
+                for rank, share in enumerate(shares)
+            )
+            self.progress.tells(
+                f"DDP wraps the policy, whose parameters are equal on all ranks; {games}"
+            )
 
     def record(self, update: int, result: UpdateResult, agent: Mapping[str, Tensor]) -> None:
-        """Write down what an update came to, and the games that ended since the last row; keep the weights of an ``agent``
-        that no evaluation has found to be worse than an earlier one."""
+        """Write down what an update came to, and the games that ended since the last row; keep the
+        weights of an ``agent`` that no evaluation has found to be worse than an earlier one."""
         self._skipped += result.figures.skipped
         row = self._make_row(update, result)
-        if (found := row[f"eval/{self._measure}"]) is not None and (not self._best or found >= self._best[self._measure]):
+        if (found := row[f"eval/{self._measure}"]) is not None and (
+            not self._best or found >= self._best[self._measure]
+        ):
             self._best = {"update": update + 1, self._measure: found}
             self._keep(agent)
         seconds, updates, self._recorded = self._lap(), update + 1 - self._recorded, update + 1
         fps = updates * self.schedule.steps / seconds
-        times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
+        times = {
+            "time/global_fps": round(fps, 1),
+            "time/sps": round(fps / self.schedule.world_size, 1),
+        }
         self._add(row, times, times)
         said = f"{self.figures(row)}, {short(times['time/global_fps'])} steps/s"
         self.progress.show_row(update + 1, said, worth_a_line=bool(row["eval/games"]))
@@ -159,7 +178,8 @@ class PpoRun(LearningRun):
         }
 
     def commit(self, update: int, checkpoint: Checkpoint) -> None:
-        """Commit: from now on the run resumes here. It offers its best agent, or its newest before any was evaluated."""
+        """Commit: from now on the run resumes here. It offers its best agent, or its newest before
+        any was evaluated."""
         if not self._best:
             self._keep(checkpoint["agent"])
         self._commit(update + 1, checkpoint, skipped=self._skipped, best=self._best)

@@ -1,4 +1,5 @@
-"""How a run is cut up: how many games a rank plays, how many updates there are, and what each of them goes by."""
+"""How a run is cut up: how many games a rank plays, how many updates there are, and what each of
+them goes by."""
 
 from __future__ import annotations
 
@@ -9,10 +10,14 @@ from stageb.ppo.config import PpoLoopConfig, PpoRunnerConfig
 from stageb.training import schedules
 from stageb.training.schedules import is_due
 
-MOST_GAMES = {"cpu": 256, "cuda": 16_384}  # of ``auto``: more are hardly faster, and learn less from as many steps
-SINGLE_GAMES = 16  # of ``auto``, where each is stepped by itself: their steps are dear, and to be made much of
-MINIBATCHES, MOST_BATCH = 8, 16_384  # of a rollout, and steps of one, where ``runner.global_batch`` is null
-BYTES_PER_NUMBER = 64  # of memory, for one that a step shows, in a rollout and while it is learnt from, roughly
+# of ``auto``: more are hardly faster, and learn less from as many steps
+MOST_GAMES = {"cpu": 256, "cuda": 16_384}
+# of ``auto``, where each is stepped by itself: their steps are dear, and to be made much of
+SINGLE_GAMES = 16
+# of a rollout, and steps of one, where ``runner.global_batch`` is null
+MINIBATCHES, MOST_BATCH = 8, 16_384
+# of memory, for one that a step shows, in a rollout and while it is learnt from, roughly
+BYTES_PER_NUMBER = 64
 
 
 @dataclass(frozen=True)
@@ -28,19 +33,36 @@ class Schedule:
 
     @classmethod
     def of(cls, config: PpoLoopConfig, world_size: int, all_games: int) -> Schedule:
-        """Raises ``ConfigError`` where a rank has no game, or rollouts cannot be cut into equal minibatches."""
+        """Raises ``ConfigError`` where a rank has no game, or rollouts cannot be cut into equal
+        minibatches."""
         runner = config.runner
-        require(world_size <= all_games, "fabric.devices", world_size, f"at most {all_games}, a rank for every game")
+        require(
+            world_size <= all_games,
+            "fabric.devices",
+            world_size,
+            f"at most {all_games}, a rank for every game",
+        )
         steps = all_games * runner.rollout_steps
-        divisors = [number for number in range(1, runner.rollout_steps + 1) if runner.rollout_steps % number == 0]
+        divisors = [
+            number
+            for number in range(1, runner.rollout_steps + 1)
+            if runner.rollout_steps % number == 0
+        ]
         if (batch := runner.global_batch) is None:
-            minibatches = next((each for each in divisors if each >= max(MINIBATCHES, steps / MOST_BATCH)), divisors[-1])
+            minibatches = next(
+                (each for each in divisors if each >= max(MINIBATCHES, steps / MOST_BATCH)),
+                divisors[-1],
+            )
         else:
             minibatches = steps // batch
             fits = min((steps // each for each in divisors), key=lambda size: abs(size - batch))
             made = f"a rollout is {all_games} games x {runner.rollout_steps} steps = {steps}"
-            remedy = f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
-            require(minibatches in divisors and steps % batch == 0, "runner.global_batch", batch, remedy)
+            remedy = (
+                f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
+            )
+            require(
+                minibatches in divisors and steps % batch == 0, "runner.global_batch", batch, remedy
+            )
         updates = runner.total_steps // steps
         least = f"at least {steps}, the steps of one update"
         require(updates >= 1, "runner.total_steps", runner.total_steps, least)
@@ -53,10 +75,13 @@ class Schedule:
 
     def share(self, rank: int) -> range:
         """The numbers of a rank's games."""
-        return range(self.all_games * rank // self.world_size, self.all_games * (rank + 1) // self.world_size)
+        return range(
+            self.all_games * rank // self.world_size, self.all_games * (rank + 1) // self.world_size
+        )
 
     def weight(self, rank: int) -> float:
-        """Return the weight of a rank's means in the mean over ranks that gives the mean over all games."""
+        """Return the weight of a rank's means in the mean over ranks that gives the mean over all
+        games."""
         return len(self.share(rank)) * self.world_size / self.all_games
 
     @property
@@ -70,7 +95,8 @@ class Schedule:
 
     def learning_rate(self, update: int) -> float:
         """At an update, from 0."""
-        return schedules.learning_rate(self.config.ppo, update / self.updates)  # above 0 at the last, where it ends at 0
+        # above 0 at the last, where it ends at 0
+        return schedules.learning_rate(self.config.ppo, update / self.updates)
 
     def entropy_weight(self, update: int) -> float:
         """At an update, from 0."""
@@ -81,7 +107,8 @@ class Schedule:
         return is_due(update, self.config.runner.commit_every, self.updates)
 
     def logs(self, update: int) -> bool:
-        """Whether a row is written after an update; always where a commit follows, so that no sum outlives one."""
+        """Whether a row is written after an update; always where a commit follows, so that no sum
+        outlives one."""
         return is_due(update, self.config.runner.log_every, self.updates) or self.commits(update)
 
     def evaluates(self, update: int) -> bool:
@@ -93,14 +120,21 @@ class Schedule:
         return is_due(update, self.config.runner.divergence_every, self.updates)
 
 
-def fit_games(memory: int, runner: PpoRunnerConfig, kind: str, numbers: int, single: bool = False) -> int:
-    """How many games all ranks play at a time, of which a step shows so many ``numbers``: a power of two, the same whatever
-    the world size.
+def fit_games(
+    memory: int, runner: PpoRunnerConfig, kind: str, numbers: int, single: bool = False
+) -> int:
+    """How many games all ranks play at a time, of which a step shows so many ``numbers``: a power
+    of two, the same whatever the world size.
 
-    As many as one rank alone could, with ``memory`` bytes on a device of a ``kind``, or as one minibatch needs; few where
-    each is stepped by itself, ``single``; at most ``runner.global_batch``, which takes a step of every game at least.
+    As many as one rank alone could, with ``memory`` bytes on a device of a ``kind``, or as one
+    minibatch needs; few where each is stepped by itself, ``single``; at most
+    ``runner.global_batch``, which takes a step of every game at least.
     """
-    steps, batch, most = runner.rollout_steps, runner.global_batch, SINGLE_GAMES if single else MOST_GAMES[kind]
+    steps, batch, most = (
+        runner.rollout_steps,
+        runner.global_batch,
+        SINGLE_GAMES if single else MOST_GAMES[kind],
+    )
     each = steps * numbers * BYTES_PER_NUMBER
     wanted = most if batch is None else min(max(most, batch // steps), batch)
     return 1 << (max(1, min(wanted, memory // each)).bit_length() - 1)

@@ -1,4 +1,5 @@
-"""Numbers as records hold them and as people read them: in words, in tables that commands print, as curves."""
+"""Numbers as records hold them and as people read them: in words, in tables that commands print, as
+curves."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Z = 1.959964  # 97.5 % of a standard normal distribution lie below
 
 
 def rounded(value: float | None) -> float | None:
-    """Six significant digits, which are enough for a record; None for a value that is not finite."""
+    """Six significant digits, which are enough for a record; None for a value that is not
+    finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
@@ -50,10 +52,11 @@ def wilson(successes: float, trials: float) -> tuple[float, float]:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of independent values, and half the width of its 95 % interval by Student's distribution.
+    """The mean of independent values, and half the width of its 95 % interval by Student's
+    distribution.
 
-    Its quantile by the expansion of Abramowitz & Stegun 1964, 26.7.5: good to 0.3 % from five values on. One value says
-    nothing of it: infinite.
+    Its quantile by the expansion of Abramowitz & Stegun 1964, 26.7.5: good to 0.3 % from five
+    values on. One value says nothing of it: infinite.
     """
     count = len(values)
     mean = sum(values) / count
@@ -66,9 +69,11 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return mean, quantile * math.sqrt(variance / count)
 
 
-# What a command prints at its end, on standard output: plain text and tables, as wide as the terminal.
+# What a command prints at its end, on standard output: plain text and tables, as wide as the
+# terminal.
 #
-# A table is never cut: where the terminal is too narrow for its headings and figures, each row is told in words instead.
+# A table is never cut: where the terminal is too narrow for its headings and figures, each row is
+# told in words instead.
 
 WIDTH = 1000  # where it goes to a file: as wide as it takes
 GAP = 2  # between two columns
@@ -85,10 +90,13 @@ def make_console() -> Console:
 
 
 def make_table(title: str, names: Sequence[str], figures: Sequence[str], text: str = "") -> Table:
-    """An empty table with columns of names, which may be cut, of figures, and perhaps one of ``text``, which may wrap."""
+    """An empty table with columns of names, which may be cut, of figures, and perhaps one of
+    ``text``, which may wrap."""
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
     for name in names:
         table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32)
     for name in figures:
@@ -117,15 +125,22 @@ def _find_least_width(column: Column) -> int:
 
 
 def _tell_rows(table: Table, width: int) -> Iterator[str]:
-    """The title; then for each row its names, and below them its figures, each behind its heading."""
+    """The title; then for each row its names, and below them its figures, each behind its
+    heading."""
     if table.title:
         yield str(table.title)
     named = next(place for place, column in enumerate(table.columns) if column.justify == "right")
     for cells in zip(*(column.cells for column in table.columns), strict=True):
         texts = [" ".join(str(cell).split()) for cell in cells]
         yield ", ".join(texts[:named])
-        figures = [f"{column.header} {text}" for column, text in zip(table.columns, texts, strict=True) if text][named:]
-        yield from textwrap.wrap(", ".join(figures), width, initial_indent="  ", subsequent_indent="  ")
+        figures = [
+            f"{column.header} {text}"
+            for column, text in zip(table.columns, texts, strict=True)
+            if text
+        ][named:]
+        yield from textwrap.wrap(
+            ", ".join(figures), width, initial_indent="  ", subsequent_indent="  "
+        )
 
 
 # Learning curves: the rows of metrics.jsonl as a picture.
@@ -142,13 +157,14 @@ class Curves:
     step: str  # the column that counts
     axis: str  # what it counts, for people
     panels: Sequence[tuple[str, str]]  # a column, and what it is for people
-    tested: Mapping[str, str] = field(default_factory=dict)  # a panel's column -> that of the same apart from learning
+    # a panel's column -> that of the same apart from learning
+    tested: Mapping[str, str] = field(default_factory=dict)
     apart: str = ""  # what "apart from learning" means here
 
 
 def draw(runs: Sequence[Rows], curves: Curves, path: Path) -> None:
-    """Draw a panel for each of ``curves``, as a PNG file: of a run, or of runs that counted alike their mean, in a band from
-    the least to the most."""
+    """Draw a panel for each of ``curves``, as a PNG file: of a run, or of runs that counted alike
+    their mean, in a band from the least to the most."""
     from matplotlib.figure import Figure
 
     down = -(-len(curves.panels) // ACROSS)
@@ -156,9 +172,19 @@ def draw(runs: Sequence[Rows], curves: Curves, path: Path) -> None:
     for place, (name, label) in enumerate(curves.panels, start=1):
         axes = figure.add_subplot(down, ACROSS, place)
         known = _list_known(runs, curves.step, name)
-        axes.plot(list(known), [sum(values) / len(values) for values in known.values()], linewidth=1, label="while learning")
+        axes.plot(
+            list(known),
+            [sum(values) / len(values) for values in known.values()],
+            linewidth=1,
+            label="while learning",
+        )
         if len(runs) > 1:
-            axes.fill_between(list(known), list(map(min, known.values())), list(map(max, known.values())), alpha=0.2)
+            axes.fill_between(
+                list(known),
+                list(map(min, known.values())),
+                list(map(max, known.values())),
+                alpha=0.2,
+            )
         if name in curves.tested:
             tested = _list_known(runs, curves.step, curves.tested[name])
             steps, values = (
@@ -176,6 +202,9 @@ def draw(runs: Sequence[Rows], curves: Curves, path: Path) -> None:
 def _list_known(runs: Sequence[Rows], step: str, name: str) -> dict[int, list[float]]:
     """The figures of runs in a column, by when they are known."""
     known = dict[int, list[float]]()
-    for row in sorted((row for rows in runs for row in rows if row.get(name) is not None), key=lambda row: int(row[step])):
+    for row in sorted(
+        (row for rows in runs for row in rows if row.get(name) is not None),
+        key=lambda row: int(row[step]),
+    ):
         known.setdefault(row[step], []).append(row[name])
     return known

@@ -38,8 +38,9 @@ class RunFolder:
         return read_commit(self.path)
 
     def read_committed(self, file: str, start: int = 0) -> Iterator[RunRow]:
-        """The rows of a file of JSON Lines that the last commit covers, from byte ``start`` on; none of one that was never
-        written. Rows after it will be written again. Raises ``JournalError`` where the file is cut or no JSON."""
+        """The rows of a file of JSON Lines that the last commit covers, from byte ``start`` on;
+        none of one that was never written. Rows after it will be written again. Raises
+        ``JournalError`` where the file is cut or no JSON."""
         left, path = self.commit["lengths"].get(file, 0) - start, self._place(file)
         try:
             if left > 0:
@@ -57,7 +58,8 @@ class RunFolder:
         return find_result(list(self.read_committed(METRICS)), self.commit["state"].get("best"))
 
     def read_whole(self, file: str, having: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
-        """The rows of a file that hold a text, each with its line, committed or not; one that is being written is left out.
+        """The rows of a file that hold a text, each with its line, committed or not; one that is
+        being written is left out.
 
         Raises ``BadInputError`` where one is no JSON object.
         """
@@ -77,18 +79,26 @@ class RunFolder:
 
     def fault(self, file: str, line: int, what: str) -> BadInputError:
         """The error for a row that no run writes."""
-        bad = BadLine(str(self.path / file), line, what, "another program changed it; take the row out")
+        bad = BadLine(
+            str(self.path / file), line, what, "another program changed it; take the row out"
+        )
         return BadInputError("rows of a run", [bad])
 
     def read_notes(self, file: str) -> list[Any]:
-        """The whole rows of a file that stands outside of commits. Raises ``JournalError`` where one is no object."""
+        """The whole rows of a file that stands outside of commits. Raises ``JournalError`` where
+        one is no object."""
         path = self._place(file)
         return disk.whole_rows(path, path.read_bytes(), disk.TAKE_OUT) if path.is_file() else []
 
     def read_machine(self) -> RunRow:
-        """Read run.json; nothing where there is none. Raises ``JournalError`` where it is no object."""
+        """Read run.json; nothing where there is none. Raises ``JournalError`` where it is no
+        object."""
         path = self._place("run.json")
-        return disk.parse_object(path.read_bytes(), str(path), "take it out of the folder") if path.is_file() else {}
+        return (
+            disk.parse_object(path.read_bytes(), str(path), "take it out of the folder")
+            if path.is_file()
+            else {}
+        )
 
     def _place(self, file: str) -> Path:
         return file_of(self.path, self.path / file)
@@ -102,24 +112,33 @@ class RunScore(NamedTuple):
 
 
 def find_score(folder: Path) -> RunScore | None:
-    """The main figure of what a run that learnt weights offers, on val if it has any; None where nothing was evaluated."""
+    """The main figure of what a run that learnt weights offers, on val if it has any; None where
+    nothing was evaluated."""
     row = RunFolder(folder).read_offered()
-    names = [name for part in (VAL, TESTED) for name in row if name.startswith(part) and isinstance(row[name], float)]
+    names = [
+        name
+        for part in (VAL, TESTED)
+        for name in row
+        if name.startswith(part) and isinstance(row[name], float)
+    ]
     return RunScore(names[0], row[names[0]]) if names else None
 
 
-# What the runs of all loops share: opening their folder, recording what they run on, and releasing it all at the end.
+# What the runs of all loops share: opening their folder, recording what they run on, and releasing
+# it all at the end.
 #
 # Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``).
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
-VAL, TESTED = "val/", "eval/"  # begin the columns of what is apart from learning, the main figure first
-UNITS = ("update", "step")  # what a loop that learns weights counts: a column of its rows, and a key of its commits
+# begin the columns of what is apart from learning, the main figure first
+VAL, TESTED = "val/", "eval/"
+# what a loop that learns weights counts: a column of its rows, and a key of its commits
+UNITS = ("update", "step")
 
 
 def find_result(rows: Sequence[RunRow], best: Mapping[str, int] | None) -> RunRow:
-    """Return the row of a run's result: the last one, with the figures of its ``best`` evaluation in their place where the
-    run has kept what was evaluated there."""
+    """Return the row of a run's result: the last one, with the figures of its ``best`` evaluation
+    in their place where the run has kept what was evaluated there."""
     unit = next(name for name in UNITS if name in rows[-1])
     return {**rows[-1], **next((row for row in rows if best and row[unit] == best[unit]), {})}
 
@@ -130,12 +149,18 @@ def is_finished(folder: Path) -> bool:
     return isinstance(state, dict) and bool(state.get("finished"))
 
 
-def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], facts: Mapping[str, Any]) -> None:
-    """Write config.yaml and run.json: the run's config, versions (those of ``packages`` included), and ``facts`` about the
-    devices; nothing from the environment."""
+def describe(
+    journal: Journal, resolved_yaml: str, packages: Sequence[str], facts: Mapping[str, Any]
+) -> None:
+    """Write config.yaml and run.json: the run's config, versions (those of ``packages`` included),
+    and ``facts`` about the devices; nothing from the environment."""
     if journal.number == 0 or journal.raised:
         journal.replace("config.yaml", resolved_yaml)
-    python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}
+    python = {
+        "stageb": stageb.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
     machine = {**python, "packages": {name: version(name) for name in packages}, **facts}
     journal.replace("run.json", json.dumps(machine, indent=2) + "\n")
 
@@ -150,7 +175,8 @@ class RecordedRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release what the run holds. A run that finished has already closed its loggers as successful."""
+        """Release what the run holds. A run that finished has already closed its loggers as
+        successful."""
         if hasattr(self, "loggers"):
             self.loggers.close("aborted")
         for held in ("progress", "journal"):

@@ -1,4 +1,5 @@
-"""The terminal of a run, on standard error of rank 0: its progress, and the messages of libraries and warnings."""
+"""The terminal of a run, on standard error of rank 0: its progress, and the messages of libraries
+and warnings."""
 
 from __future__ import annotations
 
@@ -15,12 +16,22 @@ from stageb.config import Level, OutputConfig
 from stageb.job import lifetime
 from stageb.runs.figures import clock
 
-# What reaches the terminal beside what a loop says itself: Python's warnings, records of loggers, libraries' included.
+# What reaches the terminal beside what a loop says itself: Python's warnings, records of loggers,
+# libraries' included.
 #
-# A library's warning is shown where a user may be able to act on it. Notes that one developer writes to another
-# (deprecations, coming changes), and what a rank beside rank 0 would say once more, are shown at level debug alone.
+# A library's warning is shown where a user may be able to act on it. Notes that one developer
+# writes to another (deprecations, coming changes), and what a rank beside rank 0 would say once
+# more, are shown at level debug alone.
 
-SPEAKERS = ("lightning", "lightning.fabric", "lightning.pytorch", "lightning_fabric", "stageb", "torch", "transformers")
+SPEAKERS = (
+    "lightning",
+    "lightning.fabric",
+    "lightning.pytorch",
+    "lightning_fabric",
+    "stageb",
+    "torch",
+    "transformers",
+)
 
 
 def set_log_level(level: Level) -> None:
@@ -42,12 +53,19 @@ PAUSE_S = 10.0  # between two plain lines
 
 
 class Progress:
-    """Counts the updates, or whatever the run counts, of this process's part of it, and says how it goes."""
+    """Counts the updates, or whatever the run counts, of this process's part of it, and says how it
+    goes."""
 
     def __init__(self, opening: str, unit: str, total: int, done: int, level: Level) -> None:
-        """``opening`` is the first line; the run goes up to ``total`` of its ``unit`` ("update", "step"), this process from
-        ``done`` on."""
-        self._console, self._unit, self._total, self._first, self._level = console(), unit, total, done, level
+        """``opening`` is the first line; the run goes up to ``total`` of its ``unit`` ("update",
+        "step"), this process from ``done`` on."""
+        self._console, self._unit, self._total, self._first, self._level = (
+            console(),
+            unit,
+            total,
+            done,
+            level,
+        )
         self._began, self._said = time.monotonic(), 0.0
         self._console.print(opening)
         self._bar = Bar(
@@ -68,9 +86,11 @@ class Progress:
         self._bar.stop()
 
     def show_row(self, done: int, figures: str, worth_a_line: bool, line: str = "") -> None:
-        """A row was written after ``done`` updates; a plain line for it, unless the last one was just before.
+        """A row was written after ``done`` updates; a plain line for it, unless the last one was
+        just before.
 
-        ``figures`` stand beside the bar, and in the plain line too unless ``line`` is to stand there.
+        ``figures`` stand beside the bar, and in the plain line too unless ``line`` is to stand
+        there.
         """
         self._bar.update(self._task, completed=done, figures=figures)
         now = time.monotonic()
@@ -79,7 +99,9 @@ class Progress:
         if worth_a_line or (not self._console.is_terminal and now - self._said >= PAUSE_S):
             self._said = now
             left = (now - self._began) / (done - self._first) * (self._total - done)
-            self._console.print(f"{self._unit} {done}/{self._total}: {line or figures}, {clock(left)} left")
+            self._console.print(
+                f"{self._unit} {done}/{self._total}: {line or figures}, {clock(left)} left"
+            )
 
     def tells(self, text: str) -> None:
         """Something that is worth a line of its own."""
@@ -99,8 +121,8 @@ def console() -> Console:
     return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-# What a person sees while tickets are judged, or images looked at: a bar on a terminal, a line now and then elsewhere. On
-# standard error, rank 0 alone.
+# What a person sees while tickets are judged, or images looked at: a bar on a terminal, a line now
+# and then elsewhere. On standard error, rank 0 alone.
 
 EVERY_S = 10.0  # between two lines where there is no terminal
 
@@ -109,10 +131,16 @@ class ItemProgress:
     """Counts the items that one output is of."""
 
     def __init__(self, what: str, unit: str, total: int, done: int, begun: int = 0) -> None:
-        """``unit`` is what items are called, in the plural; ``begun`` of them are done beside ``done``, of the round in
-        progress."""
+        """``unit`` is what items are called, in the plural; ``begun`` of them are done beside
+        ``done``, of the round in progress."""
         self._console = console()
-        self._what, self._unit, self._total, self._done, self._first = what, unit, total, done, done + begun
+        self._what, self._unit, self._total, self._done, self._first = (
+            what,
+            unit,
+            total,
+            done,
+            done + begun,
+        )
         self._began = self._told = time.monotonic()
         if self._first:
             self._console.print(f"{what}: resuming after {self._first:,} of {total:,} {unit}")
@@ -135,7 +163,9 @@ class ItemProgress:
         self._bar.update(self._task, completed=done, rate=self._rate(done))
         if not self._console.is_terminal and time.monotonic() - self._told >= EVERY_S:
             self._told = time.monotonic()
-            self._console.print(f"{self._what}: {done:,} of {self._total:,} {self._unit}, {self._rate(done)}")
+            self._console.print(
+                f"{self._what}: {done:,} of {self._total:,} {self._unit}, {self._rate(done)}"
+            )
 
     def advance(self, items: int) -> None:
         """A round of so many ``items`` is committed."""
@@ -147,4 +177,7 @@ class ItemProgress:
         self._bar.stop()
 
     def _rate(self, done: int) -> str:
-        return f"{(done - self._first) / max(1e-6, time.monotonic() - self._began):,.1f} {self._unit}/s"
+        return (
+            f"{(done - self._first) / max(1e-6, time.monotonic() - self._began):,.1f} "
+            f"{self._unit}/s"
+        )

@@ -1,4 +1,5 @@
-"""Commits: the versions of a run's files, how the last one is read, and how the folder is cut back to it."""
+"""Commits: the versions of a run's files, how the last one is read, and how the folder is cut back
+to it."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from stageb.errors import InputError, JournalError, shown, write_option
 from stageb.store import disk
 from stageb.store.trust import file_of
 
-# The versions of a run's files: what they are called, and how a commit lists them. No disk is touched here.
+# The versions of a run's files: what they are called, and how a commit lists them. No disk is
+# touched here.
 #
-# A version is named by the commit that it belongs to: ``weights/policy.safetensors`` of the 12th commit lies in
-# ``weights/policy-00000012.safetensors``. Two files never share a version, since a name tells its file and its commit.
+# A version is named by the commit that it belongs to: ``weights/policy.safetensors`` of the 12th
+# commit lies in ``weights/policy-00000012.safetensors``. Two files never share a version, since a
+# name tells its file and its commit.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,14 @@ def to_plain(table: Table) -> dict[str, list[list[int]]]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Table:
-    """Read a table that ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or ``AttributeError`` for what it never
-    writes."""
+    """Read a table that ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or
+    ``AttributeError`` for what it never writes."""
     table = {file: Version(file, commit, size) for file, [[commit, size]] in plain.items()}
-    if any(type(number) is not int for version in table.values() for number in (version.commit, version.size)):
+    if any(
+        type(number) is not int
+        for version in table.values()
+        for number in (version.commit, version.size)
+    ):
         raise ValueError
     return table
 
@@ -71,7 +78,8 @@ def from_plain(plain: Mapping[str, Any]) -> Table:
 COMMIT = "commit.json"
 ELSEWHERE = "another output.run_name"
 LOCK = ".lock"
-PARTS = "commit.d"  # the folder that parts lie in; no safe name has a dot, so a folder named after anything is another
+# the folder that parts lie in; no safe name has a dot, so a folder named after anything is another
+PARTS = "commit.d"
 _KEPT = "kept."  # begins the names of the files there that hold commits to go back to
 BEGUN = ".begun"  # names the files that the next commit brings or removes, a line each
 ANOTHER = "another folder"
@@ -79,38 +87,49 @@ REMEDY = "set the run's folder aside and start anew"
 
 
 def read_commit(folder: Path) -> dict[str, Any]:
-    """The content of commit.json, with its versions as a table; before the first commit, an empty one.
+    """The content of commit.json, with its versions as a table; before the first commit, an empty
+    one.
 
     Raises ``JournalError`` if another program changed it, ``InputError`` if it was removed.
     """
     content = read_checked(file_of(folder, folder / COMMIT), _check, REMEDY)
     if content is None and (left := _find_version(folder)):
-        raise InputError(f"{folder / COMMIT}: another program removed it, {left} is of that commit; {REMEDY}")
+        raise InputError(
+            f"{folder / COMMIT}: another program removed it, {left} is of that commit; {REMEDY}"
+        )
     return content or {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
 
 
 def _find_version(folder: Path) -> str:
-    """The name of a version that no unfinished commit has begun, so that some commit must have listed it; empty if none."""
+    """The name of a version that no unfinished commit has begun, so that some commit must have
+    listed it; empty if none."""
     begun = folder / BEGUN
     known = set(begun.read_text("utf-8", "replace").splitlines()) if begun.exists() else set()
-    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if is_name(path.name))
+    files = (
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if is_name(path.name)
+    )
     return next((file for file in sorted(files) if file not in known and is_inside(file)), "")
 
 
 def _check(content: Any) -> dict[str, Any]:
     if set(content) == {"number", "state", "config", "lengths", "versions"}:
         table, lengths = from_plain(content["versions"]), content["lengths"]
-        plain = isinstance(content["config"], dict) and all(type(length) is int for length in lengths.values())
+        plain = isinstance(content["config"], dict) and all(
+            type(length) is int for length in lengths.values()
+        )
         if plain and type(content["number"]) is int and all(map(is_inside, (*lengths, *table))):
             return {**content, "versions": table}
     raise ValueError
 
 
-def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str) -> dict[str, Any] | None:
-    """Return the result of ``check`` for the parsed content of ``path``; None if there is no such file.
+def read_checked(
+    path: Path, check: Callable[[Any], dict[str, Any]], remedy: str
+) -> dict[str, Any] | None:
+    """Return the result of ``check`` for the parsed content of ``path``; None if there is no such
+    file.
 
-    ``check`` raises ``ValueError``, ``TypeError`` or ``AttributeError`` for content that no commit writes, which becomes a
-    ``JournalError`` with the ``remedy``.
+    ``check`` raises ``ValueError``, ``TypeError`` or ``AttributeError`` for content that no commit
+    writes, which becomes a ``JournalError`` with the ``remedy``.
     """
     if not path.exists():
         return None
@@ -126,10 +145,15 @@ def advise_fresh() -> str:
 
 
 def check_folder(
-    folder: Path, config: Mapping[str, Any], fresh: bool, limits: tuple[str, ...] = (), told: Mapping[str, str] | None = None
+    folder: Path,
+    config: Mapping[str, Any],
+    fresh: bool,
+    limits: tuple[str, ...] = (),
+    told: Mapping[str, str] | None = None,
 ) -> None:
-    """Check, without creating or locking anything, that ``Journal.open`` could take the folder. ``config`` holds those keys,
-    flat, of the config that shapes results which are known already; ``told`` is as in ``check_config``.
+    """Check, without creating or locking anything, that ``Journal.open`` could take the folder.
+    ``config`` holds those keys, flat, of the config that shapes results which are known already;
+    ``told`` is as in ``check_config``.
 
     Raises ``InputError`` if it could not; ``JournalError`` if the last commit cannot be read.
     """
@@ -144,7 +168,8 @@ def check_folder(
 def check_place(folder: Path) -> None:
     """Raise ``InputError`` if the folder cannot be made, or exists and was not made by a run."""
     disk.check_place(folder, ANOTHER)
-    known = any((folder / file).exists() for file in (LOCK, COMMIT))  # a copy may have left hidden files out
+    # a copy may have left hidden files out
+    known = any((folder / file).exists() for file in (LOCK, COMMIT))
     if folder.is_dir() and not known and any(folder.iterdir()):
         raise InputError(f"{folder}: holds files but no run; give {ELSEWHERE}")
 
@@ -171,21 +196,37 @@ def check_config(
     limits: tuple[str, ...] = (),
     told: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Raise ``InputError`` if the run cannot resume under the ``new`` config, which would give other results.
+    """Raise ``InputError`` if the run cannot resume under the ``new`` config, which would give
+    other results.
 
-    ``limits`` are keys of numbers that may be higher than before (null: no limit). Returns those that are higher. ``told``
-    says of keys what differs where their values, such as a digest, would say nothing to people.
+    ``limits`` are keys of numbers that may be higher than before (null: no limit). Returns those
+    that are higher. ``told`` says of keys what differs where their values, such as a digest, would
+    say nothing to people.
     """
-    differ = [key for key in sorted(old.keys() | new.keys()) if _format_value(old, key) != _format_value(new, key)]
-    raised = tuple(key for key in differ if key in limits and key in old and _is_higher(old[key], new.get(key)))
+    differ = [
+        key
+        for key in sorted(old.keys() | new.keys())
+        if _format_value(old, key) != _format_value(new, key)
+    ]
+    raised = tuple(
+        key for key in differ if key in limits and key in old and _is_higher(old[key], new.get(key))
+    )
     refused = [key for key in differ if key not in raised]
     if refused:
-        said = {key: [shown(_format_value(each, key), LONGEST) for each in (old, new)] for key in refused}
+        said = {
+            key: [shown(_format_value(each, key), LONGEST) for each in (old, new)]
+            for key in refused
+        }
         differing = {key: f"{there} there, {now} now" for key, (there, now) in said.items()}
-        listed = [shown(f"  {key}: {(told or {}).get(key, what)}", 2 * LONGEST) for key, what in differing.items()]
+        listed = [
+            shown(f"  {key}: {(told or {}).get(key, what)}", 2 * LONGEST)
+            for key, what in differing.items()
+        ]
         also = f" (higher values are allowed for {', '.join(limits)})" if limits else ""
         remedy = f"run it as it was{also}, or {advise_fresh()}, or {elsewhere}"
-        raise InputError("\n".join([f"{folder}: holds a run with another config:", *listed, remedy]))
+        raise InputError(
+            "\n".join([f"{folder}: holds a run with another config:", *listed, remedy])
+        )
     return raised
 
 
@@ -198,7 +239,8 @@ def _format_value(config: Mapping[str, Any], key: str) -> str:
 
 
 def kept_file(name: str) -> str:
-    """The file of the commit that is kept under ``name``. No part of a state has this name, since safe names have no dot."""
+    """The file of the commit that is kept under ``name``. No part of a state has this name, since
+    safe names have no dot."""
     return f"{PARTS}/{_KEPT}{name}.json"
 
 
@@ -212,7 +254,8 @@ def read_held(folder: Path, table: Table) -> set[str]:
 
 
 def read_kept(folder: Path, path: Path) -> dict[str, Any]:
-    """The content of a commit that is kept in ``path``. Raises ``JournalError`` where it cannot be read."""
+    """The content of a commit that is kept in ``path``. Raises ``JournalError`` where it cannot be
+    read."""
     content = read_checked(file_of(folder, path), _check, REMEDY)
     if content is None:
         raise JournalError(f"{path}: another program removed it; {REMEDY}")
@@ -220,8 +263,9 @@ def read_kept(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def cut_back(folder: Path, lengths: Mapping[str, int], table: Table) -> None:
-    """Cut the folder back to its last commit: appended files to their lengths, versions to those that it or a kept commit
-    lists, and no unfinished files. Raises ``JournalError`` if another program cut or changed a file."""
+    """Cut the folder back to its last commit: appended files to their lengths, versions to those
+    that it or a kept commit lists, and no unfinished files. Raises ``JournalError`` if another
+    program cut or changed a file."""
     listed = by_name(table)
     for file, version in listed.items():
         check_size(folder / file, version.size, exactly=True)
@@ -236,16 +280,19 @@ def cut_back(folder: Path, lengths: Mapping[str, int], table: Table) -> None:
 
 
 def check_size(path: Path, committed: int, remedy: str = REMEDY, exactly: bool = False) -> None:
-    """Raise ``JournalError`` for a file that another program cut, removed or, with ``exactly``, appended to."""
+    """Raise ``JournalError`` for a file that another program cut, removed or, with ``exactly``,
+    appended to."""
     size = path.stat().st_size if path.exists() else 0
     if size < committed or (exactly and (size > committed or not path.exists())):
         did = "cut" if size < committed else "changed"
-        raise JournalError(f"{path}: another program {did} it: {size} bytes, {committed} were committed; {remedy}")
+        raise JournalError(
+            f"{path}: another program {did} it: {size} bytes, {committed} were committed; {remedy}"
+        )
 
 
 def settle(folder: Path, listed: Container[str]) -> None:
-    """Remove the files that .begun names and no commit lists: an interrupted commit began them, or they are kept no
-    longer."""
+    """Remove the files that .begun names and no commit lists: an interrupted commit began them, or
+    they are kept no longer."""
     begun = folder / BEGUN
     if begun.exists():
         for name in begun.read_bytes().split(b"\n")[:-1]:

@@ -1,4 +1,5 @@
-"""The few file operations whose every instant matters. They raise ``OSError``; ``reporting`` tells it to people."""
+"""The few file operations whose every instant matters. They raise ``OSError``; ``reporting`` tells
+it to people."""
 
 from __future__ import annotations
 
@@ -43,20 +44,25 @@ class NotAFileError(OSError):
 
 @contextmanager
 def reporting(path: Path, intact: str = "the last commit") -> Iterator[None]:
-    """Turn ``OSError`` into ``JournalError``: which path, why, the remedy, and what is still ``intact``."""
+    """Turn ``OSError`` into ``JournalError``: which path, why, the remedy, and what is still
+    ``intact``."""
     try:
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "fix it and run again")
-        raise JournalError(f"{error.filename or path}: {error.strerror or error}; {remedy}; {intact} is intact") from error
+        raise JournalError(
+            f"{error.filename or path}: {error.strerror or error}; {remedy}; {intact} is intact"
+        ) from error
 
 
 TAKE_OUT = "take the row out"
-_encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # made once: rows are many
+# made once: rows are many
+_encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def json_text(value: Any) -> str:
-    """``value`` as strict JSON on one line, whatever its reader takes for a line break, that moves no terminal.
+    """``value`` as strict JSON on one line, whatever its reader takes for a line break, that moves
+    no terminal.
 
     Raises ``ValueError`` for NaN and infinities.
     """
@@ -70,13 +76,17 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def whole_rows(path: Path, data: bytes, remedy: str) -> list[dict[str, Any]]:
-    """The rows of ``data``, JSON Lines from ``path``; one that a crash cut off is left out. Raises ``JournalError`` where
-    one is no object."""
-    return [parse_object(line, f"{path}:{number}", remedy) for number, line in enumerate(data.split(b"\n")[:-1], 1)]
+    """The rows of ``data``, JSON Lines from ``path``; one that a crash cut off is left out. Raises
+    ``JournalError`` where one is no object."""
+    return [
+        parse_object(line, f"{path}:{number}", remedy)
+        for number, line in enumerate(data.split(b"\n")[:-1], 1)
+    ]
 
 
 def parse_object(data: bytes, place: str, remedy: str) -> dict[str, Any]:
-    """The JSON object that this package wrote to ``place``. Raises ``JournalError`` if it is none."""
+    """The JSON object that this package wrote to ``place``. Raises ``JournalError`` if it is
+    none."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -87,7 +97,8 @@ def parse_object(data: bytes, place: str, remedy: str) -> dict[str, Any]:
 
 
 def encode(text: str) -> bytes:
-    """UTF-8; half a surrogate pair, which that cannot hold, becomes the JSON escape that means the same."""
+    """UTF-8; half a surrogate pair, which that cannot hold, becomes the JSON escape that means the
+    same."""
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -98,7 +109,8 @@ def digest(data: str | bytes, size: int = 16) -> str:
 
 
 def open_file(path: str | Path) -> BufferedReader:
-    """Open a file for reading whose name is untrusted, without blocking, touching a device or following a link.
+    """Open a file for reading whose name is untrusted, without blocking, touching a device or
+    following a link.
 
     A caller that allows links resolves and checks the path first, and opens the result.
     """
@@ -113,7 +125,8 @@ def open_file(path: str | Path) -> BufferedReader:
 
 
 def write_at(path: Path, data: bytes, position: int) -> None:
-    """Make ``data`` what follows ``position`` in the file; where that fails, cut the file back to there."""
+    """Make ``data`` what follows ``position`` in the file; where that fails, cut the file back to
+    there."""
     with path.open("r+b", buffering=0) as opened:
         opened.truncate(position)
         opened.seek(position)
@@ -127,7 +140,8 @@ def write_at(path: Path, data: bytes, position: int) -> None:
 
 
 def end_of_rows(path: Path) -> int:
-    """The offset at which the last complete line of a file ends; anything after it was left by a crash."""
+    """The offset at which the last complete line of a file ends; anything after it was left by a
+    crash."""
     with path.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(max(0, size - 1))
@@ -138,12 +152,16 @@ def end_of_rows(path: Path) -> int:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Make ``data`` the content of ``path``: written beside it, brought to the disk, put in its place."""
+    """Make ``data`` the content of ``path``: written beside it, brought to the disk, put in its
+    place."""
     place(path, lambda beside: beside.write_bytes(data))
 
 
-def write(path: Path, content: str | bytes | Callable[[Path], object], intact: str = "the last commit") -> None:
-    """``replace``, or ``place`` where ``content`` is what writes to a path. Raises ``JournalError``."""
+def write(
+    path: Path, content: str | bytes | Callable[[Path], object], intact: str = "the last commit"
+) -> None:
+    """``replace``, or ``place`` where ``content`` is what writes to a path. Raises
+    ``JournalError``."""
     with reporting(path, intact):
         if callable(content):
             place(path, content)
@@ -152,7 +170,8 @@ def write(path: Path, content: str | bytes | Callable[[Path], object], intact: s
 
 
 def replace_unsynced(path: Path, data: bytes) -> None:
-    """``replace`` without waiting for the disk: for one of many files, which a call that was killed writes again."""
+    """``replace`` without waiting for the disk: for one of many files, which a call that was killed
+    writes again."""
     make_folder(path.parent)
     beside = name_draft(path)
     beside.unlink(missing_ok=True)
@@ -166,13 +185,15 @@ def name_draft(path: Path) -> Path:
 
 
 def place(path: Path, write: Callable[[Path], object]) -> int:
-    """Make what ``write`` writes to the path that it is given the content of ``path``; its size in bytes.
+    """Make what ``write`` writes to the path that it is given the content of ``path``; its size in
+    bytes.
 
     That path lies beside ``path`` and has its suffix, which some writers go by.
     """
     make_folder(path.parent)
     beside = name_draft(path)
-    beside.unlink(missing_ok=True)  # what a crash left; or a link, which would have another file written
+    # what a crash left; or a link, which would have another file written
+    beside.unlink(missing_ok=True)
     try:
         write(beside)
         sync(beside)
@@ -186,7 +207,8 @@ def place(path: Path, write: Callable[[Path], object]) -> int:
 
 
 def holds(path: Path, data: bytes) -> bool:
-    """Whether ``path`` is a file, or leads to one, of just these bytes; one that cannot be read is none."""
+    """Whether ``path`` is a file, or leads to one, of just these bytes; one that cannot be read is
+    none."""
     try:
         return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
     except OSError:
@@ -194,15 +216,16 @@ def holds(path: Path, data: bytes) -> bool:
 
 
 def lock_file(path: Path, wait: bool = False) -> int:
-    """Lock a file, created if it does not exist; returns a descriptor that holds the lock until it is closed. The kernel
-    (flock) releases the lock of a process that died.
+    """Lock a file, created if it does not exist; returns a descriptor that holds the lock until it
+    is closed. The kernel (flock) releases the lock of a process that died.
 
     Raises ``BlockingIOError`` if another process holds the lock, unless this is to ``wait``.
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        if not wait and os.fstat(lock).st_ino != path.stat().st_ino:  # it was set aside between the two calls
+        # it was set aside between the two calls
+        if not wait and os.fstat(lock).st_ino != path.stat().st_ino:
             raise BlockingIOError
     except BaseException:
         os.close(lock)
@@ -211,7 +234,8 @@ def lock_file(path: Path, wait: bool = False) -> int:
 
 
 def find_free_name(path: Path, suffix: str = "") -> Path:
-    """The first of ``{path}.1``, ``{path}.2``, ... that names nothing, with ``suffix`` behind it neither."""
+    """The first of ``{path}.1``, ``{path}.2``, ... that names nothing, with ``suffix`` behind it
+    neither."""
     number = 1
     while any(os.path.lexists(f"{path}.{number}{each}") for each in ("", suffix)):
         number += 1
@@ -227,19 +251,23 @@ def make_folder(path: Path) -> None:
 
 
 def check_place(folder: Path, instead: str) -> None:
-    """Raise ``InputError`` where ``folder``, as a user named it, is none and cannot be made; ``instead`` is what to give."""
+    """Raise ``InputError`` where ``folder``, as a user named it, is none and cannot be made;
+    ``instead`` is what to give."""
     near = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not near.is_dir():
         raise InputError(f"{folder}: {near} is no folder; give {instead}")
     if near != folder and not os.access(near, os.W_OK | os.X_OK):
-        raise InputError(f"{folder}: cannot be made, since {near} may not be written to; give {instead}")
+        raise InputError(
+            f"{folder}: cannot be made, since {near} may not be written to; give {instead}"
+        )
     if near != folder and (why := _find_refusal(near)):
         raise InputError(f"{folder}: cannot be made ({why}); give {instead}")
 
 
 def _find_refusal(folder: Path) -> str:
-    """Why the system lets nobody make a folder in ``folder``, as in /proc, where permissions do not tell; empty where it
-    does, or lacks space alone. It is tried where the file system has no blocks: nowhere that holds files of people."""
+    """Why the system lets nobody make a folder in ``folder``, as in /proc, where permissions do not
+    tell; empty where it does, or lacks space alone. It is tried where the file system has no
+    blocks: nowhere that holds files of people."""
     if os.statvfs(folder).f_blocks:
         return ""
     probe = folder / f".{uuid.uuid4().hex}"
@@ -252,7 +280,8 @@ def _find_refusal(folder: Path) -> str:
 
 
 def make_named_folder(folder: Path, instead: str) -> None:
-    """``make_folder`` for a name of the user's. Raises ``InputError`` as ``check_place``; also where the system refuses."""
+    """``make_folder`` for a name of the user's. Raises ``InputError`` as ``check_place``; also
+    where the system refuses."""
     check_place(folder, instead)
     try:
         make_folder(folder)

@@ -1,28 +1,32 @@
-"""A run's folder: one writer, and at every instant a commit to resume from, wherever the process was killed.
+"""A run's folder: one writer, and at every instant a commit to resume from, wherever the process
+was killed.
 
 Four kinds of file, by what a crash may do to them:
 
-- *Appended* (``append``): JSON Lines. A commit notes their lengths; the next ``open`` cuts them back to these, so rows
-  written after the last commit are gone and are written again.
-- *Versioned* (``put``): any content, such as weights, new as a whole, that belongs to a commit. Each version is a file of
-  its own, ``weights/policy-00000012.safetensors`` that of the 12th commit, on the disk before that commit is. A commit lists
-  one of each file; others are removed once it stands, or by the next ``open``.
-- *Whole* (``replace``, ``remove``): each is its old or its new content, never a mixture. A crash may leave them ahead of
-  the last commit: the caller rewrites them from the committed state.
-- *Notes* (``note``): JSON Lines outside commits, for times and machine facts, which differ from run to run. They only grow.
+- *Appended* (``append``): JSON Lines. A commit notes their lengths; the next ``open`` cuts them
+  back to these, so rows written after the last commit are gone and are written again.
+- *Versioned* (``put``): any content, such as weights, new as a whole, that belongs to a commit.
+  Each version is a file of its own, ``weights/policy-00000012.safetensors`` that of the 12th
+  commit, on the disk before that commit is. A commit lists one of each file; others are removed
+  once it stands, or by the next ``open``.
+- *Whole* (``replace``, ``remove``): each is its old or its new content, never a mixture. A crash
+  may leave them ahead of the last commit: the caller rewrites them from the committed state.
+- *Notes* (``note``): JSON Lines outside commits, for times and machine facts, which differ from run
+  to run. They only grow.
 
-A commit's state should be small; what is large and changes a piece at a time is given as *parts*, of which a commit writes
-those that changed. They are versioned files too, ``commit.d/{name}-00000012.json``, as are commits that are kept, to go back
-to: ``commit.d/kept.{name}-00000012.json`` holds what ``commit.json`` did before the 12th.
+A commit's state should be small; what is large and changes a piece at a time is given as *parts*,
+of which a commit writes those that changed. They are versioned files too,
+``commit.d/{name}-00000012.json``, as are commits that are kept, to go back to:
+``commit.d/kept.{name}-00000012.json`` holds what ``commit.json`` did before the 12th.
 
-``commit.json`` is replaced as a whole and holds nothing but the commit's number, the caller's state, the config that
-shapes results, the lengths, and the versions with their sizes: equal runs leave equal bytes. ``.lock`` and ``.begun``, which
-names the files that the next commit brings or removes, are this module's own, as are names that end in ``-`` and eight
-digits.
+``commit.json`` is replaced as a whole and holds nothing but the commit's number, the caller's
+state, the config that shapes results, the lengths, and the versions with their sizes: equal runs
+leave equal bytes. ``.lock`` and ``.begun``, which names the files that the next commit brings or
+removes, are this module's own, as are names that end in ``-`` and eight digits.
 
-The lock is the kernel's (flock), so a dead holder's lock is free without anybody's doing. Left out: locks between
-machines whose file system has no flock, Windows, and digests: content that another program changed without changing a
-file's size is not noticed.
+The lock is the kernel's (flock), so a dead holder's lock is free without anybody's doing. Left out:
+locks between machines whose file system has no flock, Windows, and digests: content that another
+program changed without changing a file's size is not noticed.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
 class Journal:
     """One run's folder, held by this process from ``open`` to ``close``.
 
-    Methods raise ``JournalError`` if the disk fails; the last commit is intact then, and a new ``open`` resumes from it.
+    Methods raise ``JournalError`` if the disk fails; the last commit is intact then, and a new
+    ``open`` resumes from it.
     """
 
     number: int  # of the last commit; 0 before the first
@@ -56,7 +61,9 @@ class Journal:
     _versions: commits.Table
     _held: set[str]  # versions that kept commits list
 
-    def __init__(self, folder: Path, lock: int, config: dict[str, Any], raised: tuple[str, ...]) -> None:
+    def __init__(
+        self, folder: Path, lock: int, config: dict[str, Any], raised: tuple[str, ...]
+    ) -> None:
         """Used by ``open`` alone."""
         self.folder = folder
         self.raised = raised  # limits that are higher than the last commit has them
@@ -88,20 +95,27 @@ class Journal:
         ignored: tuple[str, ...] = (),
         limits: tuple[str, ...] = (),
     ) -> Journal:
-        """Take ``{root}/{run_name}``: a new folder, or one that a run left, cut back to its last commit.
+        """Take ``{root}/{run_name}``: a new folder, or one that a run left, cut back to its last
+        commit.
 
-        ``config`` is what results depend on, nested; keys that begin with one of ``ignored`` ("output.") may differ from
-        the committed run's, and the numbers that ``limits`` name may be higher (``raised`` tells which are). ``fresh`` sets
-        an old folder aside as ``{run_name}.1``, ``.2``, ... and begins anew; nothing is ever deleted.
+        ``config`` is what results depend on, nested; keys that begin with one of ``ignored``
+        ("output.") may differ from the committed run's, and the numbers that ``limits`` name may be
+        higher (``raised`` tells which are). ``fresh`` sets an old folder aside as ``{run_name}.1``,
+        ``.2``, ... and begins anew; nothing is ever deleted.
 
-        Raises ``InputError`` for a name that is no path component, a folder that no run made, or a config that differs;
-        ``JournalError`` where another process holds the folder, a file lost committed bytes, or the disk refuses. Folders
-        that it made before it refused are removed again.
+        Raises ``InputError`` for a name that is no path component, a folder that no run made, or a
+        config that differs; ``JournalError`` where another process holds the folder, a file lost
+        committed bytes, or the disk refuses. Folders that it made before it refused are removed
+        again.
         """
         if run_name in ("", ".", "..") or set(run_name) & set("/\\\0"):
             raise InputError(f"run name {run_name!r}: give one path component, without / or \\")
         folder = Path(root) / run_name
-        shaping = {key: value for key, value in commits.flatten(config).items() if not key.startswith(ignored)}
+        shaping = {
+            key: value
+            for key, value in commits.flatten(config).items()
+            if not key.startswith(ignored)
+        }
         with disk.reporting(folder):
             commits.check_place(folder)
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -114,7 +128,9 @@ class Journal:
                 committed = commits.read_commit(folder)
                 raised: tuple[str, ...] = ()
                 if committed["number"]:
-                    raised = commits.check_config(folder, committed["config"], shaping, commits.ELSEWHERE, limits)
+                    raised = commits.check_config(
+                        folder, committed["config"], shaping, commits.ELSEWHERE, limits
+                    )
                 commits.cut_back(folder, committed["lengths"], committed["versions"])
             except BaseException:
                 _undo(missing, lock)
@@ -122,7 +138,8 @@ class Journal:
         return cls(folder, lock, shaping, raised)
 
     def append(self, file: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add ``rows`` to the JSON Lines file named ``file`` (relative, with ``/``); they count from the next commit on."""
+        """Add ``rows`` to the JSON Lines file named ``file`` (relative, with ``/``); they count
+        from the next commit on."""
         path, data = self._path(file), disk.json_lines(rows)
         _check_no_version(file)
         with disk.reporting(path):
@@ -136,7 +153,8 @@ class Journal:
             self._lengths[file] = length + len(data)
 
     def note(self, file: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add ``rows`` to the JSON Lines file named ``file``, outside of commits. A crash may cost the row being written."""
+        """Add ``rows`` to the JSON Lines file named ``file``, outside of commits. A crash may cost
+        the row being written."""
         path, data = self._path(file), disk.json_lines(rows)
         self._check_whole(file)
         with disk.reporting(path):
@@ -145,14 +163,16 @@ class Journal:
             disk.write_at(path, data, disk.end_of_rows(path))
 
     def notes(self, file: str) -> list[Any]:
-        """The rows that ``note`` has added to ``file``, if any, without one that a crash cut off."""
+        """The rows that ``note`` has added to ``file``, if any, without one that a crash cut
+        off."""
         path = self._path(file)
         with disk.reporting(path):
             data = path.read_bytes() if path.exists() else b""
         return disk.whole_rows(path, data, disk.TAKE_OUT)
 
     def replace(self, file: str, text: str) -> None:
-        """Make ``text`` the whole content of ``file``: after a crash it is the old content or the new."""
+        """Make ``text`` the whole content of ``file``: after a crash it is the old content or the
+        new."""
         path = self._path(file)
         self._check_whole(file)
         disk.write(path, text)
@@ -165,23 +185,28 @@ class Journal:
             path.unlink(missing_ok=True)
 
     def put(self, file: str, write: Callable[[Path], object]) -> None:
-        """Make what ``write`` writes to the path that it is given the version of ``file`` from the next commit on.
+        """Make what ``write`` writes to the path that it is given the version of ``file`` from the
+        next commit on.
 
-        For instance ``put("weights/policy.safetensors", lambda path: save_file(tensors, path))``. The path has the suffix of
-        ``file``. A second ``put`` before that commit takes the place of the first. Whatever ``write`` raises becomes a
-        ``JournalError``: how libraries say that a disk is full differs.
+        For instance ``put("weights/policy.safetensors", lambda path: save_file(tensors, path))``.
+        The path has the suffix of ``file``. A second ``put`` before that commit takes the place of
+        the first. Whatever ``write`` raises becomes a ``JournalError``: how libraries say that a
+        disk is full differs.
         """
         path, commit = self._path(file), self.number + 1
         if file.startswith(f"{PARTS}/"):
             raise ValueError(f"{file!r} lies in {PARTS}/, where parts lie")
         with disk.reporting(path):
             self._begin([commits.name(file, commit)])
-            size = disk.place(self.folder / commits.name(file, commit), lambda beside: _write_beside(path, beside, write))
+            size = disk.place(
+                self.folder / commits.name(file, commit),
+                lambda beside: _write_beside(path, beside, write),
+            )
         self._staged[file] = Version(file, commit, size)
 
     def path(self, file: str) -> Path | None:
-        """Where the version of ``file`` lies, one put since the last commit before others; good until the next. None where
-        there is none."""
+        """Where the version of ``file`` lies, one put since the last commit before others; good
+        until the next. None where there is none."""
         self._path(file)
         version = self._staged.get(file) or self._versions.get(file)
         return self.folder / version.name if version else None
@@ -206,15 +231,24 @@ class Journal:
             raise JournalError(f"{path}: another program changed it; {REMEDY}") from None
 
     def commit(self, state: Any, parts: Mapping[str, Any] | None = None, keep: str = "") -> None:
-        """Make everything appended and put so far, ``state`` (plain JSON) and ``parts`` what the next ``open`` finds.
+        """Make everything appended and put so far, ``state`` (plain JSON) and ``parts`` what the
+        next ``open`` finds.
 
-        ``parts`` holds what has changed of them: name (any text) -> plain JSON, or None to drop one. Parts that it does not
-        name stay as they are. Under the name ``keep``, if any, the commit before this one stays, to ``go_back`` to;
-        where one was kept under it already, that one does.
+        ``parts`` holds what has changed of them: name (any text) -> plain JSON, or None to drop
+        one. Parts that it does not name stay as they are. Under the name ``keep``, if any, the
+        commit before this one stays, to ``go_back`` to; where one was kept under it already, that
+        one does.
         """
         self._check_held()
-        number, files = self.number + 1, {_part_file(name): value for name, value in (parts or {}).items()}
-        texts = {file: disk.encode(disk.json_text(value) + "\n") for file, value in files.items() if value is not None}
+        number, files = (
+            self.number + 1,
+            {_part_file(name): value for name, value in (parts or {}).items()},
+        )
+        texts = {
+            file: disk.encode(disk.json_text(value) + "\n")
+            for file, value in files.items()
+            if value is not None
+        }
         held = self._held
         if keep and self.number and commits.kept_file(keep) not in self._versions:
             with disk.reporting(self.folder):
@@ -222,7 +256,9 @@ class Journal:
             held = held | commits.by_name(self._versions).keys()
         written = {Version(file, number, len(data)): data for file, data in texts.items()}
         table = {**self._versions, **self._staged, **{version.file: version for version in written}}
-        table = {file: version for file, version in table.items() if files.get(file, file) is not None}
+        table = {
+            file: version for file, version in table.items() if files.get(file, file) is not None
+        }
         content = {
             "number": number,
             "state": state,
@@ -246,24 +282,30 @@ class Journal:
             self._begun.clear()
 
     def go_back(self, kept: str) -> None:
-        """Make the commit that was kept under a name the last one again, and cut the folder back to it; nothing where none
-        was. Commits kept since are gone then; those kept before it stay."""
+        """Make the commit that was kept under a name the last one again, and cut the folder back to
+        it; nothing where none was. Commits kept since are gone then; those kept before it stay."""
         path = self.path(commits.kept_file(kept))
         if path is None:
             return
         with disk.reporting(self.folder):
             earlier = commits.read_kept(self.folder, path)
             listed = earlier["lengths"].keys() | commits.by_name(earlier["versions"]).keys()
-            self._begin((), (self._lengths.keys() | commits.by_name(self._versions).keys() | self._held) - listed)
+            self._begin(
+                (),
+                (self._lengths.keys() | commits.by_name(self._versions).keys() | self._held)
+                - listed,
+            )
             disk.replace(self.commit_file, path.read_bytes())
             commits.cut_back(self.folder, earlier["lengths"], earlier["versions"])
         self._begun.clear()
         self._take_up(earlier)
 
     def close(self) -> None:
-        """Give the folder back; what was appended and put since the last commit will be removed by the next ``open``."""
+        """Give the folder back; what was appended and put since the last commit will be removed by
+        the next ``open``."""
         if self._lock >= 0:
-            os.truncate(self._lock, 0)  # who held it is nobody's business now, and equal runs leave equal bytes
+            # who held it is nobody's business now, and equal runs leave equal bytes
+            os.truncate(self._lock, 0)
             os.close(self._lock)
             self._lock = -1
 
@@ -293,7 +335,9 @@ class Journal:
     def _check_whole(self, file: str) -> None:
         _check_no_version(file)
         if file in self._lengths:
-            raise ValueError(f"{file!r} is appended to, and so is never replaced, removed or noted in")
+            raise ValueError(
+                f"{file!r} is appended to, and so is never replaced, removed or noted in"
+            )
 
     def _claim(self, file: str, path: Path) -> None:
         """Make an empty file to append to."""
@@ -303,8 +347,9 @@ class Journal:
         self._lengths[file] = 0
 
     def _begin(self, brought: Iterable[str], removed: Iterable[str] = ()) -> None:
-        """Note the files that the next commit brings and removes before they are made: a crash leaves none that ``open``
-        does not know. Raises ``FileExistsError`` where another file is in the place of one."""
+        """Note the files that the next commit brings and removes before they are made: a crash
+        leaves none that ``open`` does not know. Raises ``FileExistsError`` where another file is in
+        the place of one."""
         new = [file for file in brought if file not in self._begun]
         for path in (self.folder / file for file in new):
             disk.make_folder(path.parent)
@@ -314,28 +359,38 @@ class Journal:
         if new:
             known = self.folder / BEGUN
             known.touch()
-            disk.write_at(known, "".join(f"{file}\n" for file in new).encode(), disk.end_of_rows(known))
+            disk.write_at(
+                known, "".join(f"{file}\n" for file in new).encode(), disk.end_of_rows(known)
+            )
             disk.sync(known)
             disk.sync(self.folder)
             self._begun.update(new)
 
 
 def safe_name(name: str) -> str:
-    """``name`` as one path component: readable, at most 61 characters, safe on file systems that ignore case.
+    """``name`` as one path component: readable, at most 61 characters, safe on file systems that
+    ignore case.
 
-    Two names never share one: what is not plain as it stands, or looks like what is made here, ends in a hash of the name.
+    Two names never share one: what is not plain as it stands, or looks like what is made here, ends
+    in a hash of the name.
     """
     if _PLAIN.fullmatch(name) and not _HASHED.fullmatch(name):
         return name
     digest = disk.digest(name, 6)
-    letters = "".join(letter if letter.isalnum() else "-" for letter in unicodedata.normalize("NFKC", name).lower())
+    letters = "".join(
+        letter if letter.isalnum() else "-"
+        for letter in unicodedata.normalize("NFKC", name).lower()
+    )
     slug = re.sub("-+", "-", letters)[:48].strip("-")
     return f"{slug}-{digest}" if slug else digest
 
 
 def _check_no_version(file: str) -> None:
     if commits.is_name(file):
-        raise ValueError(f"{file!r} is called as versions are, and so is never appended to, replaced, removed or noted in")
+        raise ValueError(
+            f"{file!r} is called as versions are, and so is never appended to, replaced, "
+            f"removed or noted in"
+        )
 
 
 def _part_file(name: str) -> str:
@@ -351,7 +406,9 @@ def _write_beside(path: Path, beside: Path, write: Callable[[Path], object]) -> 
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise JournalError(f"{path}: it could not be written: {said}; the last commit is intact") from error
+        raise JournalError(
+            f"{path}: it could not be written: {said}; the last commit is intact"
+        ) from error
     if not beside.is_file():
         raise ValueError(f"{path}: no file was written to the path given")
 
@@ -363,7 +420,9 @@ def _lock_folder(folder: Path) -> int:
         lock = disk.lock_file(path)
     except BlockingIOError:
         holder = path.read_bytes()[:200].decode("utf-8", "replace") or "another process"
-        raise JournalError(f"{folder}: {holder} is writing there; wait for it, end it, or choose another run name") from None
+        raise JournalError(
+            f"{folder}: {holder} is writing there; wait for it, end it, or choose another run name"
+        ) from None
     try:
         os.truncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
@@ -374,7 +433,8 @@ def _lock_folder(folder: Path) -> int:
 
 
 def _undo(missing: Iterable[Path], lock: int) -> None:
-    """Remove the folders that a refused ``open`` made, as long as its lock keeps others out of them, and give that back."""
+    """Remove the folders that a refused ``open`` made, as long as its lock keeps others out of
+    them, and give that back."""
     made = list(missing)
     if lock >= 0 and made:
         disk.quietly((made[0] / LOCK).unlink)
@@ -385,7 +445,8 @@ def _undo(missing: Iterable[Path], lock: int) -> None:
 
 
 def _set_aside(folder: Path, lock: int) -> int:
-    """Move a folder that holds anything to the first free ``{name}.N`` and begin an empty one; the lock on it."""
+    """Move a folder that holds anything to the first free ``{name}.N`` and begin an empty one; the
+    lock on it."""
     if all(path.name == LOCK for path in folder.iterdir()):
         return lock
     folder.rename(disk.find_free_name(folder))

@@ -1,4 +1,5 @@
-"""The language model that ships with the package, as transformers loads it. ``lab/tiny`` in the repository trains it."""
+"""The language model that ships with the package, as transformers loads it. ``lab/tiny`` in the
+repository trains it."""
 
 from pathlib import Path
 

@@ -1,7 +1,8 @@
-"""The run of a loop that learns weights: what such runs share, from opening the folder to the last words.
+"""The run of a loop that learns weights: what such runs share, from opening the folder to the last
+words.
 
-Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``). A loop defines what its rows
-hold, how they are shown, and what a commit holds beside the checkpoint.
+Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``). A
+loop defines what its rows hold, how they are shown, and what a commit holds beside the checkpoint.
 """
 
 from __future__ import annotations
@@ -36,21 +37,24 @@ from stageb.store.trust import file_of
 
 # Keeps freed CPU memory in the process for the next allocation.
 #
-# glibc returns large blocks to the system as soon as they are freed, and gets new ones page by page, each zeroed first. A
-# network in training allocates and frees all its activations at every step, so this takes much of its time.
+# glibc returns large blocks to the system as soon as they are freed, and gets new ones page by
+# page, each zeroed first. A network in training allocates and frees all its activations at every
+# step, so this takes much of its time.
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
 NEVER, NONE = -1, 0
 
 
 def keep_freed(device: str) -> None:
-    """Keep freed memory from now on, so that the process stays at its peak size, if it trains on a CPU (``device``).
+    """Keep freed memory from now on, so that the process stays at its peak size, if it trains on a
+    CPU (``device``).
 
     Does nothing on other devices, or without glibc.
     """
     if not device.startswith("cpu"):
         return
-    with contextlib.suppress(AttributeError, TypeError):  # no mallopt; on Windows, no library by that name
+    # no mallopt; on Windows, no library by that name
+    with contextlib.suppress(AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(MMAP_MAX, NONE)  # large pieces, too, are parts of the heap
         mallopt(TRIM_THRESHOLD, NEVER)
@@ -61,16 +65,21 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
     pieces: list[bytes] = []
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous().reshape(-1)
-        pieces += [f"{name} {plain.dtype} {tuple(tensor.shape)} ".encode(), plain.view(torch.uint8).numpy().tobytes()]
+        pieces += [
+            f"{name} {plain.dtype} {tuple(tensor.shape)} ".encode(),
+            plain.view(torch.uint8).numpy().tobytes(),
+        ]
     return disk.digest(b"".join(pieces))
 
 
-def load_weights(folder: Path, version: str, what: str, take: Callable[[dict[str, Tensor]], object]) -> dict[str, Tensor]:
-    """The weights, by name, in the file ``version`` of the run in ``folder``, once ``take`` has taken them; ``what`` names
-    their network in the message.
+def load_weights(
+    folder: Path, version: str, what: str, take: Callable[[dict[str, Tensor]], object]
+) -> dict[str, Tensor]:
+    """The weights, by name, in the file ``version`` of the run in ``folder``, once ``take`` has
+    taken them; ``what`` names their network in the message.
 
-    Raises ``InputError`` where they cannot be read or taken, or are not finite: what plays or decides by them would do
-    something all the same.
+    Raises ``InputError`` where they cannot be read or taken, or are not finite: what plays or
+    decides by them would do something all the same.
     """
     path = file_of(folder, folder / version)
     try:
@@ -80,23 +89,28 @@ def load_weights(folder: Path, version: str, what: str, take: Callable[[dict[str
             if not bool(weight.isfinite().all()):
                 raise ValueError(f"{name} holds NaN or infinity")
     except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
-        raise InputError(f"{path}: not the weights of the {what} that config.yaml tells of: {error}") from error
+        raise InputError(
+            f"{path}: not the weights of the {what} that config.yaml tells of: {error}"
+        ) from error
     return weights
 
 
 CHECKPOINT = "checkpoint.pt"
-NOT_SHAPING = ("output.", "fabric.", "curves", "log_level", "loggers", "budget.")  # keys that do not affect results
+# keys that do not affect results
+NOT_SHAPING = ("output.", "fabric.", "curves", "log_level", "loggers", "budget.")
 
 
 def launch(config: LearningConfig, main: Callable[[World], int]) -> int:
-    """Run ``main`` on every rank; returns its exit code. Raises ``ConfigError`` before any rank starts."""
+    """Run ``main`` on every rank; returns its exit code. Raises ``ConfigError`` before any rank
+    starts."""
     set_log_level(config.log_level)
     loggers.check(config.loggers)
     return worlds.run(config.fabric, main)
 
 
 def is_out_of_time(world: World, run: LearningRun) -> bool:
-    """Whether an update (or step) is the last, since ``budget.seconds`` are spent; for all ranks to ask."""
+    """Whether an update (or step) is the last, since ``budget.seconds`` are spent; for all ranks to
+    ask."""
     return run.config.budget.seconds is not None and world.lead(run.is_out_of_time)
 
 
@@ -106,7 +120,8 @@ class LearningRun(RecordedRun):
     config: LearningConfig
     progress: Progress  # set once the run has begun, as are these
     curves: Curves  # defined by the loop, as are these
-    unit: ClassVar[str]  # what it counts: "update" or "step"; the column and the key of a commit that count it
+    # what it counts: "update" or "step"; the column and the key of a commit that count it
+    unit: ClassVar[str]
     not_shaping: ClassVar[tuple[str, ...]] = NOT_SHAPING
     limits: ClassVar[tuple[str, ...]] = ()  # keys of numbers that may be higher when a run resumes
     packages: ClassVar[tuple[str, ...]] = ("torch", "lightning")  # whose versions run.json records
@@ -124,7 +139,8 @@ class LearningRun(RecordedRun):
         return {}
 
     def total(self) -> int:
-        """Updates (or steps) of the whole run; a finished run with fewer, under a raised limit, continues."""
+        """Updates (or steps) of the whole run; a finished run with fewer, under a raised limit,
+        continues."""
         return 0
 
     def result(self, row: Mapping[str, Any]) -> str:
@@ -132,7 +148,8 @@ class LearningRun(RecordedRun):
         raise NotImplementedError
 
     def figures(self, row: Mapping[str, Any]) -> str:
-        """The figures of a row in a few words, for a line of progress and a run that resumes; empty: none."""
+        """The figures of a row in a few words, for a line of progress and a run that resumes;
+        empty: none."""
         return ""
 
     # Beginning and end
@@ -154,26 +171,48 @@ class LearningRun(RecordedRun):
         return self._is_over
 
     def _tell_result(self, rows: Sequence[Mapping[str, Any]]) -> str:
-        ended = f"; budget.seconds, {self.config.budget.seconds:g}, ended it: more go on from there" if self._is_over else ""
+        ended = (
+            f"; budget.seconds, {self.config.budget.seconds:g}, ended it: more go on from there"
+            if self._is_over
+            else ""
+        )
         return self.result(find_result(rows, self._state("best", None))) + ended
 
     def end(self) -> None:
-        """Finish the run: draw the curves, commit that nothing is left to do, and print the result."""
+        """Finish the run: draw the curves, commit that nothing is left to do, and print the
+        result."""
         self.progress.close()
         rows = self.journal.rows(METRICS)
         if self.config.curves:
-            disk.place(self.journal.folder / "curves.png", lambda path: draw([rows], self.curves, path))
+            disk.place(
+                self.journal.folder / "curves.png", lambda path: draw([rows], self.curves, path)
+            )
         self.loggers.close("success")
-        self.journal.commit({**self.journal.state, "finished": True, **({"out_of_time": True} if self._is_over else {})})
+        self.journal.commit(
+            {
+                **self.journal.state,
+                "finished": True,
+                **({"out_of_time": True} if self._is_over else {}),
+            }
+        )
         self.progress.tells(self._tell_result(rows))
 
     def _open(self, fresh: bool) -> int:
         """Open the folder; returns the number of updates (or steps) done."""
         precision = self.config.fabric.precision
-        shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision == "bf16-mixed" else "32"}
+        shaping = {
+            **asdict(self.config),
+            **self.shaping(),
+            "precision": precision if precision == "bf16-mixed" else "32",
+        }
         place = self.config.output
         self.journal = Journal.open(
-            place.root, place.run_name, shaping, fresh=fresh, ignored=self.not_shaping, limits=self.limits
+            place.root,
+            place.run_name,
+            shaping,
+            fresh=fresh,
+            ignored=self.not_shaping,
+            limits=self.limits,
         )
         self._began = time.monotonic() - sum(row["seconds"] for row in self.journal.notes(TIMINGS))
         done: int = self._state(self.unit, 0)
@@ -193,11 +232,18 @@ class LearningRun(RecordedRun):
         describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
 
     def _show(self, total: int, done: int, opening: str, also: Sequence[str] = ()) -> None:
-        """Start the loggers and the display, whose first lines are ``opening``, or where the run resumes, and ``also``."""
+        """Start the loggers and the display, whose first lines are ``opening``, or where the run
+        resumes, and ``also``."""
         folder, rows = self.journal.folder, self.journal.rows(METRICS)
         if done:
-            opening = ", ".join(filter(None, (f"resuming after {done} of {total} {self.unit}s", self.figures(rows[-1]))))
-        self.progress = Progress(f"{self.config.output}: {opening}", self.unit, total, done, self.config.log_level)
+            opening = ", ".join(
+                filter(
+                    None, (f"resuming after {done} of {total} {self.unit}s", self.figures(rows[-1]))
+                )
+            )
+        self.progress = Progress(
+            f"{self.config.output}: {opening}", self.unit, total, done, self.config.log_level
+        )
         for line in also:
             self.progress.tells(line)
         lifetime.set_resume(commit=self.journal.commit_file)
@@ -212,17 +258,23 @@ class LearningRun(RecordedRun):
         self._seconds = max(1e-9, self._since - since)
         return self._seconds
 
-    def _add(self, row: Mapping[str, Any], times: Mapping[str, float], timing: Mapping[str, Any]) -> None:
-        """Append a row to the metrics and ``timing``, of the last lap, to the timings; ``times`` (seconds and rates) go to
-        the loggers only, and both with what the device is put to."""
+    def _add(
+        self, row: Mapping[str, Any], times: Mapping[str, float], timing: Mapping[str, Any]
+    ) -> None:
+        """Append a row to the metrics and ``timing``, of the last lap, to the timings; ``times``
+        (seconds and rates) go to the loggers only, and both with what the device is put to."""
         load = devices.read_load(str(self._facts["device"]))
         times = {**times, **load}
         self.journal.append(METRICS, [row])
-        self.journal.note(TIMINGS, [{self.unit: row[self.unit], "seconds": round(self._seconds, 3), **timing, **load}])
+        self.journal.note(
+            TIMINGS,
+            [{self.unit: row[self.unit], "seconds": round(self._seconds, 3), **timing, **load}],
+        )
         self.loggers.log({**row, **times}, row[self.curves.step])
 
     def _commit(self, done: int, checkpoint: Any, **state: Any) -> None:
-        """Commit what was written, and ``checkpoint`` if there is one, after ``done`` updates (or steps)."""
+        """Commit what was written, and ``checkpoint`` if there is one, after ``done`` updates (or
+        steps)."""
         if checkpoint is not None:
             self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint, path))
         self.loggers.save()

@@ -1,4 +1,5 @@
-"""Schedules: values that change over the updates or steps of a run, and when periodic work is due. Functions of the step."""
+"""Schedules: values that change over the updates or steps of a run, and when periodic work is due.
+Functions of the step."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from stageb.config import PpoConfig
 
 
 def is_due(step: int, every: int, steps: int) -> bool:
-    """Whether work that is due after ``every`` so many steps follows ``step`` (from 0). It always follows the last of
-    ``steps``; with ``every`` 0, only that one."""
+    """Whether work that is due after ``every`` so many steps follows ``step`` (from 0). It always
+    follows the last of ``steps``; with ``every`` 0, only that one."""
     return step + 1 == steps or (every > 0 and (step + 1) % every == 0)
 
 

@@ -1,22 +1,31 @@
-"""A detector that writes its boxes, taught by its own rollouts: ``loop.py`` is the table of contents."""
+"""A detector that writes its boxes, taught by its own rollouts: ``loop.py`` is the table of
+contents."""
 
 from stageb.cli.commands import Loop, RunCommand, Tool
 
 LOOP = Loop(
-    summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",
+    summary="Teach a vision-language model to write the objects of images, from the truth and "
+    "its own answers.",
     config="stageb.two_channel.config:TwoChannelConfig",
     fit="stageb.two_channel.loop:fit",
     check="stageb.two_channel.boxes.data:check",
     commands={
-        "evaluate": RunCommand("Measure a run's detector on labelled images.", "stageb.two_channel.learning.evaluate:main"),
+        "evaluate": RunCommand(
+            "Measure a run's detector on labelled images.",
+            "stageb.two_channel.learning.evaluate:main",
+        ),
         "predict": RunCommand(
-            "Box the pictures of a folder by a run's detector.", "stageb.two_channel.commands.predict:main"
+            "Box the pictures of a folder by a run's detector.",
+            "stageb.two_channel.commands.predict:main",
         ),
     },
     lacks={
-        "export": "a detector is not written as ONNX: it writes its boxes word by word, which takes a program around "
-        "the network; take its checkpoint as it is, RUN/best (without val RUN/model), which transformers loads, or "
-        "export what it finds: stageb predict RUN --images FOLDER --to FOLDER writes COCO, Label Studio and YOLO"
+        "export": "a detector is not written as ONNX: it writes its boxes word by word, which "
+        "takes a program around "
+        "the network; take its checkpoint as it is, RUN/best (without val RUN/model), which "
+        "transformers loads, or "
+        "export what it finds: stageb predict RUN --images FOLDER --to FOLDER writes COCO, "
+        "Label Studio and YOLO"
     },
     tools={
         "boxes": Tool(

@@ -1,9 +1,10 @@
-"""The two-channel loop, as every rank runs it: make targets or roll out, learn, evaluate; rank 0 records and commits.
+"""The two-channel loop, as every rank runs it: make targets or roll out, learn, evaluate; rank 0
+records and commits.
 
-Fabric has launched the ranks (``world.py``). A channel A step trains on the true answers. A channel B step first lets the
-model answer, keeps what can be parsed of each answer, and trains on its corrections and on what is missing. In
-both cases a step is one optimiser step, on the same targets at every world size. Every commit holds all that a run needs to
-resume.
+Fabric has launched the ranks (``world.py``). A channel A step trains on the true answers. A channel
+B step first lets the model answer, keeps what can be parsed of each answer, and trains on its
+corrections and on what is missing. In both cases a step is one optimiser step, on the same targets
+at every world size. Every commit holds all that a run needs to resume.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
     return launch(config, lambda world: main(world, config, inputs, resolved_yaml, fresh))
 
 
-def main(world: World, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, fresh: bool) -> int:
+def main(
+    world: World, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, fresh: bool
+) -> int:
     """The loop, on every rank."""
     world.agree("the data", inputs.digest)
     with DetectorRun(config, inputs, resolved_yaml, world.facts()) as run:

@@ -1,6 +1,8 @@
-"""The records that pass between the stages of the two-channel loop. Only the standard library is imported.
+"""The records that pass between the stages of the two-channel loop. Only the standard library is
+imported.
 
-A *bin* is a coordinate token: ``BINS`` of them along each axis of an image. A *box* is (x1, y1, x2, y2).
+A *bin* is a coordinate token: ``BINS`` of them along each axis of an image. A *box* is (x1, y1, x2,
+y2).
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ class Match:
 class CoordinateSlot:
     """The four coordinate tokens of an object in a target, and their true values."""
 
-    positions: tuple[int, int, int, int]  # indices of the coordinate tokens of x1, y1, x2, y2 in the answer
+    # indices of the coordinate tokens of x1, y1, x2, y2 in the answer
+    positions: tuple[int, int, int, int]
     bins: Bins  # the true box
 
 
@@ -99,7 +102,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """The totals of the true answers of a step's images, by which losses are divided; known before the model answers."""
+    """The totals of the true answers of a step's images, by which losses are divided; known before
+    the model answers."""
 
     objects: int
     text: int  # text tokens, without coordinates

@@ -1,23 +1,30 @@
-"""Whether a text is one clean line, as prompts, labels and names must be: nothing hidden in it, no line broken."""
+"""Whether a text is one clean line, as prompts, labels and names must be: nothing hidden in it, no
+line broken."""
 
 from __future__ import annotations
 
 import unicodedata
 
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (bidirectional marks, zero width), half pairs, separators
-_BLANK = frozenset(  # letters and marks that show nothing: joiners, fillers, variation selectors but those of emoji
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
-) | {chr(code) for block in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in block}
+# control, format (bidirectional marks, zero width), half pairs, separators
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# letters and marks that show nothing: joiners, fillers, variation selectors but those of emoji
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0") | {
+    chr(code) for block in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in block
+}
 
 
 def text_fault(text: str) -> str:
     """Say why ``text`` is not one clean line; return an empty string where it is.
 
-    Control and format characters hide things from the people who read guidance or break its one line per rule.
+    Control and format characters hide things from the people who read guidance or break its one
+    line per rule.
     """
     for character in "" if text.isascii() and text.isprintable() else text:  # most texts, at once
         if is_unseen(character):
-            return f"the character U+{ord(character):04X}, which is a line break, a control or invisible"
+            return (
+                f"the character U+{ord(character):04X}, which is a line break, a control or "
+                f"invisible"
+            )
     return "" if text.strip() else "an empty text"
 
 

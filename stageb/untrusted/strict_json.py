@@ -1,4 +1,5 @@
-"""JSON as the standard defines it, and JSON Lines, for text that others wrote: what is wrong with it, where, the remedy."""
+"""JSON as the standard defines it, and JSON Lines, for text that others wrote: what is wrong with
+it, where, the remedy."""
 
 from __future__ import annotations
 
@@ -18,15 +19,17 @@ from stageb.untrusted.clean_text import text_fault
 
 # A string without an end is one to the end, so that no text is looked at twice.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:]|-?Infinity|NaN', re.DOTALL)
-MAX_DEPTH = 64  # far beyond what any file here holds, far below where a reader or writer would run out of stack
+# far beyond what any file here holds, far below where a reader or writer would run out of stack
+MAX_DEPTH = 64
 
 
 def loads(text: str) -> Any:
     """The value that ``text`` holds.
 
-    Raises ``ValueError`` (of which ``json.JSONDecodeError`` is one) with one readable line for everything that
-    ``json.loads`` lets pass and that would be lost or break later: a key given twice, NaN and infinities, numbers beyond
-    a float, half a surrogate pair, nesting deeper than ``MAX_DEPTH``.
+    Raises ``ValueError`` (of which ``json.JSONDecodeError`` is one) with one readable line for
+    everything that ``json.loads`` lets pass and that would be lost or break later: a key given
+    twice, NaN and infinities, numbers beyond a float, half a surrogate pair, nesting deeper than
+    ``MAX_DEPTH``.
     """
     try:
         value = _DECODER.decode(text)
@@ -39,14 +42,16 @@ def loads(text: str) -> Any:
     except UnicodeEncodeError:
         raise ValueError("an escape that is half a surrogate pair") from None
     except ValueError as error:
-        if "integer string" in str(error):  # as Python says of one, with what its programmer could do
+        # as Python says of one, with what its programmer could do
+        if "integer string" in str(error):
             raise ValueError("a whole number of more than 4300 digits") from None
         raise
     return value
 
 
 def find_key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """On which line of ``text``, which ``loads`` has read, each key of an object stands, by the keys that lead there."""
+    """On which line of ``text``, which ``loads`` has read, each key of an object stands, by the
+    keys that lead there."""
     found: dict[tuple[str, ...], int] = {}
     path: list[str] = []
     word = '""'
@@ -64,9 +69,10 @@ def find_key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def find_fault(text: str) -> int:
-    """On which line of ``text`` stands what ``loads`` refuses though ``json`` would not: a key for the second time in its
-    object, or no number; 0 where neither does. ``text`` need not be JSON."""
-    inside: list[dict[str, list[int]]] = [{}]  # of each object and list that is open, its keys' lines
+    """On which line of ``text`` stands what ``loads`` refuses though ``json`` would not: a key for
+    the second time in its object, or no number; 0 where neither does. ``text`` need not be JSON."""
+    # of each object and list that is open, its keys' lines
+    inside: list[dict[str, list[int]]] = [{}]
     word = '""'
     for token, line in _scan(text):
         if token in "{[":
@@ -85,7 +91,8 @@ def find_fault(text: str) -> int:
 
 
 def _scan(text: str) -> Iterator[tuple[str, int]]:
-    """The brackets, colons, strings and non-numbers of ``text``, each with the line on which it stands."""
+    """The brackets, colons, strings and non-numbers of ``text``, each with the line on which it
+    stands."""
     line, read = 1, 0
     for token in _TOKEN.finditer(text):
         line, read = line + text.count("\n", read, token.start()), token.start()
@@ -129,9 +136,11 @@ def _constant(name: str) -> Any:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
 
 
-# JSON Lines that others wrote, read strictly: what is wrong with a line, the remedy, and the pictures that a line names.
+# JSON Lines that others wrote, read strictly: what is wrong with a line, the remedy, and the
+# pictures that a line names.
 #
-# Who reads a file catches ``FaultError`` line by line, and tells all of them at once (``errors.BadInputError``).
+# Who reads a file catches ``FaultError`` line by line, and tells all of them at once
+# (``errors.BadInputError``).
 
 MOST_LINE = 64 << 20  # bytes of a line, in files that people write
 
@@ -153,7 +162,8 @@ def short(value: Any) -> str:
 
 
 def filled_lines(path: str, kind: str) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, with their numbers from 1; ``kind`` is what stands on each, for messages.
+    """The lines of a file that are not blank, with their numbers from 1; ``kind`` is what stands on
+    each, for messages.
 
     Raises ``FaultError`` about the file as a whole, as does ``lines``.
     """
@@ -177,7 +187,9 @@ def reading(kind: str) -> Iterator[None]:
     try:
         yield
     except IsADirectoryError:
-        raise FaultError("a folder", "name the files in it, or a pattern that the shell expands") from None
+        raise FaultError(
+            "a folder", "name the files in it, or a pattern that the shell expands"
+        ) from None
     except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
         why = getattr(error, "strerror", None) or error
         raise FaultError(f"cannot be read: {why}", f"name a readable file of {kind}s") from error
@@ -192,9 +204,15 @@ def lines(
             if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise FaultError("UTF-16, not UTF-8", "save it as UTF-8")
             if number == 1 and b"\0" in line:
-                raise FaultError("not a text file", f"name a file of {kind}s; is it a spreadsheet, save it as CSV (UTF-8)")
+                raise FaultError(
+                    "not a text file",
+                    f"name a file of {kind}s; is it a spreadsheet, save it as CSV (UTF-8)",
+                )
             if len(line) > most:  # such as the hole in a sparse file, which would fill the memory
-                raise FaultError(f"line {number} is over {most >> 20} MiB", f"name a file of {kind}s, one per line")
+                raise FaultError(
+                    f"line {number} is over {most >> 20} MiB",
+                    f"name a file of {kind}s, one per line",
+                )
             yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
@@ -203,7 +221,9 @@ def object_on(raw: bytes, shape: str) -> dict[str, Any]:
     try:
         value = loads(raw.decode("utf-8").strip())
     except UnicodeDecodeError as error:
-        raise FaultError(f"not UTF-8 at byte {error.start} of the line", "save the file as UTF-8") from None
+        raise FaultError(
+            f"not UTF-8 at byte {error.start} of the line", "save the file as UTF-8"
+        ) from None
     except ValueError as error:
         raise FaultError(f"not JSON: {error}", "write one JSON object per line") from None
     if not isinstance(value, dict):
@@ -212,11 +232,12 @@ def object_on(raw: bytes, shape: str) -> dict[str, Any]:
 
 
 def file_named(name: Any, folder: Path) -> str:
-    """The real path of what a line, or another file, names relative to ``folder``. Raises ``FaultError``.
+    """The real path of what a line, or another file, names relative to ``folder``. Raises
+    ``FaultError``.
 
-    It never leads out of ``folder``, by no link either: a file from elsewhere must not be able to show a model, or a server,
-    whatever else lies on this machine. ``folder`` itself may be a link. What is opened is this path (``disk.open_file``), so
-    that a link put there later leads nowhere.
+    It never leads out of ``folder``, by no link either: a file from elsewhere must not be able to
+    show a model, or a server, whatever else lies on this machine. ``folder`` itself may be a link.
+    What is opened is this path (``disk.open_file``), so that a link put there later leads nowhere.
     """
     if not isinstance(name, str) or (fault := text_fault(name)):
         said = short(name) if not isinstance(name, str) else f"a name that holds {fault}"
@@ -233,9 +254,14 @@ def file_named(name: Any, folder: Path) -> str:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             remedy = "put it there, or name it as it is called, relative to the file that names it"
             raise FaultError(f"{shown(name, 100)}: no such file", remedy) from None
-        raise FaultError(f"{shown(name, 100)}: cannot be read: {error.strerror}", "make it readable") from None
+        raise FaultError(
+            f"{shown(name, 100)}: cannot be read: {error.strerror}", "make it readable"
+        ) from None
     if not Path(path).is_relative_to(within):
-        raise FaultError(f"{short(name)} leads out of {folder} by a link", f"{remedy}; no link in there may lead out")
+        raise FaultError(
+            f"{short(name)} leads out of {folder} by a link",
+            f"{remedy}; no link in there may lead out",
+        )
     return path
 
 
@@ -245,11 +271,14 @@ def resolve_picture(name: Any, folder: Path) -> str:
 
 
 def upright_picture_named(name: Any, folder: Path) -> tuple[str, tuple[int, int]]:
-    """``resolve_picture``, and its width and height as the camera held it. Raises ``FaultError``."""
+    """``resolve_picture``, and its width and height as the camera held it. Raises
+    ``FaultError``."""
     return _resolve_picture(name, folder, pictures.look_upright)
 
 
-def _resolve_picture(name: Any, folder: Path, look: Callable[[str], tuple[int, int]]) -> tuple[str, tuple[int, int]]:
+def _resolve_picture(
+    name: Any, folder: Path, look: Callable[[str], tuple[int, int]]
+) -> tuple[str, tuple[int, int]]:
     try:
         path = file_named(name, folder)
         return path, look(path)

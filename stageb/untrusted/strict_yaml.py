@@ -1,8 +1,10 @@
-"""YAML as plain data: what config files and options may hold, checked before anything else reads them.
+"""YAML as plain data: what config files and options may hold, checked before anything else reads
+them.
 
-YAML 1.1, but that dates are texts, as are numbers in base 60 (``20:1``, a ratio to people, is not 1201), and that ``1e-3``,
-which it takes for a text, is a number. Tags, which name Python objects or values that a scalar is not, keys that are no
-texts or stand twice, anchors that hold themselves or grow without end, and nesting that exhausts a parser are refused.
+YAML 1.1, but that dates are texts, as are numbers in base 60 (``20:1``, a ratio to people, is not
+1201), and that ``1e-3``, which it takes for a text, is a number. Tags, which name Python objects or
+values that a scalar is not, keys that are no texts or stand twice, anchors that hold themselves or
+grow without end, and nesting that exhausts a parser are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class BrokenYamlError(YamlError):
 
 
 class Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads a power of ten without a point or a sign as the number it is, and a date as text; takes no tags."""
+    """Reads a power of ten without a point or a sign as the number it is, and a date as text; takes
+    no tags."""
 
     yaml_implicit_resolvers: ClassVar = {
         letter: [(tag, form) for tag, form in forms if tag != DATE]
@@ -48,7 +51,9 @@ class Loader(yaml.SafeLoader):  # type: ignore[misc]
     def compose_node(self, parent: yaml.Node | None, index: Any) -> Any:
         event = self.peek_event()
         if (tag := getattr(event, "tag", None)) not in (None, TEXT):
-            raise YamlError(event.start_mark.line + 1, f"the tag {tag}", "write the value without it")
+            raise YamlError(
+                event.start_mark.line + 1, f"the tag {tag}", "write the value without it"
+            )
         return super().compose_node(parent, index)
 
 
@@ -61,7 +66,8 @@ for loader_or_dumper in (Loader, Dumper):
 
 
 def read(text: str) -> tuple[Any, dict[KeyPath, int]]:
-    """The plain data that ``text`` holds, an empty text where it is blank; and the line of every key and item.
+    """The plain data that ``text`` holds, an empty text where it is blank; and the line of every
+    key and item.
 
     Raises ``YamlError``.
     """
@@ -71,7 +77,9 @@ def read(text: str) -> tuple[Any, dict[KeyPath, int]]:
         return "" if root is None else reader.data(root, ()), reader.lines
     except yaml.YAMLError as error:
         what = str(getattr(error, "problem", None) or error).partition("\n")[0]
-        raise BrokenYamlError(_line_of(error, text), f"no valid YAML: {what}", "correct it here or just above") from None
+        raise BrokenYamlError(
+            _line_of(error, text), f"no valid YAML: {what}", "correct it here or just above"
+        ) from None
     except RecursionError:
         raise YamlError(0, "nested too deeply", "write plain keys and values") from None
 
@@ -84,7 +92,9 @@ def dump(values: Any) -> str:
 
 def dump_line(value: Any) -> str:
     """Plain data as YAML that stands behind a key, on one line."""
-    text: str = yaml.dump([value], Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    text: str = yaml.dump(
+        [value], Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=float("inf")
+    )
     return text.strip()[1:-1]
 
 
@@ -101,26 +111,43 @@ class _YamlReader:
         line = node.start_mark.line + 1
         self._count += 1
         if depth > MAX_DEPTH or self._count > MAX_NODES:
-            raise YamlError(line, "nested too deeply, or too much of it", "write plain keys and values")
+            raise YamlError(
+                line, "nested too deeply, or too much of it", "write plain keys and values"
+            )
         if isinstance(node, yaml.SequenceNode):
-            self.lines |= {(*path, place): each.start_mark.line + 1 for place, each in enumerate(node.value)}
-            return [self.data(each, (*path, place), depth + 1) for place, each in enumerate(node.value)]
-        return self._mapping(node, path, depth) if isinstance(node, yaml.MappingNode) else self._scalar(node, line)
+            self.lines |= {
+                (*path, place): each.start_mark.line + 1 for place, each in enumerate(node.value)
+            }
+            return [
+                self.data(each, (*path, place), depth + 1) for place, each in enumerate(node.value)
+            ]
+        return (
+            self._mapping(node, path, depth)
+            if isinstance(node, yaml.MappingNode)
+            else self._scalar(node, line)
+        )
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for key, value in sorted(node.value, key=lambda entry: bool(entry[0].tag == MERGE)):  # what stands here comes first
+        # what stands here comes first
+        for key, value in sorted(node.value, key=lambda entry: bool(entry[0].tag == MERGE)):
             line, inner = key.start_mark.line + 1, (*path, key.value)
             if key.tag == MERGE:
                 for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                     merged = self.data(each, path, depth + 1)
                     if not isinstance(merged, dict):
-                        raise YamlError(line, "<< merges what has no keys", "name an anchor of keys")
+                        raise YamlError(
+                            line, "<< merges what has no keys", "name an anchor of keys"
+                        )
                     found = merged | found
             elif key.tag != TEXT:
-                raise YamlError(line, "a key that is no text", "put it in quotes, or write 'key: value'")
+                raise YamlError(
+                    line, "a key that is no text", "put it in quotes, or write 'key: value'"
+                )
             elif key.value in found:
-                raise YamlError(line, f"{'.'.join(map(str, inner))} stands here twice", "keep one of the two")
+                raise YamlError(
+                    line, f"{'.'.join(map(str, inner))} stands here twice", "keep one of the two"
+                )
             else:
                 self.lines.setdefault(inner, line)
                 found[key.value] = self.data(value, inner, depth + 1)
@@ -131,7 +158,8 @@ class _YamlReader:
             raise YamlError(line, f"the tag {node.tag}", "write the value without it")
         if node.tag == WHOLE_NUMBER and len(node.value) > MAX_DIGITS:
             return node.value
-        if node.tag in (WHOLE_NUMBER, NUMBER) and ":" in node.value:  # in base 60, which nobody means
+        # in base 60, which nobody means
+        if node.tag in (WHOLE_NUMBER, NUMBER) and ":" in node.value:
             return node.value
         try:
             return Loader.yaml_constructors[node.tag](self._scalars, node)

@@ -1,13 +1,16 @@
 """Spreadsheets and Parquet files that others made, as rows of texts.
 
-Numbers and dates come as such, not as they are shown: ``0.25`` of a cell that shows 25 %, ``2024-03-01`` of any date, and a
-length of time in hours. Every cell of a merged range says what the range shows.
+Numbers and dates come as such, not as they are shown: ``0.25`` of a cell that shows 25 %,
+``2024-03-01`` of any date, and a length of time in hours. Every cell of a merged range says what
+the range shows.
 
-A spreadsheet of a few bytes may name a cell in row 4,000,000,000, for which its reader makes room, or a text that it does
-not hold, at which the reader panics, as no ``Exception`` of Python's. So this file is also a program, which reads a
-spreadsheet in a process of its own with limits, and writes a row a line.
+A spreadsheet of a few bytes may name a cell in row 4,000,000,000, for which its reader makes room,
+or a text that it does not hold, at which the reader panics, as no ``Exception`` of Python's. So
+this file is also a program, which reads a spreadsheet in a process of its own with limits, and
+writes a row a line.
 
-What such a process could read may be written anew with other texts in some cells, and all else as it was.
+What such a process could read may be written anew with other texts in some cells, and all else as
+it was.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from xml.sax.saxutils import escape
 
 from stageb.untrusted.strict_json import FaultError, short
 
-UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)  # what readers raise beside errors of their own
+# what readers raise beside errors of their own
+UNREADABLE = (OSError, ValueError, OverflowError, NotImplementedError)
 MOST_BYTES = 1 << 30  # bytes of a workbook, unpacked
 MOST_MEMORY = 4 << 30  # bytes of the process that reads it
 MOST_SECONDS = 300  # that this computes
@@ -38,20 +42,24 @@ AS_CSV = "save it as CSV (UTF-8), and name that file"
 INSTALL = f"python -m pip install 'stageb[tables]', or {AS_CSV}"
 DAMAGED = "cannot be read as a spreadsheet: damaged, or not of the kind that its name says"
 SAVE = f"open it and save it again, or {AS_CSV}"
-MARK = "\ufdd0"  # no character of Unicode's: begins a cell that cannot be read, before what it holds and the remedy
+# no character of Unicode's: begins a cell that cannot be read, before what it holds and the remedy
+MARK = "\ufdd0"
 SHOWN = 8  # names of sheets in a message
 MOST_ROWS = 1 << 14  # that are read at once
 
 Rows = list[list[Any]]
-Area = tuple[tuple[int, int], tuple[int, int]]  # the first and the last cell of a merged range, by row and column from 0
+# the first and the last cell of a merged range, by row and column from 0
+Area = tuple[tuple[int, int], tuple[int, int]]
 
 
 def read_workbook(path: str, sheet: str | None) -> Iterator[list[str]]:
-    """The rows of the ``sheet`` of that name; with None, of the only one that is filled and not hidden. Raises
-    ``FaultError``."""
+    """The rows of the ``sheet`` of that name; with None, of the only one that is filled and not
+    hidden. Raises ``FaultError``."""
     command = [sys.executable, "-P", "-m", __name__, path, *([sheet] if sheet is not None else [])]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=found) as reader:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=found
+    ) as reader:
         assert reader.stdout is not None
         for line in reader.stdout:
             said = json.loads(line)
@@ -64,15 +72,27 @@ def read_workbook(path: str, sheet: str | None) -> Iterator[list[str]]:
 
 
 def replace_cells(path: str, sheet: str | None, texts: Mapping[tuple[int, int], str]) -> bytes:
-    """An ``.xlsx`` workbook that ``read_workbook`` has read, with other ``texts`` in some cells of the sheet, by row and
-    column from 0; formats, formulas and other sheets stay. Raises ``FaultError``."""
+    """An ``.xlsx`` workbook that ``read_workbook`` has read, with other ``texts`` in some cells of
+    the sheet, by row and column from 0; formats, formulas and other sheets stay. Raises
+    ``FaultError``."""
     import python_calamine as calamine
 
     with calamine.CalamineWorkbook.from_path(path) as book:
-        kinds = {each.name: each for each in book.sheets_metadata if each.typ == calamine.SheetTypeEnum.WorkSheet}
-        name = sheet if sheet in kinds else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)
+        kinds = {
+            each.name: each
+            for each in book.sheets_metadata
+            if each.typ == calamine.SheetTypeEnum.WorkSheet
+        }
+        name = (
+            sheet
+            if sheet in kinds
+            else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)
+        )
     written = io.BytesIO()
-    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as copy:
+    with (
+        zipfile.ZipFile(path) as archive,
+        zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as copy,
+    ):
         part = _find_part(archive, name or "")
         for entry in archive.infolist():
             data = archive.read(entry)
@@ -81,8 +101,8 @@ def replace_cells(path: str, sheet: str | None, texts: Mapping[tuple[int, int], 
 
 
 def read_parquet(path: str) -> Iterator[Sequence[Sequence[str]]]:
-    """The columns of a Parquet file, ``MOST_ROWS`` of its rows at a time at most, behind the names of all. Raises
-    ``FaultError``."""
+    """The columns of a Parquet file, ``MOST_ROWS`` of its rows at a time at most, behind the names
+    of all. Raises ``FaultError``."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -118,16 +138,19 @@ def write_value(value: Any) -> str:
     if isinstance(value, datetime.timedelta):
         return write_value(value / datetime.timedelta(hours=1))
     if isinstance(value, list | dict | bytes):
-        return mark_unreadable(f"a {type(value).__name__}: {short(str(value))}", "give it texts and numbers alone")
+        return mark_unreadable(
+            f"a {type(value).__name__}: {short(str(value))}", "give it texts and numbers alone"
+        )
     return str(value).removeprefix(MARK)
 
 
 def mark_unreadable(what: str, remedy: str) -> str:
-    """The cell that stands for one which cannot be read, a fault only where its column is asked for."""
+    """The cell that stands for one which cannot be read, a fault only where its column is asked
+    for."""
     return f"{MARK}{what}{MARK}{remedy}"
 
 
-# In a process of its own -------------------------------------------------------------------------------------------------
+# In a process of its own --------------------------------------------------------------------------
 
 
 def _serve(path: str, sheet: str | None = None) -> None:
@@ -151,8 +174,16 @@ def _read_sheet(path: str, sheet: str | None) -> Rows:
         if zipfile.is_zipfile(path) and _measure(path) > MOST_BYTES:
             raise FaultError(f"a workbook of more than {MOST_BYTES >> 20} MiB, unpacked", AS_CSV)
         with calamine.CalamineWorkbook.from_path(path) as book:
-            kinds = {each.name: each for each in book.sheets_metadata if each.typ == calamine.SheetTypeEnum.WorkSheet}
-            name = sheet if sheet in kinds else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)
+            kinds = {
+                each.name: each
+                for each in book.sheets_metadata
+                if each.typ == calamine.SheetTypeEnum.WorkSheet
+            }
+            name = (
+                sheet
+                if sheet in kinds
+                else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)
+            )
             if name is None:
                 return []
             found = book.get_sheet_by_name(name)
@@ -160,12 +191,25 @@ def _read_sheet(path: str, sheet: str | None) -> Rows:
             merged: Sequence[Area] = found.merged_cell_ranges or ()
         for row, column in _find_uncomputed(path, name):
             if row < len(rows) and column < len(rows[row]) and rows[row][column] == "":
-                rows[row][column] = mark_unreadable("a formula that was never computed", f"in a spreadsheet, {SAVE}")
-    except (*UNREADABLE, zipfile.BadZipFile, ElementTree.ParseError, calamine.CalamineError) as error:
+                rows[row][column] = mark_unreadable(
+                    "a formula that was never computed", f"in a spreadsheet, {SAVE}"
+                )
+    except (
+        *UNREADABLE,
+        zipfile.BadZipFile,
+        ElementTree.ParseError,
+        calamine.CalamineError,
+    ) as error:
         raise FaultError(f"{DAMAGED} ({error})", SAVE) from error
     _check_header(rows, merged)
     _fill_merged(rows, merged)
-    return [[cell if isinstance(cell, str) and cell.startswith(MARK) else write_value(cell) for cell in row] for row in rows]
+    return [
+        [
+            cell if isinstance(cell, str) and cell.startswith(MARK) else write_value(cell)
+            for cell in row
+        ]
+        for row in rows
+    ]
 
 
 def _measure(path: str) -> int:
@@ -174,8 +218,11 @@ def _measure(path: str) -> int:
         return sum(each.file_size for each in archive.infolist())
 
 
-def _choose_sheet(book: Any, kinds: Mapping[str, Any], wanted: str | None, visible: Any) -> str | None:
-    """The name of the only sheet that is filled and not hidden; None where none is filled at all."""
+def _choose_sheet(
+    book: Any, kinds: Mapping[str, Any], wanted: str | None, visible: Any
+) -> str | None:
+    """The name of the only sheet that is filled and not hidden; None where none is filled at
+    all."""
     if wanted is None and len(kinds) == 1:
         return next(iter(kinds))
     filled = [name for name in kinds if book.get_sheet_by_name(name).to_python(nrows=1)]
@@ -193,11 +240,15 @@ def _choose_sheet(book: Any, kinds: Mapping[str, Any], wanted: str | None, visib
 
 
 def _check_header(rows: Rows, merged: Sequence[Area]) -> None:
-    """Raise ``FaultError`` for a first row in which one cell of several is merged: one name stands for many columns, or
-    names go on below."""
+    """Raise ``FaultError`` for a first row in which one cell of several is merged: one name stands
+    for many columns, or names go on below."""
     first = next((number for number, row in enumerate(rows) if any(cell != "" for cell in row)), 0)
     for (top, left), last in merged:
-        if top == first < len(rows) and left < len(rows[first]) and len({cell for cell in rows[first] if cell != ""}) > 1:
+        if (
+            top == first < len(rows)
+            and left < len(rows[first])
+            and len({cell for cell in rows[first] if cell != ""}) > 1
+        ):
             what = f"the header has merged cells, such as {short(str(rows[first][left]))}"
             what += f", which reaches down to row {last[0] + 1}" * (last[0] > top)
             raise FaultError(what, "give each column a name of its own in one row", first + 1)
@@ -225,8 +276,8 @@ _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationship
 
 
 def _find_uncomputed(path: str, sheet: str) -> Iterator[tuple[int, int]]:
-    """The rows and columns, from 0, of formulas that no program has computed yet, as programs that write sheets leave them:
-    their cells would count as empty."""
+    """The rows and columns, from 0, of formulas that no program has computed yet, as programs that
+    write sheets leave them: their cells would count as empty."""
     if not path.lower().endswith((".xlsx", ".xlsm")):
         return
     with zipfile.ZipFile(path) as archive:
@@ -239,10 +290,15 @@ def _find_uncomputed(path: str, sheet: str) -> Iterator[tuple[int, int]]:
 
 
 def _find_part(archive: zipfile.ZipFile, sheet: str) -> str:
-    """The name of the file that holds a sheet's cells; empty where a workbook is laid out in another way."""
+    """The name of the file that holds a sheet's cells; empty where a workbook is laid out in
+    another way."""
     try:
         book, links = (ElementTree.fromstring(archive.read(f"xl/{part}")) for part in _PARTS)
-        link = next(each.get(_RELATION) for each in book.iter() if each.get("name") == sheet and each.get(_RELATION))
+        link = next(
+            each.get(_RELATION)
+            for each in book.iter()
+            if each.get("name") == sheet and each.get(_RELATION)
+        )
         target = next(each.get("Target", "") for each in links.iter() if each.get("Id") == link)
         return archive.getinfo(str(PurePosixPath("/xl", target)).removeprefix("/")).filename
     except (KeyError, StopIteration):
@@ -261,7 +317,8 @@ def _read_place(attributes: bytes) -> tuple[int, int] | None:
 
 
 _ROW_OR_CELL = re.compile(
-    rb"<(?:\w+:)?row\b([^>]*)>|<(?P<prefix>(?:\w+:)?)c\b(?P<said>[^>]*?)(?:/>|>.*?</(?P=prefix)c>)", re.DOTALL
+    rb"<(?:\w+:)?row\b([^>]*)>|<(?P<prefix>(?:\w+:)?)c\b(?P<said>[^>]*?)(?:/>|>.*?</(?P=prefix)c>)",
+    re.DOTALL,
 )
 
 
@@ -280,7 +337,13 @@ def _put_texts(data: bytes, texts: Mapping[tuple[int, int], str]) -> bytes:
             return found[0]
         kept = re.sub(rb'\s+t="\w*"', b"", found["said"]).rstrip()
         text, colon = escape(texts[row, column]).encode(), found["prefix"]
-        inside = b'<%bis><%bt xml:space="preserve">%b</%bt></%bis>' % (colon, colon, text, colon, colon)
+        inside = b'<%bis><%bt xml:space="preserve">%b</%bt></%bis>' % (
+            colon,
+            colon,
+            text,
+            colon,
+            colon,
+        )
         return b'<%bc%b t="inlineStr">%b</%bc>' % (colon, kept, inside, colon)
 
     return _ROW_OR_CELL.sub(put, data)

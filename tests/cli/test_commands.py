@@ -1,4 +1,5 @@
-"""The loops, and how a command line chooses a loop from it: beside guidance stands a loop of the tests' own."""
+"""The loops, and how a command line chooses a loop from it: beside guidance stands a loop of the
+tests' own."""
 
 from __future__ import annotations
 
@@ -46,9 +47,13 @@ def test_a_loop_can_be_configured_and_knows_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, loop in commands.loops().items() if loop.needs])
-def test_without_its_extra_a_loop_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_extra_a_loop_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lacking, find = commands.loops()[name].needs[0], importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == lacking else find(module))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda module: None if module == lacking else find(module)
+    )
     extra = name.replace("_", "-")
     said = rf"loop {name} needs the extra {extra}, of which {lacking} cannot be found: .*stageb\[{extra}\]"
     with pytest.raises(InputError, match=said):
@@ -94,16 +99,28 @@ def test_the_last_file_wins_and_an_option_over_all_files(
     assert ("upto" in printed) == (loop == "counting")
 
 
-def test_keys_are_those_of_the_loop_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_are_those_of_the_loop_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "c.yaml").write_text("loop: counting\nupto: 5\nseed: 1\n")
     assert "c.yaml:3: there is no key seed;" in wrong(capsys, "--config", "c.yaml")
-    assert "c.yaml:2: there is no key upto;" in wrong(capsys, "--config", "c.yaml", "--loop", "guidance")
-    assert "there is no key uptoo; did you mean upto?" in wrong(capsys, "--loop", "counting", "--uptoo", "5")
+    assert "c.yaml:2: there is no key upto;" in wrong(
+        capsys, "--config", "c.yaml", "--loop", "guidance"
+    )
+    assert "there is no key uptoo; did you mean upto?" in wrong(
+        capsys, "--loop", "counting", "--uptoo", "5"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("cuonting", "cuonting"), ("", "null"), ("5", "5"), ("[counting]", '["counting"]'), ("{a: 1}", '{"a": 1}')],
+    [
+        ("cuonting", "cuonting"),
+        ("", "null"),
+        ("5", "5"),
+        ("[counting]", '["counting"]'),
+        ("{a: 1}", '{"a": 1}'),
+    ],
 )
 def test_an_unknown_loop_of_a_file_is_named_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, value: str
@@ -112,16 +129,22 @@ def test_an_unknown_loop_of_a_file_is_named_with_its_line(
     names = "guidance, growth, ppo, two_channel, counting"
     told = f"config: loop: '{value}': there is no such loop; choose from: {names} (c.yaml:2)\n"
     assert wrong(capsys, "--config", "c.yaml") == told
-    assert wrong(capsys, "--loop=cuonting", "--help") == told.replace(value, "cuonting").replace("c.yaml:2", "command line")
+    assert wrong(capsys, "--loop=cuonting", "--help") == told.replace(value, "cuonting").replace(
+        "c.yaml:2", "command line"
+    )
     assert "--loop" in wrong(capsys, "--loop")
 
 
-def test_a_loop_named_twice_in_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_named_twice_in_a_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "c.yaml").write_text("loop: counting\nloop: guidance\n")
     assert "c.yaml:2: loop stands here twice" in wrong(capsys, "--config", "c.yaml")
 
 
-def test_help_lists_the_keys_of_one_loop_and_the_names_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_keys_of_one_loop_and_the_names_of_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     own, default = answer(capsys, "--loop", "counting", "--help"), answer(capsys, "-h")
     assert "--upto" in own
     assert "Where counting ends." in own
@@ -135,8 +158,21 @@ def test_help_lists_the_keys_of_one_loop_and_the_names_of_all(capsys: pytest.Cap
     assert "unrecognized" in wrong(capsys, "--upto.help", "--loop", "counting")
 
 
-def test_a_runs_config_is_the_same_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--loop", "counting", "--upto", "7", "--rest.size", "2", "--steps+", "{word: '1e-3'}", "--notes.a", "[1, x]"]
+def test_a_runs_config_is_the_same_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [
+        "--loop",
+        "counting",
+        "--upto",
+        "7",
+        "--rest.size",
+        "2",
+        "--steps+",
+        "{word: '1e-3'}",
+        "--notes.a",
+        "[1, x]",
+    ]
     assert main(["fit", *options]) == 0
     assert capsys.readouterr().out == "counted to 7\n"
     kept = tmp_path / "out" / "run" / "config.yaml"
@@ -149,8 +185,20 @@ def test_a_runs_config_is_the_same_run_again(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_values_are_of_the_annotated_types() -> None:
-    arguments = ["--loop", "counting", "--aloud", "no", "--rest", "{size: 2}", "--prices", "{a: 1, b: 1e-3}", "--prices.c=2"]
-    config = parse([*arguments, "--steps", "[{size: 1}]", "--notes.a", "{b: [null, 1, 1e3, 'yes', yes]}"]).config
+    arguments = [
+        "--loop",
+        "counting",
+        "--aloud",
+        "no",
+        "--rest",
+        "{size: 2}",
+        "--prices",
+        "{a: 1, b: 1e-3}",
+        "--prices.c=2",
+    ]
+    config = parse(
+        [*arguments, "--steps", "[{size: 1}]", "--notes.a", "{b: [null, 1, 1e3, 'yes', yes]}"]
+    ).config
     assert config == CountingConfig(
         aloud=False,
         rest=StepConfig(2.0),
@@ -169,10 +217,17 @@ def test_values_are_of_the_annotated_types() -> None:
         ("prices.b", "x", "prices.b: 'x': expected a number"),
         ("rest.size", "x", "rest.size: 'x': expected a number"),
         ("rest", "[]", "rest: []: expected keys (size, word), or null"),
-        ("steps+", "x", "steps: 'x': expected a list in brackets, each item keys (size, word), or keys (size, word)"),
+        (
+            "steps+",
+            "x",
+            "steps: 'x': expected a list in brackets, each item keys (size, word), or keys "
+            "(size, word)",
+        ),
     ],
 )
-def test_a_value_of_another_type_is_refused(capsys: pytest.CaptureFixture[str], option: str, value: str, told: str) -> None:
+def test_a_value_of_another_type_is_refused(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, told: str
+) -> None:
     assert wrong(capsys, "--loop", "counting", f"--{option}", value) == f"config: {told}\n"
 
 
@@ -203,7 +258,9 @@ def test_a_name_can_be_a_tool_and_a_command_of_runs(capsys: pytest.CaptureFixtur
     assert "no run lies there" in capsys.readouterr().err
 
 
-def test_a_full_memory_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_memory_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fill(arguments: Sequence[str]) -> int:
         raise MemoryError
 

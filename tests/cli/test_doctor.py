@@ -33,10 +33,16 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
 
 def lines_of(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """What is printed, by what it is about."""
-    return {line[5:25].strip(): line for line in capsys.readouterr().out.splitlines() if line[:3] in ("yes", "no ")}
+    return {
+        line[5:25].strip(): line
+        for line in capsys.readouterr().out.splitlines()
+        if line[:3] in ("yes", "no ")
+    }
 
 
-def test_every_loop_and_engine_has_a_line(versions: dict[str, str | None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_loop_and_engine_has_a_line(
+    versions: dict[str, str | None], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor"]) == 0
     names = {f"loop {name}" for name in commands.loops()} | {f"engine {name}" for name in ENGINES}
     assert names <= lines_of(capsys).keys()
@@ -48,11 +54,15 @@ def test_a_missing_package_is_named_with_what_to_install(
     versions["scipy"] = None
     assert main(["doctor"]) == 0
     lines = lines_of(capsys)
-    assert lines["loop two_channel"].endswith("scipy is missing: python -m pip install 'stageb[two-channel]'")
+    assert lines["loop two_channel"].endswith(
+        "scipy is missing: python -m pip install 'stageb[two-channel]'"
+    )
     assert lines["loop guidance"].startswith("yes")
 
 
-def test_an_old_package_that_all_need_stops_all(versions: dict[str, str | None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_package_that_all_need_stops_all(
+    versions: dict[str, str | None], capsys: pytest.CaptureFixture[str]
+) -> None:
     versions["lightning"] = "2.5.9"
     assert main(["doctor"]) == 1
     lines = lines_of(capsys)
@@ -60,7 +70,9 @@ def test_an_old_package_that_all_need_stops_all(versions: dict[str, str | None],
     assert all(line.startswith("no") for line in lines.values())
 
 
-def test_a_torch_that_ends_its_process_is_no_end_of_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_ends_its_process_is_no_end_of_the_doctor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(doctor, "PROBE", "import os; os.abort()")
     text, is_there = doctor.probe_torch()
     assert not is_there
@@ -71,7 +83,9 @@ def test_a_torch_that_cannot_be_imported_stops_all_but_the_doctor(tmp_path: Path
     (tmp_path / "torch.py").write_text('raise ImportError("a library of it is missing")')
     paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     run = [sys.executable, "-m", "stageb", "doctor"]
-    done = subprocess.run(run, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        run, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (1, "")
     assert "torch cannot be imported: ImportError: a library of it is missing" in done.stdout
     assert not [line for line in done.stdout.splitlines() if line.startswith("yes")]

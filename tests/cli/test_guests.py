@@ -1,4 +1,5 @@
-"""Loops as guests: each can be taken away with its folder and its configs, and the rest goes on; others can come.
+"""Loops as guests: each can be taken away with its folder and its configs, and the rest goes on;
+others can come.
 
 That no file elsewhere names theirs, ``test_architecture`` holds.
 """
@@ -57,14 +58,19 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("guest", GUESTS)
 def test_without_a_guest_the_command_line_answers(guest: str, tmp_path: Path) -> None:
-    folder, others = copy_without([guest], tmp_path), [name for name in commands.loops() if name != guest]
+    folder, others = (
+        copy_without([guest], tmp_path),
+        [name for name in commands.loops() if name != guest],
+    )
     helps = [["--help"], ["doctor"], *(["fit", "--loop", name, "--help"] for name in others)]
     refused = ["fit", "--loop", guest]
     ask = [sys.executable, "-c", QUESTIONS, json.dumps([*helps, refused])]
-    done = subprocess.run(ask, cwd=tmp_path, env=environment_of(folder), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ask, cwd=tmp_path, env=environment_of(folder), capture_output=True, text=True, check=True
+    )
     *answers, (code, said) = json.loads(done.stdout)
     assert [code for code, _ in answers] == [0] * len(helps), answers
-    assert (code, said) == (2, f"stageb: config: loop: '{guest}': there is no such loop; choose from: "
+    assert (code, said) == (2, f"stageb: config: loop: '{guest}': there is no such loop; choose " f"from: "
                             f"{', '.join(others)} (command line)\n")  # fmt: skip
     assert [text for _, text in answers[:2] if f" {guest}" in text] == []
 
@@ -73,14 +79,31 @@ def test_without_any_guest_guidance_is_learnt(tmp_path: Path) -> None:
     folder = copy_without(GUESTS, tmp_path)
     rows = [f"r-{n},{'worn' if n % 3 else 'new'},{'NG' if n % 3 else 'OK'}" for n in range(90)]
     (tmp_path / "my.csv").write_text("\n".join(["Rack,Seal,Checked", *rows, ""]))
-    fit = ["fit", "--config", "tickets", "--config", "frugal", "--config", "my.yaml", "--model.engine", "scripted"]
+    fit = [
+        "fit",
+        "--config",
+        "tickets",
+        "--config",
+        "frugal",
+        "--config",
+        "my.yaml",
+        "--model.engine",
+        "scripted",
+    ]
     for words in (
         ["new", "my.csv"],
         [*fit, "--output.run_name", "first", "--fabric.devices", "1"],
         ["guidance", "show", "out/first"],
     ):
         command = [sys.executable, "-m", "stageb", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment_of(folder), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment_of(folder),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     assert "Fail if Seal is worn" in done.stdout
 
@@ -89,7 +112,9 @@ def test_without_any_guest_guidance_is_learnt(tmp_path: Path) -> None:
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """The loops that installed packages name."""
     points: list[EntryPoint] = []
-    monkeypatch.setattr(commands, "entry_points", lambda group: points if group == "stageb.loops" else [])
+    monkeypatch.setattr(
+        commands, "entry_points", lambda group: points if group == "stageb.loops" else []
+    )
     caches = commands.loops, commands.unloaded, commands._find_loops
     for cached in caches:
         cached.cache_clear()
@@ -99,7 +124,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
 
 
 def test_a_loop_of_another_package_is_one_like_ours(
-    installed: list[EntryPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    installed: list[EntryPoint],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     installed.append(EntryPoint("counting", "programs.counting:COUNTING", "stageb.loops"))
@@ -128,4 +156,7 @@ def test_two_packages_with_a_loop_of_one_name_are_refused(
 ) -> None:
     installed.append(EntryPoint("ppo", "programs.counting:COUNTING", "stageb.loops"))
     assert main(["--help"]) == 2
-    assert "programs.counting:COUNTING: there is another loop ppo; uninstall one" in capsys.readouterr().err
+    assert (
+        "programs.counting:COUNTING: there is another loop ppo; uninstall one"
+        in capsys.readouterr().err
+    )

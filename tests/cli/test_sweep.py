@@ -15,11 +15,17 @@ from programs import growths, small
 from stageb.__main__ import main
 
 CARTPOLE = (
-    "--loop=ppo --env.name=CartPole-v1 --agent.hidden=8 --runner.envs=6 --runner.rollout_steps=16 --runner.total_steps=384 "
-    "--runner.global_batch=48 --evaluation.episodes=5 --curves=false --fabric.accelerator=cpu --fabric.devices=1 "
+    "--loop=ppo --env.name=CartPole-v1 --agent.hidden=8 --runner.envs=6 "
+    "--runner.rollout_steps=16 --runner.total_steps=384 "
+    "--runner.global_batch=48 --evaluation.episodes=5 --curves=false --fabric.accelerator=cpu "
+    "--fabric.devices=1 "
     "--loggers=[]"
 ).split()
-OVER = ["--over=ppo.learning_rate=1e-4..1e-1:log", "--over=runner.rollout_steps=16,32", "--over=ppo.epochs=1..3"]
+OVER = [
+    "--over=ppo.learning_rate=1e-4..1e-1:log",
+    "--over=runner.rollout_steps=16,32",
+    "--over=ppo.epochs=1..3",
+]
 ASKED = [*CARTPOLE, *OVER]
 
 
@@ -43,10 +49,20 @@ def test_a_sweep_tries_values_and_writes_the_best_config_and_an_interrupted_one_
     assert main([*words, "--trials=3"]) == 0
     said = capsys.readouterr().out
     head, *rows = read_table(tmp_path / "whole")
-    assert head == ["trial", "ppo.learning_rate", "runner.rollout_steps", "ppo.epochs", "eval/return"]
+    assert head == [
+        "trial",
+        "ppo.learning_rate",
+        "runner.rollout_steps",
+        "ppo.epochs",
+        "eval/return",
+    ]
     assert sorted(row[0] for row in rows) == ["0", "1", "2"] and len({row[1] for row in rows}) == 3
-    assert [float(row[-1]) for row in rows] == sorted((float(row[-1]) for row in rows), reverse=True)
-    assert all(1e-4 <= float(row[1]) <= 0.1 and row[2] in ("16", "32") and row[3] in "123" for row in rows)
+    assert [float(row[-1]) for row in rows] == sorted(
+        (float(row[-1]) for row in rows), reverse=True
+    )
+    assert all(
+        1e-4 <= float(row[1]) <= 0.1 and row[2] in ("16", "32") and row[3] in "123" for row in rows
+    )
     best = tmp_path / "whole" / "run-sweep" / "best.yaml"
     assert said.endswith(f"{best}: the config of trial {rows[0][0]}\n")
     assert main(["fit", f"--config={best}", f"--output.root={tmp_path}/again"]) == 0
@@ -69,7 +85,13 @@ def test_a_sweep_tries_values_and_writes_the_best_config_and_an_interrupted_one_
 def test_a_last_line_of_a_study_that_is_half_written_is_dropped_and_another_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["sweep", *CARTPOLE, f"--output.root={tmp_path}", "--over=agent.hidden=4,8", "--trials=1"]
+    words = [
+        "sweep",
+        *CARTPOLE,
+        f"--output.root={tmp_path}",
+        "--over=agent.hidden=4,8",
+        "--trials=1",
+    ]
     assert main(words) == 0
     (study,) = tmp_path.glob("*/study.log")
     os.truncate(study, study.stat().st_size - 7)
@@ -95,12 +117,17 @@ def test_a_trial_that_fails_is_left_out_and_a_sweep_of_nothing_else_fails(
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("loop", ["guidance", "growth"])
-def test_other_loops_are_judged_by_their_own_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str], loop: str) -> None:
+def test_other_loops_are_judged_by_their_own_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], loop: str
+) -> None:
     if loop == "growth":
         words, over = growths.arguments(tmp_path, growth__updates=2), "ppo.learning_rate=0.001,0.01"
     else:
         tickets = small.write(tmp_path / "tickets.jsonl", "valves", "pumps")
-        words, over = small.arguments(tickets, tmp_path, keys={"runner.epochs": 1}), "reflection.batch_size=12,18"
+        words, over = (
+            small.arguments(tickets, tmp_path, keys={"runner.epochs": 1}),
+            "reflection.batch_size=12,18",
+        )
     assert main(["sweep", *words[1:], f"--over={over}", "--trials=1"]) == 0
     head, [_, tried, value] = read_table(tmp_path)
     said = capsys.readouterr()
@@ -114,13 +141,19 @@ def test_other_loops_are_judged_by_their_own_figure(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("over", "told"),
     [
-        ("ppo.learning_rate", "name a key that results depend on, and two values or more: KEY=A,B,C"),
+        (
+            "ppo.learning_rate",
+            "name a key that results depend on, and two values or more: KEY=A,B,C",
+        ),
         ("ppo.learning_rate=0.1", "two values or more"),
         ("output.root=a,b", "name a key that results depend on"),
         ("ppo.learningrate=0.1,0.2", "--over ppo.learningrate=0.1,0.2: "),
         ("ppo.learning_rate=0.1,fast", "ppo.learning_rate: 'fast': expected a number"),
         ("ppo.clip=0..1", "--over ppo.clip=0..1: config: ppo.clip: 0"),
-        ("ppo.learning_rate=1e-2..1e-4", "a range goes from a number to a higher one; or write KEY=A,B,C"),
+        (
+            "ppo.learning_rate=1e-2..1e-4",
+            "a range goes from a number to a higher one; or write KEY=A,B,C",
+        ),
         ("ppo.entropy_weight=0..1:log", "a range goes from a number to a higher one, both above 0"),
         ("env.name=CartPole-v1..Acrobot-v1", "a range goes from a number"),
     ],
@@ -144,18 +177,32 @@ def test_values_that_cannot_be_are_told_before_anything_runs(
         ([*OVER, "--log_levl=info"], "log_levl"),
     ],
 )
-def test_a_sweep_that_cannot_be_is_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_that_cannot_be_is_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["sweep", "--loop=ppo", *words]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_without_its_extra_nothing_is_tried(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_extra_nothing_is_tried(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name)
+    )
     assert main(["sweep", *ASKED]) == 2
-    assert "stageb sweep needs the extra sweep, of which optuna cannot be found" in capsys.readouterr().err
+    assert (
+        "stageb sweep needs the extra sweep, of which optuna cannot be found"
+        in capsys.readouterr().err
+    )
 
 
 def test_help_says_how_values_are_written() -> None:
-    done = subprocess.run([sys.executable, "-m", "stageb", "sweep", "--help"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "stageb", "sweep", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "KEY=LOW..HIGH" in done.stdout

@@ -12,7 +12,14 @@ import pytest
 from stageb.__main__ import main
 
 COLUMNS = "mission_name=rc,group_id=Rack,label=Checked,passes=OK,fails=NG"
-RULES = {"rc": {"experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if Seal is worn."}}}
+RULES = {
+    "rc": {
+        "experiences": {
+            "G0": "A ticket passes unless a rule fails it.",
+            "G1": "Fail if Seal is worn.",
+        }
+    }
+}
 TABLE = "Rack,Seal,Remarks,Checked\nr-1,worn,,NG\nr-3,new,fine,OK\n"
 OF_TICKETS = ["--tickets", "t.csv", "--columns", COLUMNS]
 EXPORT = ["guidance", "export", "rules.json", "--format", "python", *OF_TICKETS]
@@ -50,8 +57,12 @@ def test_what_is_no_plain_file_is_not_written_to(
     Path("nothing").symlink_to("/dev/null")
     Path("folder").mkdir()
     for name in ("ff", "gone", "nothing", "/dev/null", "/dev/stdout", "/proc/self/fd/1"):
-        check_refused([*command, "--output", name], f"{name}: not a file; name a file to write", capsys)
-    check_refused([*command, "--output", "folder"], "folder: a folder; name a file to write", capsys)
+        check_refused(
+            [*command, "--output", name], f"{name}: not a file; name a file to write", capsys
+        )
+    check_refused(
+        [*command, "--output", "folder"], "folder: a folder; name a file to write", capsys
+    )
     for name in ("n" * 250, f"{'n' * 300}/q.jsonl"):
         check_refused([*command, "--output", name], "too long; name a file to write", capsys)
     assert not Path("/dev/null.commit.json").exists()
@@ -60,12 +71,18 @@ def test_what_is_no_plain_file_is_not_written_to(
 def test_evaluate_writes_over_no_pipe(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("e").mkdir()
     os.mkfifo("e/wrong.jsonl")
-    check_refused([*EVALUATE, "--output", "e"], "e/wrong.jsonl: not a file; name a file to write", capsys)
+    check_refused(
+        [*EVALUATE, "--output", "e"], "e/wrong.jsonl: not a file; name a file to write", capsys
+    )
 
 
 def test_guidance_is_promoted_into_no_pipe(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("ff.json")
-    check_refused(["guidance", "promote", "rules.json", "--to", "ff.json", "--yes"], "ff.json: not a file", capsys)
+    check_refused(
+        ["guidance", "promote", "rules.json", "--to", "ff.json", "--yes"],
+        "ff.json: not a file",
+        capsys,
+    )
 
 
 def test_a_link_to_a_file_may_be_written(place: Path) -> None:
@@ -101,15 +118,20 @@ def test_an_output_is_no_input_of_its_command(
 
 
 @pytest.mark.parametrize("name", ["predictions-rules.jsonl", "evaluation.json", "wrong.jsonl"])
-def test_evaluate_writes_over_none_of_its_inputs(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_writes_over_none_of_its_inputs(
+    name: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("e").mkdir()
     os.link("rules.json", f"e/{name}")
-    check_refused([*EVALUATE, "--output", "e", "--fresh"], f"e/{name}: {HOLDS.format('guidance')}", capsys)
+    check_refused(
+        [*EVALUATE, "--output", "e", "--fresh"], f"e/{name}: {HOLDS.format('guidance')}", capsys
+    )
 
 
 @pytest.fixture
 def run(place: Path) -> Path:
-    """A run's folder with all that a run writes of its own, as far as names go, and a file that somebody put there."""
+    """A run's folder with all that a run writes of its own, as far as names go, and a file that
+    somebody put there."""
     folder = place / "out" / "run"
     (folder / "rc-1" / "snapshots").mkdir(parents=True)
     (folder / "rc-1" / "guidance.json").write_text(json.dumps(RULES))
@@ -122,26 +144,50 @@ def run(place: Path) -> Path:
     return folder
 
 
-OWN = ["config.yaml", "commit.json", ".lock", "commit.d/x.json", "rc-1/guidance.json", "rc-1/new.json", "audit.jsonl"]
+OWN = [
+    "config.yaml",
+    "commit.json",
+    ".lock",
+    "commit.d/x.json",
+    "rc-1/guidance.json",
+    "rc-1/new.json",
+    "audit.jsonl",
+]
 
 
 @pytest.mark.parametrize("command", [EXPORT, [*PREDICT, "--fresh"]])
-def test_an_output_is_no_file_of_a_run(command: Sequence[str], run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_is_no_file_of_a_run(
+    command: Sequence[str], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("linked").symlink_to("out")
     for name in [*OWN, "report.html", "run.json", "timings.jsonl"]:
-        check_refused([*command, "--output", f"linked/run/{name}"], f"run/{name}: belongs to a run", capsys)
+        check_refused(
+            [*command, "--output", f"linked/run/{name}"], f"run/{name}: belongs to a run", capsys
+        )
     trained = ["--guidance", "out/run", "--by", "rules", "--fresh"]
-    check_refused(["predict", *trained, "--tickets", "rules.json", "--output", "t.csv"], HOLDS.format("tickets"), capsys)
+    check_refused(
+        ["predict", *trained, "--tickets", "rules.json", "--output", "t.csv"],
+        HOLDS.format("tickets"),
+        capsys,
+    )
     for name in ("rules.py", "mine/rules.py"):
         assert main([*EXPORT, "--output", f"out/run/{name}"]) == 0
 
 
-def test_a_report_takes_the_place_of_its_own_runs_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_takes_the_place_of_its_own_runs_alone(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("config.yaml", "rc-1/guidance.json", "rc-1/report.html"):
-        check_refused(["report", "out/run", "--output", f"out/run/{name}"], f"out/run/{name}: belongs to a run", capsys)
+        check_refused(
+            ["report", "out/run", "--output", f"out/run/{name}"],
+            f"out/run/{name}: belongs to a run",
+            capsys,
+        )
     check_refused(["report", "out/run", "--output", "t.csv"], HOLDS.format("tickets"), capsys)
     check_refused(
-        ["report", "out/run", "--tickets", "rules.json", "--output", "rules.json"], HOLDS.format("tickets"), capsys
+        ["report", "out/run", "--tickets", "rules.json", "--output", "rules.json"],
+        HOLDS.format("tickets"),
+        capsys,
     )
     for output in ([], ["--output", "out/run/report.html"]):
         main(["report", "out/run", *output])
@@ -149,7 +195,8 @@ def test_a_report_takes_the_place_of_its_own_runs_alone(run: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    "words", [["coco", "a.jsonl", "--images", "."], ["yolo", ".", "--names", "a.jsonl", "--images", "."]]
+    "words",
+    [["coco", "a.jsonl", "--images", "."], ["yolo", ".", "--names", "a.jsonl", "--images", "."]],
 )
 def test_boxes_are_written_over_no_labels_and_into_no_run(
     words: Sequence[str], run: Path, capsys: pytest.CaptureFixture[str]

@@ -15,7 +15,12 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(DOCS.rglob("*.md")),
+]
 NOTES = sorted((ROOT / "lab" / "notes").glob("*.md"))
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 SEPARATORS = {"&&", "||", "|", ";", "&"}
@@ -37,7 +42,11 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of ``page``, in order."""
     tokens = MarkdownIt("commonmark").parse(page.read_text(encoding="utf-8"))
-    return [Block(page, (t.map or [0])[0] + 1, t.info.strip(), t.content) for t in tokens if t.type == "fence"]
+    return [
+        Block(page, (t.map or [0])[0] + 1, t.info.strip(), t.content)
+        for t in tokens
+        if t.type == "fence"
+    ]
 
 
 def links(page: Path) -> list[str]:

@@ -1,4 +1,5 @@
-"""The container file and the compose file: no image is built here, but steps are read, and those that install are run."""
+"""The container file and the compose file: no image is built here, but steps are read, and those
+that install are run."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Step(NamedTuple):
 
 def read_steps() -> list[list[Step]]:
     """The steps of each stage."""
-    text = re.sub(r"^#.*\n", "", (FOLDER / "Containerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = re.sub(
+        r"^#.*\n", "", (FOLDER / "Containerfile").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     values, stages = dict[str, str](), [list[Step]()]
     for line in text.replace("\\\n", " ").splitlines():
         name, _, rest = line.partition(" ")
@@ -40,7 +43,9 @@ def read_steps() -> list[list[Step]]:
         if name == "FROM":
             stages.append([])
         if line.strip():
-            stages[-1].append(Step(name, re.sub(r"\$\{(\w+)\}", lambda found: values[found[1]], rest)))
+            stages[-1].append(
+                Step(name, re.sub(r"\$\{(\w+)\}", lambda found: values[found[1]], rest))
+            )
     return stages[1:]
 
 
@@ -67,26 +72,47 @@ def test_what_it_copies_is_in_the_checkout_and_what_it_installs_exists() -> None
 
 
 def test_its_steps_install_a_command(tmp_path: Path) -> None:
-    """Run in a folder as clean as the image's, without a network: packages are those of this environment."""
+    """Run in a folder as clean as the image's, without a network: packages are those of this
+    environment."""
     source, target = tmp_path / "source", tmp_path / "opt"
     source.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     for step in read_steps()[0]:
         words = shlex.split(step.text)
         if step.name == "COPY":
             for name in words[:-1]:
                 into = source / words[-1] / (name if words[-1] == "./" else "")
                 place = ROOT / name
-                (shutil.copytree if place.is_dir() else shutil.copy)(place, into, **_ignoring(place))
+                (shutil.copytree if place.is_dir() else shutil.copy)(
+                    place, into, **_ignoring(place)
+                )
         if step.name == "RUN":
-            line = step.text.replace("/opt/stageb", str(target)).replace("python -m venv", f"{sys.executable} -m venv", 1)
-            line = re.sub(r"--extra-index-url \S+", "--no-index --no-deps --no-build-isolation", line)
+            line = step.text.replace("/opt/stageb", str(target)).replace(
+                "python -m venv", f"{sys.executable} -m venv", 1
+            )
+            line = re.sub(
+                r"--extra-index-url \S+", "--no-index --no-deps --no-build-isolation", line
+            )
             packages = os.pathsep.join(site.getsitepackages())
-            subprocess.run(["bash", "-euc", line], cwd=source, env=environment | {"PYTHONPATH": packages}, check=True)
+            subprocess.run(
+                ["bash", "-euc", line],
+                cwd=source,
+                env=environment | {"PYTHONPATH": packages},
+                check=True,
+            )
     stageb = target / "bin" / "stageb"
-    program = f"import sys; sys.path.extend({site.getsitepackages()!r}); import stageb; print(stageb.__file__)"
+    program = (
+        f"import sys; sys.path.extend({site.getsitepackages()!r}); import stageb; "
+        f"print(stageb.__file__)"
+    )
     command = [str(target / "bin" / "python"), "-c", program]
-    where = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    where = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     assert Path(where.stdout.strip()).is_relative_to(target)
     assert (Path(where.stdout.strip()).parent / "configs" / "guidance" / "frugal.yaml").is_file()
     assert stageb.is_file()
@@ -107,9 +133,24 @@ def test_the_services_are_started_as_their_commands_say(tmp_path: Path) -> None:
     assert "http://127.0.0.1:8080/health" in serve["healthcheck"]["test"][-1]
     assert serve["volumes"][0].endswith(":/work/guidance:ro")
     config = tmp_path / "server-model.yaml"
-    config.write_text(re.sub(r"\$\{MODEL:-(.+?)\}", r"\1", composed["configs"]["server-model"]["content"]))
-    words = [str(config) if word == config.name else word for word in services["predict"]["entrypoint"][1:]]
-    assert_parses([*words, "--guidance", "guidance/shared.json", "--tickets", "work/new.jsonl", "--by", "both"])
+    config.write_text(
+        re.sub(r"\$\{MODEL:-(.+?)\}", r"\1", composed["configs"]["server-model"]["content"])
+    )
+    words = [
+        str(config) if word == config.name else word
+        for word in services["predict"]["entrypoint"][1:]
+    ]
+    assert_parses(
+        [
+            *words,
+            "--guidance",
+            "guidance/shared.json",
+            "--tickets",
+            "work/new.jsonl",
+            "--by",
+            "both",
+        ]
+    )
     address = yaml.safe_load(config.read_text())["model"]["base_url"]
     assert re.fullmatch(r"http://(\w+):8000/v1", address)
     assert address.split("/")[2].split(":")[0] in services

@@ -1,7 +1,8 @@
-"""The guides, as a reader follows them: what a page tells to type runs, in order, and does what it should.
+"""The guides, as a reader follows them: what a page tells to type runs, in order, and does what it
+should.
 
-A block ``sh`` is run; ``console`` is for what cannot run here (GPUs, networks), and must at least be a command line that
-exists; ``text`` is what comes out.
+A block ``sh`` is run; ``console`` is for what cannot run here (GPUs, networks), and must at least
+be a command line that exists; ``text`` is what comes out.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from stageb.guidance.rules.guidance_file import read_guidance
 INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
 NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is made in it
 LAUNCHERS = ("fabric", "torchrun", "srun", "python")
-OTHERS = set("cd curl docker export git mlflow pip sbatch source tensorboard transformers unzip vllm wandb".split())
+OTHERS = set(
+    "cd curl docker export git mlflow pip sbatch source tensorboard transformers unzip vllm wandb".split()
+)
 SECONDS = 200  # for one block, on a busy machine
 
 
@@ -44,7 +47,11 @@ SECONDS = 200  # for one block, on a busy machine
 def checkout(tmp_path: Path) -> Path:
     """A folder like a checkout's root, with nothing made in it yet."""
     for path in ROOT.iterdir():
-        if not path.name.startswith(".") and path.name not in NOT_HERE and not path.name.endswith(".egg-info"):
+        if (
+            not path.name.startswith(".")
+            and path.name not in NOT_HERE
+            and not path.name.endswith(".egg-info")
+        ):
             (tmp_path / path.name).symlink_to(path)
     return tmp_path
 
@@ -58,12 +65,18 @@ def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shel
         path.write_text("the reader's own")
     ended_in = shell.folder / "ended-in"
     ended_in.write_text(str(checkout))
-    offline = {"HF_HUB_OFFLINE": "1", "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    offline = {
+        "HF_HUB_OFFLINE": "1",
+        "http_proxy": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+    }
     environment = (
         clean_environment()
         | offline
         | {
-            "PATH": os.pathsep.join([str(shell.folder), str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PATH": os.pathsep.join(
+                [str(shell.folder), str(Path(sys.executable).parent), os.environ["PATH"]]
+            ),
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "no_proxy": "127.0.0.1,localhost",
@@ -84,21 +97,34 @@ def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shel
                 timeout=SECONDS,
                 check=False,
             )
-            assert done.returncode == 0, f"{block} ended with {done.returncode}:\n{block.text}\n{done.stdout[-4000:]}"
+            assert done.returncode == 0, (
+                f"{block} ended with {done.returncode}:\n{block.text}\n{done.stdout[-4000:]}"
+            )
             printed += done.stdout
-            assert [path.name for path in own if path.read_text() != "the reader's own"] == [], f"{block} writes over these"
+            assert [path.name for path in own if path.read_text() != "the reader's own"] == [], (
+                f"{block} writes over these"
+            )
     for rule in re.findall(r"It learns `(.+?)`", page.read_text(encoding="utf-8")):
         assert f". {rule}" in printed
 
 
 def test_the_readmes_table_is_read_as_its_commands_say(checkout: Path, quick_starts: None) -> None:
     found = list(blocks(ROOT / "README.md"))
-    lines = [line for each in found for line in each.text.splitlines() if line.startswith(("stageb new", "stageb validate"))]
-    rows = [f"r-{n},{'worn' if n % 3 else 'new'},printed,{'NG' if n % 3 else 'OK'}" for n in range(90)]
+    lines = [
+        line
+        for each in found
+        for line in each.text.splitlines()
+        if line.startswith(("stageb new", "stageb validate"))
+    ]
+    rows = [
+        f"r-{n},{'worn' if n % 3 else 'new'},printed,{'NG' if n % 3 else 'OK'}" for n in range(90)
+    ]
     (checkout / "my.csv").write_text("\n".join(["Rack,Seal,Label,Checked", *rows, ""]))
     for line in lines:
         command = [sys.executable, "-m", *shlex.split(line)]
-        done = subprocess.run(command, cwd=checkout, env=clean_environment() | {"PYTHONPATH": str(ROOT)}, check=False)
+        done = subprocess.run(
+            command, cwd=checkout, env=clean_environment() | {"PYTHONPATH": str(ROOT)}, check=False
+        )
         assert done.returncode == 0, line
     assert len(lines) == 2
 
@@ -115,7 +141,8 @@ def test_blocks_say_what_they_hold_and_commands_that_cannot_run_here_exist(page:
 
 
 @pytest.mark.parametrize(
-    "line", ["stageb foot", "stageb fit --no.such 1", "bin/none", "torchrun bin/fit.py --seeds 1", "fitt"]
+    "line",
+    ["stageb foot", "stageb fit --no.such 1", "bin/none", "torchrun bin/fit.py --seeds 1", "fitt"],
 )
 def test_one_that_does_not_exist_is_found(line: str) -> None:
     with pytest.raises((AssertionError, StagebError)):
@@ -123,7 +150,9 @@ def test_one_that_does_not_exist_is_found(line: str) -> None:
             assert_exists(words)
 
 
-def test_the_cells_of_the_page_on_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_starts: None) -> None:
+def test_the_cells_of_the_page_on_python_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_starts: None
+) -> None:
     pytest.importorskip("sklearn", reason="the extra baselines is not installed")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -135,7 +164,10 @@ def test_the_cells_of_the_page_on_python_run(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_page_of_the_python_api_has_every_public_name_with_code_that_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_starts: None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quick_starts: None,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("sklearn", reason="the extra baselines is not installed")
     monkeypatch.chdir(tmp_path)
@@ -146,7 +178,9 @@ def test_the_page_of_the_python_api_has_every_public_name_with_code_that_runs(
     for block in found:
         if block.info == "python":
             exec(compile(block.text, str(block), "exec"), names)
-    assert [rule.text for rule in names["run"].guidance["racks"].rules][1:] == ["Fail if seal is torn."]
+    assert [rule.text for rule in names["run"].guidance["racks"].rules][1:] == [
+        "Fail if seal is torn."
+    ]
     assert (names["measured"].figures["figures"]["guidance"]["all"]["acc"], names["summary"]) == (
         1.0,
         {"image_1": "seal: whole"},
@@ -165,14 +199,20 @@ def test_the_notebook_goes_from_a_table_to_rules_that_others_use(
     monkeypatch.chdir(tmp_path)
     names = run_notebook("racks")
     said = capfd.readouterr().out
-    assert "round: test" in said and "edit: A ticket passes unless a rule fails it. Fail if seal is worn" in said
+    assert (
+        "round: test" in said
+        and "edit: A ticket passes unless a rule fails it. Fail if seal is worn" in said
+    )
     assert set(read_guidance("shared.json")["racks"].rules[-1].metadata) >= {"fixed"}
     assert list(names["told"]["verdict"]) == ["fail", "pass"]
     assert "<iframe" in names["run"].report()._repr_html_()
 
 
 def test_a_notebook_corrects_and_approves_labels_from_a_spreadsheet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], quick_starts: None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    quick_starts: None,
 ) -> None:
     pandas = pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)
@@ -182,13 +222,17 @@ def test_a_notebook_corrects_and_approves_labels_from_a_spreadsheet(
 
     monkeypatch.setattr(pandas.DataFrame, "to_excel", write)
     names = run_notebook("requests")
-    assert set(names["doubts"]["group_id"]) == {"r-11", "r-57", "r-141"}, "the labels that are wrong"
+    assert set(names["doubts"]["group_id"]) == {"r-11", "r-57", "r-141"}, (
+        "the labels that are wrong"
+    )
     assert "corrected.tsv: requests.xlsx with 3 labels corrected" in capfd.readouterr().out
     assert len(read_guidance("approved.json")["requests"].rules) == 3
     assert set(pandas.read_csv("queues.csv")["verdict"]) == {"routine", "soon", "urgent"}
 
 
-def test_a_notebook_has_rules_in_a_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_has_rules_in_a_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("sklearn", reason="the extra baselines is not installed")
     monkeypatch.chdir(tmp_path)
@@ -202,7 +246,10 @@ def run_notebook(name: str) -> dict[str, Any]:
     names: dict[str, Any] = {"shell": shell_of_a_notebook}
     for cell in json.loads((DOCS / "examples" / f"{name}.ipynb").read_text("utf-8"))["cells"]:
         if cell["cell_type"] == "code":
-            exec(re.sub("^!(.*)", r'shell("""\1""")', "".join(cell["source"]), flags=re.MULTILINE), names)
+            exec(
+                re.sub("^!(.*)", r'shell("""\1""")', "".join(cell["source"]), flags=re.MULTILINE),
+                names,
+            )
     return names
 
 
@@ -234,7 +281,9 @@ def assert_names_exist(program: ast.Module) -> None:
         if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "stageb":
             module = importlib.import_module(str(node.module))
             known = getattr(module, "__all__", dir(module))
-            assert [alias.name for alias in node.names if alias.name not in known] == [], ast.unparse(node)
+            assert [alias.name for alias in node.names if alias.name not in known] == [], (
+                ast.unparse(node)
+            )
 
 
 def assert_exists(words: Sequence[str]) -> None:
@@ -253,10 +302,13 @@ def assert_exists(words: Sequence[str]) -> None:
 
 
 def assert_parses(words: Sequence[str]) -> None:
-    """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their loop's to say."""
+    """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their
+    loop's to say."""
     name, *rest = (word for word in words if word != "...")  # what a reader is to fill in
     tools = commands.tools()
-    assert name in {*COMMANDS, *tools, *commands.run_commands()} or name.startswith("--"), f"stageb {name}"
+    assert name in {*COMMANDS, *tools, *commands.run_commands()} or name.startswith("--"), (
+        f"stageb {name}"
+    )
     of_keys = not rest or rest[0].startswith("--")
     if name != "fit" and not (name in tools and tools[name].config and of_keys):
         return

@@ -1,4 +1,5 @@
-"""The examples that the guides on extending show do what it says, in the places that they are for."""
+"""The examples that the guides on extending show do what it says, in the places that they are
+for."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_example_is_read_in_one_go() -> None:
-    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in EXAMPLES.glob("*.py")}
+    lengths = {
+        path.name: len(path.read_text(encoding="utf-8").splitlines())
+        for path in EXAMPLES.glob("*.py")
+    }
     assert len(lengths) == 9
     assert max(lengths.values()) < 70, lengths
 
@@ -49,7 +53,9 @@ class Answers(BaseHTTPRequestHandler):
         decode = Decode(1.0, max_new_tokens=asked["max_tokens"], stop=tuple(asked["stop"]))
         request = Request(Prompt(asked["system"], asked["user"]), decode, (asked["seed"],))
         ((answer,),) = ScriptedEngine(babble).generate([request])
-        body = json.dumps({"text": answer.text, "tokens": answer.tokens, "cut": answer.finish == "length"}).encode()
+        body = json.dumps(
+            {"text": answer.text, "tokens": answer.tokens, "cut": answer.finish == "length"}
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -61,13 +67,17 @@ class Answers(BaseHTTPRequestHandler):
 
 def babble(prompt: Prompt, decode: Decode, key: int) -> str:
     draw = seeds.stream(prompt.system, prompt.user, key)
-    return " ".join(("red", "阀门", "closed\n")[seeds.bits(draw, place) % 3] for place in range(3 + key % 5))
+    return " ".join(
+        ("red", "阀门", "closed\n")[seeds.bits(draw, place) % 3] for place in range(3 + key % 5)
+    )
 
 
 @pytest.fixture
 def service() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    ).start()
     yield f"http://127.0.0.1:{server.server_port}/ask"
     server.shutdown()
     server.server_close()
@@ -75,7 +85,14 @@ def service() -> Iterator[str]:
 
 def test_an_engine_of_ones_own_keeps_the_contract(service: str) -> None:
     engine = build(ModelConfig(engine="own_engine:build", base_url=service), "cpu")
-    for check in ("protocol", "lengths_and_order", "greedy_ignores_keys", "limits", "stops", "count_tokens"):
+    for check in (
+        "protocol",
+        "lengths_and_order",
+        "greedy_ignores_keys",
+        "limits",
+        "stops",
+        "count_tokens",
+    ):
         getattr(contract, f"check_{check}")(engine)
 
 
@@ -95,26 +112,38 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_a_gate_and_a_selection_rule_of_ones_own_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tickets = small.write(tmp_path / "tickets.jsonl", "valves")  # the scripted model slips now and then
+def test_a_gate_and_a_selection_rule_of_ones_own_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # the scripted model slips now and then
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves")
     keys = {"sampler.samples_per_decode": 3, "runner.epochs": 1, **OWN}
     assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
-    assert "own_gate:best_by_far decides what is accepted, without a guarantee" in capsys.readouterr().err
+    assert (
+        "own_gate:best_by_far decides what is accepted, without a guarantee"
+        in capsys.readouterr().err
+    )
     run = tmp_path / "out" / "run"
 
     bundles = [row for row in rows(run, "reflection") if row["gate"]]
     outcomes = [edit["outcome"] for row in bundles for edit in row["gate"]["edits"]]
     assert outcomes.count("accepted") == sum(row["applied"] for row in bundles) >= 1
     assert {edit["test"] for row in bundles for edit in row["gate"]["edits"]} == {None}
-    assert len({row["gate"][when] for row in bundles for when in ("budget_before", "budget_after")}) == 1
+    assert (
+        len({row["gate"][when] for row in bundles for when in ("budget_before", "budget_after")})
+        == 1
+    )
 
     votes = defaultdict(list)
     for row in rows(run, "trajectories"):
         votes[row["epoch"], row["ticket_key"]].append(row["verdict"])
     selections = rows(run, "selections")
     for row in selections:
-        assert row["verdict"] == ("fail" if "fail" in votes[row["epoch"], row["ticket_key"]] else "pass")
-    assert any(row["verdict"] == "fail" and row["vote_strength"] <= 0.5 for row in selections)  # no majority
+        assert row["verdict"] == (
+            "fail" if "fail" in votes[row["epoch"], row["ticket_key"]] else "pass"
+        )
+    # no majority
+    assert any(row["verdict"] == "fail" and row["vote_strength"] <= 0.5 for row in selections)
 
 
 def nonsense(*_: object) -> str:
@@ -137,14 +166,30 @@ def nothing(*_: object) -> None:
         ("selection", "own_selection:none", 2, "PYTHONPATH=. has it look into this folder"),
         ("gate.choose", "no_such_module:best", 2, "PYTHONPATH=. has it look into this folder"),
         ("model.engine", "llama", 2, "or name one of your own"),
-        ("selection", "test_own_examples:nonsense", 1, "returned 'nonsense'; return one of the candidates"),
-        ("gate.choose", "test_own_examples:nonsense_of_edits", 1, "returned 'nonsense'; return one of the edits"),
+        (
+            "selection",
+            "test_own_examples:nonsense",
+            1,
+            "returned 'nonsense'; return one of the candidates",
+        ),
+        (
+            "gate.choose",
+            "test_own_examples:nonsense_of_edits",
+            1,
+            "returned 'nonsense'; return one of the edits",
+        ),
         ("gate.choose", "test_own_examples:nonsense", 2, "make it a generator function"),
         ("selection", "test_own_examples:nothing", 0, ""),
     ],
 )
 def test_what_a_function_must_not_do_is_said(
-    key: str, name: str, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    key: str,
+    name: str,
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Any,
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=90)

@@ -1,6 +1,8 @@
-"""The Engine contract as checks that any engine can be put to: call ``check_contract(engine)`` in a test of yours.
+"""The Engine contract as checks that any engine can be put to: call ``check_contract(engine)`` in a
+test of yours.
 
-An engine that scores is put to ``check_scorer(engine)`` too, one that goes on with answers to ``check_resumer(engine)``.
+An engine that scores is put to ``check_scorer(engine)`` too, one that goes on with answers to
+``check_resumer(engine)``.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from stageb import seeds
 from stageb.engines import Completion, Decode, Engine, Prompt, Question, Request, Resumer, Scorer
 
 SYSTEMS = ("You judge tickets.\nG0. A ticket passes unless a rule fails it.", "另一个任务。", "")
-USERS = ("image_1: a red valve", "image_1: 阀门 ok\nimage_2: " + "long and longer words, " * 6, "x", "  spaces around  ")
+USERS = (
+    "image_1: a red valve",
+    "image_1: 阀门 ok\nimage_2: " + "long and longer words, " * 6,
+    "x",
+    "  spaces around  ",
+)
 DECODES = (
     Decode(temperature=0.0, max_new_tokens=5),
     Decode(temperature=1.0, max_new_tokens=7),
@@ -24,11 +31,17 @@ DECODES = (
 )
 
 
-ANSWERS = (("Verdict: pass", "Verdict: fail"), ("yes", "yes, but", "no and more words", "y"), ("不通过", "通过"), ("a", "b"))
+ANSWERS = (
+    ("Verdict: pass", "Verdict: fail"),
+    ("yes", "yes, but", "no and more words", "y"),
+    ("不通过", "通过"),
+    ("a", "b"),
+)
 
 
 def requests() -> list[Request]:
-    """Requests of many kinds: shared and single system texts, ragged lengths, none to three samples."""
+    """Requests of many kinds: shared and single system texts, ragged lengths, none to three
+    samples."""
     return list(_requests())
 
 
@@ -88,13 +101,17 @@ def check_alone_equals_together(engine: Engine) -> None:
 
 
 def check_keys_decide(engine: Engine) -> None:
-    request = Request(Prompt(SYSTEMS[0], USERS[0]), Decode(temperature=1.0, max_new_tokens=8), (11, 12, 11))
+    request = Request(
+        Prompt(SYSTEMS[0], USERS[0]), Decode(temperature=1.0, max_new_tokens=8), (11, 12, 11)
+    )
     first, _, again = engine.generate([request])[0]
     assert first == again
 
 
 def check_greedy_ignores_keys(engine: Engine) -> None:
-    request = Request(Prompt(SYSTEMS[0], USERS[1]), Decode(temperature=0.0, max_new_tokens=6), (1, 2, 3))
+    request = Request(
+        Prompt(SYSTEMS[0], USERS[1]), Decode(temperature=0.0, max_new_tokens=6), (1, 2, 3)
+    )
     assert len(set(engine.generate([request])[0])) == 1
 
 
@@ -108,13 +125,17 @@ def check_limits(engine: Engine) -> None:
 
 
 def check_stops(engine: Engine) -> None:
-    free = Request(Prompt(SYSTEMS[0], USERS[0]), Decode(temperature=1.0, max_new_tokens=12), tuple(range(4)))
+    free = Request(
+        Prompt(SYSTEMS[0], USERS[0]), Decode(temperature=1.0, max_new_tokens=12), tuple(range(4))
+    )
     for key, answer in zip(free.keys, engine.generate([free])[0], strict=True):
         for start in range(max(0, len(answer.text) - 3)):
             stop = answer.text[start : start + 3]
             if "�" in stop:  # half a character has no spelling that could stop an answer
                 continue
-            stopped = engine.generate([replace(free, decode=replace(free.decode, stop=("never", stop)), keys=(key,))])[0][0]
+            stopped = engine.generate(
+                [replace(free, decode=replace(free.decode, stop=("never", stop)), keys=(key,))]
+            )[0][0]
             assert stopped.text == answer.text[: answer.text.index(stop)]
             assert stopped.tokens <= answer.tokens
             assert stopped.finish == "stop"
@@ -125,12 +146,15 @@ def check_count_tokens(engine: Engine) -> None:
     counts = engine.count_tokens(prompts)
     assert counts == [engine.count_tokens([prompt])[0] for prompt in prompts]
     assert all(count > 0 for count in counts)
-    longer = engine.count_tokens([replace(prompt, user=prompt.user + " and more words") for prompt in prompts])
+    longer = engine.count_tokens(
+        [replace(prompt, user=prompt.user + " and more words") for prompt in prompts]
+    )
     assert all(more > count for more, count in zip(longer, counts, strict=True))
 
 
 def questions() -> list[Question]:
-    """Questions of many kinds: one differing token or several, an answer that another begins with, nothing in common."""
+    """Questions of many kinds: one differing token or several, an answer that another begins with,
+    nothing in common."""
     kinds = [(system, user, answers) for system in SYSTEMS for user in USERS for answers in ANSWERS]
     return [Question(Prompt(system, user), answers) for system, user, answers in kinds]
 
@@ -157,14 +181,18 @@ def check_resumer(engine: Engine) -> None:
     assert isinstance(engine, Resumer)
     assert engine.resume([], []) == []
     asked, begun, expected = [], [], []
-    for request, whole in zip(all_requests := requests(), engine.generate(all_requests), strict=True):
+    for request, whole in zip(
+        all_requests := requests(), engine.generate(all_requests), strict=True
+    ):
         free = replace(request, decode=replace(request.decode, stop=("never",)))
         for key, answer in zip(free.keys, engine.generate([free])[0], strict=True):
             stop = next((each for each in answer.text[1:-1] if each not in "\ufffd"), "")
             one = replace(free, keys=(key,))
             if not stop:
                 continue
-            ((stopped,),) = engine.generate([replace(one, decode=replace(one.decode, stop=("never", stop)))])
+            ((stopped,),) = engine.generate(
+                [replace(one, decode=replace(one.decode, stop=("never", stop)))]
+            )
             assert stopped.finish == "stop"
             assert 0 < len(stopped.ids) <= answer.tokens
             if len(stopped.ids) < one.decode.max_new_tokens:

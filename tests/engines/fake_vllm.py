@@ -1,6 +1,8 @@
-"""A little vLLM: the part of its offline API that benchmarks use, over logits that are a hash of the tokens before them.
+"""A little vLLM: the part of its offline API that benchmarks use, over logits that are a hash of
+the tokens before them.
 
-As strict as the real one about names: an argument that vLLM 0.22 does not take is a ``TypeError`` here too.
+As strict as the real one about names: an argument that vLLM 0.22 does not take is a ``TypeError``
+here too.
 """
 
 from __future__ import annotations
@@ -99,7 +101,11 @@ class LLM:
         return True
 
     def generate(
-        self, prompts: Sequence[dict[str, list[int]]], sampling_params: Sequence[SamplingParams], *, use_tqdm: bool = True
+        self,
+        prompts: Sequence[dict[str, list[int]]],
+        sampling_params: Sequence[SamplingParams],
+        *,
+        use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         assert self.llm_engine.engine_core.running
         asked = zip(prompts, sampling_params, strict=True)
@@ -116,7 +122,9 @@ class LLM:
         while len(ids) < (params.max_tokens or LONGEST):
             ids.append(self._next(prompt + ids, params, sample, len(ids)))
             text = self._tokenizer.decode(ids, skip_special_tokens=True)
-            if ids[-1] == self._tokenizer.eos_token_id or any(stop in text for stop in params.stop or ()):
+            if ids[-1] == self._tokenizer.eos_token_id or any(
+                stop in text for stop in params.stop or ()
+            ):
                 reason = "stop"
                 break
         return CompletionOutput(text, ids, reason)

@@ -16,19 +16,27 @@ from stageb.engines.protocol import Prompt
 from stageb.errors import EngineError
 
 REFUSES_SYSTEM = (
-    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|im_end|>\n{% endfor %}"
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') "
+    "}}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim "
+    "}}<|im_end|>\n{% endfor %}"
 )
-DROPS_SYSTEM = "{% for m in messages %}{% if m['role'] == 'user' %}[{{ m['content'] }}]{% endif %}{% endfor %}"
+DROPS_SYSTEM = (
+    "{% for m in messages %}{% if m['role'] == 'user' %}[{{ m['content'] }}]{% endif %}{% endfor %}"
+)
 TYPED = (
-    "{% for m in messages %}{% for part in m['content'] %}{% if part['type'] == 'text' %}({{ part['text'] }})"
+    "{% for m in messages %}{% for part in m['content'] %}{% if part['type'] == 'text' %}({{ "
+    "part['text'] }})"
     "{% endif %}{% endfor %}{% endfor %}"
 )
 SPACES = (
     "<|endoftext|>{% set system = messages[0]['content'] %}"
     "{% for m in messages[1:] %}[INST] {{ system }}\n {{ m['content'] | trim }} [/INST]{% endfor %}"
 )
-THINKS = tiny_models.CHATML + "{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{{ strftime_now('%d %B %Y') }}"
+THINKS = (
+    tiny_models.CHATML
+    + "{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{{ strftime_now('%d %B %Y') }}"
+)
 
 
 def text_of(chat: Chat, tokenizer: Any, prompt: Prompt) -> str:
@@ -66,13 +74,25 @@ def test_tickets_of_one_guidance_share_their_ids() -> None:
     [
         (None, "the rules", "the ticket", "the rules\n\nthe ticket\n\n"),
         (None, "", "the ticket", "the ticket\n\n"),
-        (REFUSES_SYSTEM, "the rules", " the ticket ", "<|im_start|>user\nthe rules\n\n the ticket<|im_end|>\n"),
+        (
+            REFUSES_SYSTEM,
+            "the rules",
+            " the ticket ",
+            "<|im_start|>user\nthe rules\n\n the ticket<|im_end|>\n",
+        ),
         (DROPS_SYSTEM, "the rules", " the ticket ", "[the rules\n\n the ticket ]"),
-        (SPACES, "the rules", " the ticket\n", "<|endoftext|>[INST] the rules\n the ticket [/INST]"),
+        (
+            SPACES,
+            "the rules",
+            " the ticket\n",
+            "<|endoftext|>[INST] the rules\n the ticket [/INST]",
+        ),
         (TYPED, "the rules", "the ticket", "(the rules)(the ticket)"),
     ],
 )
-def test_templates_of_every_form_say_both_texts(template: str | None, system: str, user: str, expected: str) -> None:
+def test_templates_of_every_form_say_both_texts(
+    template: str | None, system: str, user: str, expected: str
+) -> None:
     assert rendered(template, Prompt(system, user)) == expected
 
 
@@ -105,7 +125,11 @@ PARTS = [*SPECIAL, "<|im_end|>", "<|im_", "__en", "en__", "#", "_", "|", ">", "<
 def test_special_tokens_that_overlap_themselves_or_each_other_are_data_too(hostile: str) -> None:
     tokenizer = tiny_models.bpe()
     tokenizer.add_special_tokens({"additional_special_tokens": SPECIAL})
-    special = {str(token): number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = {
+        str(token): number
+        for number, token in tokenizer.added_tokens_decoder.items()
+        if token.special
+    }
     chat = Chat(tokenizer, {})
     frame, ids = (
         Counter(number for part in chat.encode(Prompt(*both)) for number in part)
@@ -115,7 +139,11 @@ def test_special_tokens_that_overlap_themselves_or_each_other_are_data_too(hosti
 
 
 def test_a_text_may_hold_the_marker() -> None:
-    for words in ("user-words-go-here", "user-words-go-herexx user-words-go-here", "user-words-go-here" + "x" * 100_000):
+    for words in (
+        "user-words-go-here",
+        "user-words-go-herexx user-words-go-here",
+        "user-words-go-here" + "x" * 100_000,
+    ):
         said = rendered(tiny_models.CHATML, Prompt(words, words))
         assert said == (
             f"<|im_start|>system\n{words}<|im_end|>\n<|im_start|>user\n{words}<|im_end|>\n<|im_start|>assistant\n"
@@ -137,10 +165,15 @@ def test_a_tokenizer_that_marks_the_start_of_a_text() -> None:
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
     special = ["<unk>", "<s>", "</s>"]
     tokenizer.train_from_iterator(
-        [*tiny_models.LINES, "\n[]"], trainers.BpeTrainer(special_tokens=special, show_progress=False)
+        [*tiny_models.LINES, "\n[]"],
+        trainers.BpeTrainer(special_tokens=special, show_progress=False),
     )
-    fast: Any = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-    fast.chat_template = "<s>{% for m in messages %}[{{ m['role'] }}]\n{{ m['content'] }}\n{% endfor %}"
+    fast: Any = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    fast.chat_template = (
+        "<s>{% for m in messages %}[{{ m['role'] }}]\n{{ m['content'] }}\n{% endfor %}"
+    )
     prompt = Prompt("Verdict", "red valve")
     shared, own = Chat(fast, {}).encode(prompt)
     whole = fast("<s>[system]\nVerdict\n[user]\nred valve\n", add_special_tokens=False)["input_ids"]
@@ -149,9 +182,14 @@ def test_a_tokenizer_that_marks_the_start_of_a_text() -> None:
 
 def test_a_template_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "RENDER_S", 0.3)
-    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% if false %}x{% endif %}{% endfor %}{% endfor %}"
+    loops = (
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% if false %}x{% endif %}{% "
+        "endfor %}{% endfor %}"
+    )
     tokenizer = tiny_models.bpe(template=loops)
-    with pytest.raises(EngineError, match=r"chat template is not done after 0\.3 s; correct its chat_template"):
+    with pytest.raises(
+        EngineError, match=r"chat template is not done after 0\.3 s; correct its chat_template"
+    ):
         Chat(tokenizer, {}).encode(Prompt("rules", "words"))
     deadline = time.monotonic() + 20
     while any(thread.name == "stageb-template" for thread in threading.enumerate()):
@@ -165,19 +203,35 @@ def test_a_template_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -
         "{{ 9 ** (9 ** 9) }}",  # one operation, which no time limit ends
         "{{ 'x' * 10 ** 11 }}",
         "{{ '%1000000000d' % 1 }}",
-        "{% set ns = namespace(s='xx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+        "{% set ns = namespace(s='xx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% "
+        "endfor %}",
         "{{ 'x' * 9999999 }}",
         "{{ '\\ud800' }}",
     ],
 )
 def test_a_template_that_would_fill_the_memory_or_not_end_is_refused(template: str) -> None:
-    tokenizer = tiny_models.bpe(template="{% for m in messages %}{{ m['content'] }}{% endfor %}" + template)
-    with pytest.raises(EngineError, match=r"chat template can render none of: .*; correct its chat_template"):
+    tokenizer = tiny_models.bpe(
+        template="{% for m in messages %}{{ m['content'] }}{% endfor %}" + template
+    )
+    with pytest.raises(
+        EngineError, match=r"chat template can render none of: .*; correct its chat_template"
+    ):
         Chat(tokenizer, {}).encode(Prompt("rules", "words"))
-    assert max(map(len, Chat(tiny_models.bpe(template="**{{ messages[-1].content }}**"), {}).encode(Prompt("", "words"))))
+    assert max(
+        map(
+            len,
+            Chat(tiny_models.bpe(template="**{{ messages[-1].content }}**"), {}).encode(
+                Prompt("", "words")
+            ),
+        )
+    )
 
 
 def test_a_tokenizer_that_cannot_encode_a_text_is_told() -> None:
-    strange = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordPiece({"a": 0, "\n": 1}, unk_token="[UNK]")))
-    with pytest.raises(EngineError, match=r"tokenizer cannot encode a text: .*\[UNK\].*; take the one that belongs"):
+    strange = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordPiece({"a": 0, "\n": 1}, unk_token="[UNK]"))
+    )
+    with pytest.raises(
+        EngineError, match=r"tokenizer cannot encode a text: .*\[UNK\].*; take the one that belongs"
+    ):
         Chat(strange, {}).encode(Prompt("rules", "words"))

@@ -22,7 +22,9 @@ DECODE = Decode(temperature=1.0, max_new_tokens=9)
 def decoder(kind: str = "qwen3", eos: frozenset[int] = frozenset()) -> Decoder:
     torch.set_num_threads(1)
     return Decoder(
-        tiny_models.model(kind, VOCABULARY), eos, lambda ids: bytes(token % 256 for token in ids).decode("latin1")
+        tiny_models.model(kind, VOCABULARY),
+        eos,
+        lambda ids: bytes(token % 256 for token in ids).decode("latin1"),
     )
 
 
@@ -41,11 +43,20 @@ def test_rows_that_end_leave_and_the_others_go_on_unchanged() -> None:
     together = decoder(eos=eos).answers(SHARED, asked)
     assert together == alone(asked, eos=eos)
     assert len({len(answer.ids) for answer in together}) > 5
-    assert all(answer.ids[-1] in eos and not eos & set(answer.ids[:-1]) for answer in together if answer.finish == "stop")
+    assert all(
+        answer.ids[-1] in eos and not eos & set(answer.ids[:-1])
+        for answer in together
+        if answer.finish == "stop"
+    )
 
 
 def test_each_row_has_its_own_limit_and_setting() -> None:
-    settings = [Decode(temperature=0.0, max_new_tokens=2), Decode(top_p=0.5, max_new_tokens=50), Decode(top_k=5), DECODE]
+    settings = [
+        Decode(temperature=0.0, max_new_tokens=2),
+        Decode(top_p=0.5, max_new_tokens=50),
+        Decode(top_k=5),
+        DECODE,
+    ]
     asked = [replace(row, decode=settings[place % 4]) for place, row in enumerate(rows(12))]
     together = decoder().answers(SHARED, asked)
     assert [len(answer.ids) for answer in together] == [row.decode.max_new_tokens for row in asked]
@@ -77,10 +88,15 @@ def test_drafts_save_passes_and_change_no_answer(
 ) -> None:
     """Whatever is drafted: what comes, what comes up to a place, or anything else."""
     eos = frozenset(range(0, VOCABULARY, 29))
-    asked = [replace(row, decode=replace(DECODE, max_new_tokens=30 + place)) for place, row in enumerate(rows(12))]
+    asked = [
+        replace(row, decode=replace(DECODE, max_new_tokens=30 + place))
+        for place, row in enumerate(rows(12))
+    ]
     asked = asked[:: 3 - samples]
     plain = decoder(eos=eos).answers(shared, asked)
-    known = {answer.ids[:count]: answer.ids for answer in plain for count in range(1, len(answer.ids))}
+    known = {
+        answer.ids[:count]: answer.ids for answer in plain for count in range(1, len(answer.ids))
+    }
     passes: list[int] = []
     forward = Decoder._forward
 
@@ -101,7 +117,9 @@ def test_drafts_save_passes_and_change_no_answer(
         assert decoder(eos=eos).answers(shared, asked, draft=draft) == plain
         return len(passes)
 
-    assert any(answer.finish == "stop" for answer in plain) and any(answer.finish == "length" for answer in plain)
+    assert any(answer.finish == "stop" for answer in plain) and any(
+        answer.finish == "length" for answer in plain
+    )
     alone = drafted(0, 0)
     assert drafted(0, 3) == alone
     assert drafted(5, 2) < 0.5 * alone
@@ -168,7 +186,9 @@ def test_every_step_is_a_sign_of_life(kind: str) -> None:
     engine, asked = decoder(kind), rows(6)
     engine.answers(SHARED, asked)
     before = heartbeat.now().count
-    engine.answers(SHARED, [replace(row, decode=replace(DECODE, max_new_tokens=30)) for row in asked])
+    engine.answers(
+        SHARED, [replace(row, decode=replace(DECODE, max_new_tokens=30)) for row in asked]
+    )
     assert 30 <= heartbeat.now().count - before <= 40
     before = heartbeat.now().count
     engine.scores(SHARED, [ScoreRequest(row.own, ((5, 6), (5, 7))) for row in asked])
@@ -193,7 +213,10 @@ def test_so_is_going_on_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_chance_of_every_token_of_an_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = decoder(kind)
     asked = rows(6, replace(DECODE, max_new_tokens=5))
-    choices = [ScoreRequest(row.own, (answer.ids,)) for row, answer in zip(asked, made.answers(SHARED, asked), strict=True)]
+    choices = [
+        ScoreRequest(row.own, (answer.ids,))
+        for row, answer in zip(asked, made.answers(SHARED, asked), strict=True)
+    ]
     chances = made.chances(SHARED, choices)
     assert [len(each) for each in chances] == [5] * 6
     for each, (score,) in zip(chances, made.scores(SHARED, choices), strict=True):
@@ -211,7 +234,9 @@ def test_new_weights_are_used_once_the_old_ones_are_forgotten() -> None:
     assert made.answers(SHARED, asked) == other.answers(SHARED, asked)
 
 
-def test_answers_of_any_common_beginning_are_weighed_together_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_of_any_common_beginning_are_weighed_together_as_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(decoding, "PACKS", set())
     choices = [ScoreRequest((3,), ((5, 6, 7), (5, 6, 8))), ScoreRequest((3, 4), ((5, 6), (5, 7)))]
     engine = decoder()

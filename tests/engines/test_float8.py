@@ -1,4 +1,5 @@
-"""Float8: the arithmetic on a CPU, whose products torch emulates; the kernels, and a whole engine, on a GPU."""
+"""Float8: the arithmetic on a CPU, whose products torch emulates; the kernels, and a whole engine,
+on a GPU."""
 
 from typing import Any
 
@@ -14,12 +15,22 @@ from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.native import products
 from stageb.engines.native.attention import Prefill, PromptStore, Stepping, make_tiles
-from stageb.engines.native.products import FLOAT8, LARGEST, Float8Linear, is_quantized, quantize, quantize_rows
+from stageb.engines.native.products import (
+    FLOAT8,
+    LARGEST,
+    Float8Linear,
+    is_quantized,
+    quantize,
+    quantize_rows,
+)
 from stageb.engines.native.transformers import TransformersEngine, build
 from stageb.engines.protocol import Question
 from stageb.errors import ConfigError
 
-on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+on_a_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
 
 
 @settings(max_examples=50, deadline=None)
@@ -29,7 +40,8 @@ def test_numbers_lose_no_more_than_their_last_bits(seed: int, magnitude: float) 
     kept, scale = quantize_rows(lines)
     largest = lines.abs().amax(-1, keepdim=True)
     error = (kept.float() * scale - lines).abs()
-    assert torch.all(error <= lines.abs() / 16 + largest / LARGEST / 512)  # half a unit of three bits, or of the smallest
+    # half a unit of three bits, or of the smallest
+    assert torch.all(error <= lines.abs() / 16 + largest / LARGEST / 512)
     torch.testing.assert_close((kept.float().abs() * scale).amax(-1, keepdim=True), largest)
 
 
@@ -55,7 +67,8 @@ def test_a_layer_multiplies_nearly_as_before(bias: bool) -> None:
     x = torch.randn(2, 3, 64).bfloat16()
     expected = model.inner[0](x).float()
     quantize(model)
-    assert [type(layer) for layer in model.inner] == [Float8Linear, nn.Linear]  # 24 is no multiple of 16
+    # 24 is no multiple of 16
+    assert [type(layer) for layer in model.inner] == [Float8Linear, nn.Linear]
     assert type(model.head) is nn.Linear
     found = model.inner[0](x)
     assert found.dtype == torch.bfloat16 and found.shape == expected.shape
@@ -75,7 +88,11 @@ def test_layers_with_one_input_multiply_together_as_they_would_apart(device: str
         quantize(apart)
     joined = [module.joined for module in model.modules() if isinstance(module, Float8Linear)]
     layers = model.config.num_hidden_layers
-    assert len(joined) == 7 * layers and len(set(joined) - {None}) == 2 * layers and joined.count(None) == 2 * layers
+    assert (
+        len(joined) == 7 * layers
+        and len(set(joined) - {None}) == 2 * layers
+        and joined.count(None) == 2 * layers
+    )
     for ids in (torch.arange(9, device=device)[None], torch.arange(4, device=device)[None]):
         found, expected = model(ids).logits.float(), apart(ids).logits.float()
         assert (found - expected).norm() < 0.01 * expected.norm()
@@ -100,14 +117,20 @@ def test_prompts_are_kept_nearly_as_they_were() -> None:
     exact = PromptStore(torch.zeros(1, 2, 2, 20, 8))
     small = PromptStore(torch.zeros(1, 2, 2, 20, 8, dtype=FLOAT8), torch.zeros(1, 2, 2, 20))
     for kept in (exact, small):
-        Prefill(None, [0, 7], torch.tensor(make_tiles([0, 7])), kept, 6).attend(0, query, key, value, 0.3)
-    for before, after in zip(exact.read(0, torch.float32), small.read(0, torch.float32), strict=True):
+        Prefill(None, [0, 7], torch.tensor(make_tiles([0, 7])), kept, 6).attend(
+            0, query, key, value, 0.3
+        )
+    for before, after in zip(
+        exact.read(0, torch.float32), small.read(0, torch.float32), strict=True
+    ):
         assert (after - before).abs().max() < 0.1 * before.abs().max()
         assert torch.equal(before == 0, after == 0)
     new, groups = torch.randn(1, 2, 3, 2, 4, 8), torch.tensor([(6, 7, 0, 3)])
     slots, counts = torch.arange(3), torch.tensor([2, 0, 1])
     found = [
-        Stepping(None, kept, new.clone(), groups, 3, slots, counts).attend(0, query[:3], key[:, :3], value[:, :3], 0.3)
+        Stepping(None, kept, new.clone(), groups, 3, slots, counts).attend(
+            0, query[:3], key[:, :3], value[:, :3], 0.3
+        )
         for kept in (exact, small)
     ]
     assert 0 < (found[1] - found[0]).norm() < 0.06 * found[0].norm()
@@ -126,7 +149,9 @@ def test_what_cannot_be_is_refused_in_the_config() -> None:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=on_a_gpu)])
 def test_an_engine_answers_in_float8(device: str, caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = tiny_models.bpe()
-    plain, small = (tiny_models.model("qwen3", len(tokenizer)).bfloat16().to(device) for _ in range(2))
+    plain, small = (
+        tiny_models.model("qwen3", len(tokenizer)).bfloat16().to(device) for _ in range(2)
+    )
     quantize(small)
     assert is_quantized(small) and not is_quantized(plain)
     asked, lines = requests(), ("pass", "fail")
@@ -170,12 +195,19 @@ def test_a_step_on_a_gpu_reads_float8_as_plain_products_do(
     expected, scales = (part.cuda() for part in quantize_rows(states.cpu()))
     assert kept.scales is not None
     torch.testing.assert_close(kept.scales[0], scales[..., 0])
-    rounded = (kept.states[0].float() - expected.float()).abs() <= expected.float().abs() / 8 + 2**-9
-    assert torch.all(rounded) and torch.mean((kept.states[0].float() == expected.float()).float()) > 0.99
+    rounded = (
+        kept.states[0].float() - expected.float()
+    ).abs() <= expected.float().abs() / 8 + 2**-9
+    assert (
+        torch.all(rounded)
+        and torch.mean((kept.states[0].float() == expected.float()).float()) > 0.99
+    )
 
     starts = [sum(lengths[:index]) for index in range(5)]
     firsts = [sum(samples[:index]) for index in range(5)]
-    groups = torch.tensor(list(zip(starts, lengths, firsts, samples, strict=True)), device="cuda").int()
+    groups = torch.tensor(
+        list(zip(starts, lengths, firsts, samples, strict=True)), device="cuda"
+    ).int()
     store = torch.randn(1, 2, rows, key_heads, new + 2, dim, device="cuda").bfloat16()
     slots = torch.randperm(rows, device="cuda").int()
     counts = (new - torch.arange(rows, device="cuda") % (new + 1)).int()
@@ -184,6 +216,8 @@ def test_a_step_on_a_gpu_reads_float8_as_plain_products_do(
     fed = key.transpose(0, 1).contiguous(), value.transpose(0, 1).contiguous()
     view = Stepping(None, kept, store, groups, max(samples), slots, counts)
     wide = store.clone()
-    plain = view._plain(query, fed, kept.read(0, query.dtype), (wide[0, 0], wide[0, 1]), None, 0.1).float()
+    plain = view._plain(
+        query, fed, kept.read(0, query.dtype), (wide[0, 0], wide[0, 1]), None, 0.1
+    ).float()
     found = view.attend(0, query, key, value, 0.1).float()
     assert (found - plain).norm() < 1e-2 * plain.norm()

@@ -1,4 +1,5 @@
-"""A GGUF file, written here from a tiny model, answers as that model does. Skipped without the extra ``gguf``."""
+"""A GGUF file, written here from a tiny model, answers as that model does. Skipped without the
+extra ``gguf``."""
 
 from __future__ import annotations
 
@@ -76,16 +77,24 @@ def write(path: Path, model: Any, tokenizer: Any) -> None:
     writer.close()
 
 
-def test_a_gguf_file_answers_as_the_model_that_it_was_made_of(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_gguf_file_answers_as_the_model_that_it_was_made_of(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     tokenizer = tiny_models.bpe()
     model = tiny_models.model("llama", len(tokenizer))
     write(tmp_path / "tiny.gguf", model, tokenizer)
     decode = Decode(temperature=0.0, max_new_tokens=12)
-    asked = [Request(Prompt("You judge.", f"image_1: a {word} valve"), decode, (1,)) for word in ("red", "闭", "<|im_end|>")]
+    asked = [
+        Request(Prompt("You judge.", f"image_1: a {word} valve"), decode, (1,))
+        for word in ("red", "闭", "<|im_end|>")
+    ]
     expected = TransformersEngine(model, Chat(tokenizer, {})).generate(asked)
     capfd.readouterr()
     for name in (tmp_path, tmp_path / "tiny.gguf"):
-        assert engines.build(ModelConfig(model_name_or_path=str(name)), "cpu").generate(asked) == expected
+        assert (
+            engines.build(ModelConfig(model_name_or_path=str(name)), "cpu").generate(asked)
+            == expected
+        )
     assert "it/s" not in capfd.readouterr().err
     data = (tmp_path / "tiny.gguf").read_bytes()
     for broken in (data[: len(data) // 3], b"GGUF", b"no such thing"):

@@ -46,7 +46,8 @@ ASKED = Request(Prompt("rules", "a red valve"), Decode(temperature=1.0, max_new_
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Hands a request to whatever the test asked for next, and answers as a model would when nothing was."""
+    """Hands a request to whatever the test asked for next, and answers as a model would when
+    nothing was."""
 
     protocol_version = "HTTP/1.1"
     server: Server
@@ -93,7 +94,12 @@ class Server(ThreadingHTTPServer):
 def well(handler: Handler, body: dict[str, Any]) -> None:
     """As a model would: the scripted engine's answer."""
     system, user = ([{"content": ""}, *body["messages"]])[-2:]
-    decode = Decode(body["temperature"], body["top_p"], max_new_tokens=body["max_tokens"], stop=tuple(body.get("stop", ())))
+    decode = Decode(
+        body["temperature"],
+        body["top_p"],
+        max_new_tokens=body["max_tokens"],
+        stop=tuple(body.get("stop", ())),
+    )
     request = Request(Prompt(system["content"], user["content"]), decode, (body["seed"],))
     ((answer,),) = ScriptedEngine(babble).generate([request])
     handler.reply(json.dumps(chat(answer.text, answer.finish, answer.tokens)).encode())
@@ -102,7 +108,10 @@ def well(handler: Handler, body: dict[str, Any]) -> None:
 def chat(text: str | None, finish: str, tokens: int | None = None) -> dict[str, Any]:
     """A chat completion."""
     usage = {} if tokens is None else {"usage": {"completion_tokens": tokens}}
-    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish}], **usage}
+    return {
+        "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish}],
+        **usage,
+    }
 
 
 def says(answer: Any, status: int = 200, **headers: str) -> Behave:
@@ -133,7 +142,9 @@ def hangs(handler: Handler, body: dict[str, Any]) -> None:
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     yield server
     server.shutdown()
@@ -147,7 +158,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def connect(server: Server, **options: Any) -> OpenAIEngine:
-    config = ModelConfig(engine="openai", model_name_or_path="served", base_url=server.url, **options)
+    config = ModelConfig(
+        engine="openai", model_name_or_path="served", base_url=server.url, **options
+    )
     built = engines.build(config, "cpu")
     assert isinstance(built, OpenAIEngine)
     return built
@@ -173,15 +186,22 @@ CAN = ("Verdict", " pass", "pass", " fail", " p", " ", "y", "yes", "n", "a", "b"
 
 
 def model(
-    continues: bool = True, most: int = 20, refuses: str = "", status: int = 400, tokens: Sequence[str] = CAN
+    continues: bool = True,
+    most: int = 20,
+    refuses: str = "",
+    status: int = 400,
+    tokens: Sequence[str] = CAN,
 ) -> Behave:
-    """A server as vLLM's: one that goes on from a begun answer or begins anew, whatever fields it is sent, that gives the
-    probabilities of so many of ``tokens`` at most, and refuses requests with one field. What is torn fails; its
-    probabilities know that too, but lean to pass."""
+    """A server as vLLM's: one that goes on from a begun answer or begins anew, whatever fields it
+    is sent, that gives the probabilities of so many of ``tokens`` at most, and refuses requests
+    with one field. What is torn fails; its probabilities know that too, but lean to pass."""
 
     def behave(handler: Handler, body: dict[str, Any]) -> None:
         if refuses in body or body.get("top_logprobs", 0) > max(most, 1):
-            handler.reply(f"{refuses or 'logprobs'} not supported".encode(), status if refuses in body else 400)
+            handler.reply(
+                f"{refuses or 'logprobs'} not supported".encode(),
+                status if refuses in body else 400,
+            )
             return
         user, last = ([{"content": ""}, *body["messages"]])[-2:]
         if last["role"] != "assistant" and "logprobs" not in body:
@@ -189,11 +209,21 @@ def model(
             return
         word = "fail" if "torn" in user["content"] or "torn" in last["content"] else "pass"
         whole = f"Verdict: {word}\nReason: so it is"
-        answer = chat(whole.removeprefix(last["content"]) if continues else whole, "length", body["max_tokens"])
+        answer = chat(
+            whole.removeprefix(last["content"]) if continues else whole,
+            "length",
+            body["max_tokens"],
+        )
         if most and "logprobs" in body:
             leaning = {" pass": 9, " fail": 8 if word == "fail" else 5}
-            odds = [leaning.get(token, 0) + uniform(stream("token", user["content"], token), 0) for token in tokens]
-            given = {token: odd - math.log(sum(map(math.exp, odds))) for token, odd in zip(tokens, odds, strict=True)}
+            odds = [
+                leaning.get(token, 0) + uniform(stream("token", user["content"], token), 0)
+                for token in tokens
+            ]
+            given = {
+                token: odd - math.log(sum(map(math.exp, odds)))
+                for token, odd in zip(tokens, odds, strict=True)
+            }
             shown = sorted(given.items(), key=lambda each: -each[1])[: body["top_logprobs"]]
             answer["choices"][0]["logprobs"] = top(*shown)
         handler.reply(json.dumps(answer).encode())
@@ -210,7 +240,11 @@ def goes_on_with(logprobs: Any) -> dict[str, Any]:
 
 def top(*tokens: tuple[Any, Any]) -> dict[str, Any]:
     """The most probable tokens, as an answer has them."""
-    return {"content": [{"top_logprobs": [{"token": token, "logprob": logprob} for token, logprob in tokens]}]}
+    return {
+        "content": [
+            {"top_logprobs": [{"token": token, "logprob": logprob} for token, logprob in tokens]}
+        ]
+    }
 
 
 ODD: tuple[Any, ...] = (
@@ -248,7 +282,9 @@ def test_a_server_that_weighs_keeps_the_contract_of_a_scorer(server: Server) -> 
         *((says(goes_on_with(odd)), True, False) for odd in ODD),
     ],
 )
-def test_one_question_tells_what_a_server_can_do(server: Server, behave: Behave, continues: bool, scores: bool) -> None:
+def test_one_question_tells_what_a_server_can_do(
+    server: Server, behave: Behave, continues: bool, scores: bool
+) -> None:
     server.usually = behave
     unasked = connect(server)
     assert not isinstance(unasked, engines.Scorer)
@@ -260,7 +296,8 @@ def test_one_question_tells_what_a_server_can_do(server: Server, behave: Behave,
 def test_a_refused_question_leaves_later_requests_as_they_are(server: Server) -> None:
     server.usually = well
     ask(server)
-    server.usually = says({"message": "Conversation roles must alternate user/assistant/..."}, 400)  # of the begun answer
+    # of the begun answer
+    server.usually = says({"message": "Conversation roles must alternate user/assistant/..."}, 400)
     probed = connect(server).probe(VERDICTS)
     server.usually = well
     probed.generate([ASKED])
@@ -292,7 +329,12 @@ def test_verdicts_weigh_what_the_tokens_do_that_begin_them_alone(server: Server)
         ((one, other),) = probed.score([VERDICTS])
         assert (one, other) == pytest.approx((math.log(passes), math.log(fails)), abs=1e-6)
     body = bodies(server)[-1]
-    assert (body["max_tokens"], body["temperature"], body["logprobs"], body["top_logprobs"]) == (1, 0.0, True, 20)
+    assert (body["max_tokens"], body["temperature"], body["logprobs"], body["top_logprobs"]) == (
+        1,
+        0.0,
+        True,
+        20,
+    )
     assert body["messages"][-1] == {"role": "assistant", "content": "Verdict:"}
     server.usually = says(chat("", "content_filter"))
     ((one, other),) = probed.score([VERDICTS])
@@ -303,12 +345,23 @@ def test_verdicts_weigh_what_the_tokens_do_that_begin_them_alone(server: Server)
 
 
 @pytest.mark.parametrize("can", ["weigh", "go on", "neither"])
-def test_a_run_through_a_server_does_what_the_server_can(server: Server, tmp_path: Path, can: str) -> None:
-    """With no key set: answers are begun, verdicts drawn and calibrated, and ``predict`` tells how sure they are. Where it
-    can do neither, and no answer can be read, what code has learnt judges."""
-    server.usually = {"weigh": model(), "go on": model(most=0), "neither": model(continues=False, most=0)}[can]
+def test_a_run_through_a_server_does_what_the_server_can(
+    server: Server, tmp_path: Path, can: str
+) -> None:
+    """With no key set: answers are begun, verdicts drawn and calibrated, and ``predict`` tells how
+    sure they are. Where it can do neither, and no answer can be read, what code has learnt
+    judges."""
+    server.usually = {
+        "weigh": model(),
+        "go on": model(most=0),
+        "neither": model(continues=False, most=0),
+    }[can]
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=60)
-    reached = {"model.engine": "openai", "model.model_name_or_path": "served", "model.base_url": server.url}
+    reached = {
+        "model.engine": "openai",
+        "model.model_name_or_path": "served",
+        "model.base_url": server.url,
+    }
     keys = {
         "split.train": 0.85,
         "split.val": 0.0,
@@ -317,12 +370,22 @@ def test_a_run_through_a_server_does_what_the_server_can(server: Server, tmp_pat
         "early_stop.reflections": 1,
     }
     assert main(small.arguments(tickets, tmp_path / "out", keys=reached | keys)) == 0
-    judged = [body["messages"] for body in bodies(server) if "inspection" not in body["messages"][0]["content"]]
+    judged = [
+        body["messages"]
+        for body in bodies(server)
+        if "inspection" not in body["messages"][0]["content"]
+    ]
     assert any(messages[-1]["role"] == "assistant" for messages in judged) == (can != "neither")
     run, out = tmp_path / "out" / "run", tmp_path / "out.jsonl"
     (guidance,) = json.loads((run / "valves" / "guidance.json").read_text()).values()
     assert ("calibration" in guidance) == (can == "weigh")
-    given = {"guidance": run, "tickets": tickets, "output": out, "max_unreadable": 1.0, "fabric.accelerator": "cpu"}
+    given = {
+        "guidance": run,
+        "tickets": tickets,
+        "output": out,
+        "max_unreadable": 1.0,
+        "fabric.accelerator": "cpu",
+    }
     assert main(["predict", *(f"--{key}={value}" for key, value in (given | reached).items())]) == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == 60
@@ -335,7 +398,9 @@ def test_a_run_through_a_server_does_what_the_server_can(server: Server, tmp_pat
 
 def test_what_is_sent(server: Server) -> None:
     decode = Decode(0.5, top_p=0.9, top_k=5, max_new_tokens=9, stop=("\n",))
-    connect(server, chat_template_kwargs={"enable_thinking": False}).generate([Request(Prompt("s", "u"), decode, (3,))])
+    connect(server, chat_template_kwargs={"enable_thinking": False}).generate(
+        [Request(Prompt("s", "u"), decode, (3,))]
+    )
     (_, path, headers, body) = server.seen[0]
     assert path == "/v1/chat/completions"
     assert "Authorization" not in headers
@@ -391,12 +456,20 @@ def test_a_server_is_asked_to_go_on_from_what_an_answer_begins_with(server: Serv
     built = connect(server)
     built.generate([begun])
     (body,) = bodies(server)
-    assert body["messages"][1:] == [{"role": "user", "content": "a red valve"}, {"role": "assistant", "content": "Verdict:"}]
+    assert body["messages"][1:] == [
+        {"role": "user", "content": "a red valve"},
+        {"role": "assistant", "content": "Verdict:"},
+    ]
     assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
     server.next.append(says({"detail": "Unexpected keys: continue_final_message"}, 422))
     built.generate([begun])
     built.generate([begun])
-    assert ["continue_final_message" in body for body in bodies(server)] == [True, True, False, False]
+    assert ["continue_final_message" in body for body in bodies(server)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert all(body["messages"][-1]["role"] == "assistant" for body in bodies(server))
 
 
@@ -428,7 +501,15 @@ def test_a_status_that_passes_is_tried_again(server: Server, status: int) -> Non
 
 @pytest.mark.parametrize(
     "behave",
-    [closes, breaks_off, says(b"<html>oops"), says(b"\xff\xfe"), says(b"[" * 1_000_000), says([]), says({"choices": []})],
+    [
+        closes,
+        breaks_off,
+        says(b"<html>oops"),
+        says(b"\xff\xfe"),
+        says(b"[" * 1_000_000),
+        says([]),
+        says({"choices": []}),
+    ],
 )
 def test_a_broken_answer_is_asked_for_again(server: Server, behave: Behave) -> None:
     expected = ask(server)
@@ -439,8 +520,12 @@ def test_a_broken_answer_is_asked_for_again(server: Server, behave: Behave) -> N
 ODD_HEADERS = ("soon", "", "-1", "nan", f"Thu, 01 Jan {10**20} 00:00:00 GMT")
 
 
-@pytest.mark.parametrize(("header", "least"), [("0.5", 0.5), ("in 2 s", 0.8), *((odd, 0.0) for odd in ODD_HEADERS)])
-def test_retry_after_is_heeded_or_passed_over_where_it_cannot_be_read(server: Server, header: str, least: float) -> None:
+@pytest.mark.parametrize(
+    ("header", "least"), [("0.5", 0.5), ("in 2 s", 0.8), *((odd, 0.0) for odd in ODD_HEADERS)]
+)
+def test_retry_after_is_heeded_or_passed_over_where_it_cannot_be_read(
+    server: Server, header: str, least: float
+) -> None:
     date = formatdate(time.time() + 2, usegmt=True)  # of whole seconds
     server.next.append(says({}, 429, Retry_After=header.replace("in 2 s", date)))
     ask(server)
@@ -460,9 +545,13 @@ def test_retry_after_is_heeded_or_passed_over_where_it_cannot_be_read(server: Se
         (closes, "RemoteDisconnected|ConnectionReset"),
     ],
 )
-def test_it_gives_up_with_the_url_and_what_was_wrong(server: Server, behave: Behave, cause: str) -> None:
+def test_it_gives_up_with_the_url_and_what_was_wrong(
+    server: Server, behave: Behave, cause: str
+) -> None:
     server.usually = behave
-    with pytest.raises(EngineError, match=f"{server.url}/chat/completions: .*({cause}).*after {ATTEMPTS} attempts"):
+    with pytest.raises(
+        EngineError, match=f"{server.url}/chat/completions: .*({cause}).*after {ATTEMPTS} attempts"
+    ):
         ask(server)
     assert len(server.seen) == ATTEMPTS
 
@@ -474,7 +563,10 @@ def test_it_gives_up_on_a_server_that_hangs(server: Server) -> None:
 
 
 REFUSED = f"no, not with {KEY}"
-TOO_LONG = "'max_tokens' is too large: 20. This model's maximum context length is 8 tokens, which is not supported"
+TOO_LONG = (
+    "'max_tokens' is too large: 20. This model's maximum context length is 8 tokens, "
+    "which is not supported"
+)
 
 
 @pytest.mark.parametrize(
@@ -485,7 +577,11 @@ TOO_LONG = "'max_tokens' is too large: 20. This model's maximum context length i
         (REFUSED, 403, "status 403 .*no, not with .*model.api_key_env"),
         (REFUSED, 404, "status 404 .*no, not with .*model.base_url"),
         ({"code": "insufficient_quota"}, 429, "quota of the key's account is used up"),
-        ("Unexpected endpoint or method.", 200, r"Unexpected endpoint.*look at model\.base_url, which usually ends in /v1"),
+        (
+            "Unexpected endpoint or method.",
+            200,
+            r"Unexpected endpoint.*look at model\.base_url, which usually ends in /v1",
+        ),
         ({"message": TOO_LONG}, 400, "max_prompt"),
         ({"message": "temperature must be between 0 and 1"}, 400, "take out of the config"),
         ({"message": "unknown model: seedy"}, 400, "take out of the config"),
@@ -525,7 +621,9 @@ def test_a_key_is_hidden_where_it_is_cut_or_written_as_json(
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+def test_a_redirect_is_not_followed(
+    server: Server, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     server.next.append(says({}, status, Location=f"{server.url}/elsewhere"))
     with pytest.raises(EngineError, match=f"{status} .*to {server.url}/elsewhere.* model.base_url"):
@@ -535,7 +633,9 @@ def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPa
 
 def test_an_answer_that_ended_otherwise(server: Server) -> None:
     server.usually = says(chat("Verdict: pass", "tool_calls" + "s" * 1_000_000))
-    with pytest.raises(EngineError, match=f"{server.url}.*finish_reason 'tool_calls.*without tools") as caught:
+    with pytest.raises(
+        EngineError, match=f"{server.url}.*finish_reason 'tool_calls.*without tools"
+    ) as caught:
         ask(server)
     assert len(str(caught.value)) < 400
 
@@ -553,11 +653,17 @@ def said(**message: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("answer", "wanted"),
     [
-        (chat(PASS, "length", 20), {"text": PASS, "tokens": 20, "finish": "length", "thinking": ""}),
+        (
+            chat(PASS, "length", 20),
+            {"text": PASS, "tokens": 20, "finish": "length", "thinking": ""},
+        ),
         (chat(None, "stop", 1), {"text": "", "tokens": 1, "finish": "stop"}),
         # tokens that the server does not count, or that cannot be, are estimated
         (chat("twelve bytes", "stop"), {"tokens": 5}),
-        (chat("much longer than the limit says " * 9, "length"), {"tokens": ASKED.decode.max_new_tokens}),
+        (
+            chat("much longer than the limit says " * 9, "length"),
+            {"tokens": ASKED.decode.max_new_tokens},
+        ),
         *(
             (chat("twelve bytes", "stop") | {"usage": usage}, {"tokens": 5})
             for usage in (
@@ -568,11 +674,22 @@ def said(**message: Any) -> dict[str, Any]:
             )
         ),
         # an end in other words
-        *((chat(PASS, finish), {"finish": "stop"}) for finish in (None, "STOP", "eos_token", "end_turn")),  # type: ignore[arg-type]
+        *(
+            (chat(PASS, finish), {"finish": "stop"})  # type: ignore[arg-type]
+            for finish in (None, "STOP", "eos_token", "end_turn")
+        ),
         (chat(PASS, "max_tokens"), {"finish": "length"}),
         # content in parts
-        (said(content=[{"type": "text", "text": "Verdict: "}, {"type": "text", "text": "pass"}]), {"text": PASS}),
-        (said(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, TEXT]), HM),
+        (
+            said(content=[{"type": "text", "text": "Verdict: "}, {"type": "text", "text": "pass"}]),
+            {"text": PASS},
+        ),
+        (
+            said(
+                content=[{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, TEXT]
+            ),
+            HM,
+        ),
         (said(content=[{"type": "thinking", "thinking": "Hm."}, {"type": "image"}, TEXT]), HM),
         # thoughts, whether or not the server parts them from the answer
         (said(content=f"<think>\nHm.\n</think>\n\n{PASS}"), HM),
@@ -582,8 +699,12 @@ def said(**message: Any) -> dict[str, Any]:
         (said(reasoning_content="Hm, hm"), {"text": "", "thinking": "Hm, hm"}),
         (said(content=PASS, reasoning={"effort": 1}), {"text": PASS, "thinking": ""}),
         (said(content=PASS, reasoning_content=None), {"text": PASS, "thinking": ""}),
-        # half of a surrogate pair, as a server writes it that cuts an emoji in two: no file in UTF-8 could hold it
-        (said(content="torn \ud83d", reasoning_content="\ude00 seal"), {"text": "torn \ufffd", "thinking": "\ufffd seal"}),
+        # half of a surrogate pair, as a server writes it that cuts an emoji in two: no file in
+        # UTF-8 could hold it
+        (
+            said(content="torn \ud83d", reasoning_content="\ude00 seal"),
+            {"text": "torn \ufffd", "thinking": "\ufffd seal"},
+        ),
     ],
 )
 def test_an_answer_is_read(server: Server, answer: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -597,7 +718,16 @@ def test_an_answer_is_read(server: Server, answer: dict[str, Any], wanted: dict[
     [
         says(chat("Verdict: pass", "content_filter")),
         says({"choices": [{"finish_reason": "content_filter"}]}),
-        says({"error": {"message": "The response was filtered", "code": "content_filter", "param": "prompt"}}, 400),
+        says(
+            {
+                "error": {
+                    "message": "The response was filtered",
+                    "code": "content_filter",
+                    "param": "prompt",
+                }
+            },
+            400,
+        ),
     ],
 )
 def test_an_answer_that_a_filter_withholds_ends_nothing(server: Server, behave: Behave) -> None:
@@ -610,12 +740,20 @@ def test_an_answer_that_a_filter_withholds_ends_nothing(server: Server, behave: 
 
 REFUSALS = [
     (
-        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+        "'max_completion_tokens' instead.",
         "max_tokens",
     ),
     ("Unsupported parameter: 'temperature' is not supported with this model.", "temperature"),
-    ("`temperature` and `top_p` cannot both be specified for this model. Please use only one.", "top_p"),
-    ('[{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]', "seed"),
+    (
+        "`temperature` and `top_p` cannot both be specified for this model. Please use only one.",
+        "top_p",
+    ),
+    (
+        '[{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not '
+        'permitted"}]',
+        "seed",
+    ),
     ("Unrecognized request argument supplied: chat_template_kwargs", "chat_template_kwargs"),
     ("Unsupported parameter: 'stop' is not supported with this model.", "stop"),
 ]
@@ -635,12 +773,17 @@ def test_a_field_that_the_server_refuses_is_left_out_from_then_on(
         gained = {"max_completion_tokens": 20} if field == "max_tokens" else {}
         assert body == {name: value for name, value in first.items() if name != field} | gained
     assert len(others) == 2
-    assert caplog.messages == [f"{server.url}/chat/completions: refuses {field}; asked without from now on"]
+    assert caplog.messages == [
+        f"{server.url}/chat/completions: refuses {field}; asked without from now on"
+    ]
 
 
 def test_a_temperature_is_1_where_the_server_takes_no_other(server: Server) -> None:
     """And is left out where it does not take that, either."""
-    refused = says({"error": "'temperature' does not support 0.7. Only the default (1) value is supported."}, 400)
+    refused = says(
+        {"error": "'temperature' does not support 0.7. Only the default (1) value is supported."},
+        400,
+    )
     server.next += [refused, refused]
     server.usually = says(chat("Verdict: pass", "stop"))
     ask(server, replace(ASKED, decode=Decode(temperature=0.7)))
@@ -666,7 +809,8 @@ def test_a_limit_of_requests_is_given_time(server: Server, monkeypatch: pytest.M
     monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.1)
     server.next.append(says({}, 429))
     ask(server)
-    assert server.seen[1][0] - server.seen[0][0] >= 0.2  # at the least half of four times the usual pause
+    # at the least half of four times the usual pause
+    assert server.seen[1][0] - server.seen[0][0] >= 0.2
     monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.001)
     server.usually = says({}, 429)
     with pytest.raises(EngineError, match=r"lower model\.concurrency, or have the limit raised"):
@@ -678,7 +822,9 @@ def test_a_proxy_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch, 
     for name in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(word, "http://me:word@127.0.0.1:9/")
-    built = engines.build(ModelConfig(engine="openai", model_name_or_path="m", base_url="http://192.0.2.1/v1"), "cpu")
+    built = engines.build(
+        ModelConfig(engine="openai", model_name_or_path="m", base_url="http://192.0.2.1/v1"), "cpu"
+    )
     said = r"Connection refused.*by way of the proxy 127\.0\.0\.1:9/ \(http_proxy\).*add 192\.0\.2\.1 to NO_PROXY"
     with pytest.raises(EngineError, match=said) as caught:
         built.generate([ASKED])
@@ -708,7 +854,9 @@ def speaks(first: bytes, body: bytes = b"") -> Behave:
         says({"choices": [], "key": KEY}),
     ],
 )
-def test_a_key_is_never_shown(server: Server, monkeypatch: pytest.MonkeyPatch, behave: Behave) -> None:
+def test_a_key_is_never_shown(
+    server: Server, monkeypatch: pytest.MonkeyPatch, behave: Behave
+) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     server.usually = behave
     with pytest.raises(EngineError, match=r"\*\*\*") as caught:
@@ -801,7 +949,8 @@ def test_each_answer_is_a_sign_of_life(server: Server, monkeypatch: pytest.Monke
 
 
 def drips(first: bytes, part: bytes, last: bytes = b"", headers: tuple[str, ...] = ()) -> Behave:
-    """An answer of which ``part`` comes again and again, each well within the time limit; ``last`` after two seconds."""
+    """An answer of which ``part`` comes again and again, each well within the time limit; ``last``
+    after two seconds."""
 
     def behave(handler: Handler, body: dict[str, Any]) -> None:
         handler.close_connection = True
@@ -826,8 +975,11 @@ def drips(first: bytes, part: bytes, last: bytes = b"", headers: tuple[str, ...]
         drips(b"HTTP/1.1 100 Continue", b"\r\nHTTP/1.1 100 Continue\r\n"),
     ],
 )
-def test_an_answer_that_comes_not_or_byte_by_byte_beyond_its_time_is_asked_for_again(server: Server, behave: Behave) -> None:
-    """Nothing else would end it: every byte comes in time. Headers, and lines between chunks, may drip too."""
+def test_an_answer_that_comes_not_or_byte_by_byte_beyond_its_time_is_asked_for_again(
+    server: Server, behave: Behave
+) -> None:
+    """Nothing else would end it: every byte comes in time. Headers, and lines between chunks, may
+    drip too."""
     server.next.append(behave)
     began = time.monotonic()
     assert ask(server, timeout_s=0.5) == ask(server)
@@ -852,32 +1004,46 @@ def test_an_error_is_told_by_its_status_though_its_words_drip(server: Server) ->
 
 def test_a_long_answer_is_read(server: Server) -> None:
     """As a proxy may pad it: 20 MB."""
-    server.next.append(says(b" " * 20_000_000 + json.dumps(chat("Verdict: pass", "stop", 4)).encode()))
+    server.next.append(
+        says(b" " * 20_000_000 + json.dumps(chat("Verdict: pass", "stop", 4)).encode())
+    )
     assert ask(server) == Completion("Verdict: pass", 4, "stop")
 
 
 @pytest.mark.parametrize(
-    "chunk", [b"-1\r\n" + b" " * 65536, b"1\r\n \r\n" * 1000, b"10000\r\n" + b" " * 65536 + b"\r\n", b""]
+    "chunk",
+    [b"-1\r\n" + b" " * 65536, b"1\r\n \r\n" * 1000, b"10000\r\n" + b" " * 65536 + b"\r\n", b""],
 )
-def test_an_answer_without_end_fills_no_memory(server: Server, monkeypatch: pytest.MonkeyPatch, chunk: bytes) -> None:
-    """In chunks, small and large, or without: it is read so far and no further, and asked for again."""
+def test_an_answer_without_end_fills_no_memory(
+    server: Server, monkeypatch: pytest.MonkeyPatch, chunk: bytes
+) -> None:
+    """In chunks, small and large, or without: it is read so far and no further, and asked for
+    again."""
     monkeypatch.setattr(transport, "MOST_BYTES", 200_000)
 
     def pours(handler: Handler, body: dict[str, Any]) -> None:
         handler.close_connection = True
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"Transfer-Encoding: chunked\r\n" if chunk else b"") + b"\r\n")
+        handler.wfile.write(
+            b"HTTP/1.1 200 OK\r\n" + (b"Transfer-Encoding: chunked\r\n" if chunk else b"") + b"\r\n"
+        )
         with suppress(OSError):
             while True:
                 handler.wfile.write(chunk or b" " * 65536)
 
     server.usually = pours
-    with pytest.raises(EngineError, match=r"the answer has more than 200000 bytes \(after 6 attempts\)"):
+    with pytest.raises(
+        EngineError, match=r"the answer has more than 200000 bytes \(after 6 attempts\)"
+    ):
         ask(server)
 
 
 def test_lengths_are_estimated_without_a_tokenizer(server: Server) -> None:
     one = connect(server)
-    assert one.count_tokens([Prompt("", ""), Prompt("abc", "abcd"), Prompt("阀门", "")]) == [16, 19, 18]
+    assert one.count_tokens([Prompt("", ""), Prompt("abc", "abcd"), Prompt("阀门", "")]) == [
+        16,
+        19,
+        18,
+    ]
     assert server.seen == []
 
 

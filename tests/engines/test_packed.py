@@ -60,15 +60,33 @@ def warmed(made: Any) -> Any:
 
 ODD = {
     "one key head": transformers.Qwen3Config(
-        **SMALL, hidden_size=48, num_attention_heads=6, num_key_value_heads=1, head_dim=12, tie_word_embeddings=False
+        **SMALL,
+        hidden_size=48,
+        num_attention_heads=6,
+        num_key_value_heads=1,
+        head_dim=12,
+        tie_word_embeddings=False,
     ),
-    "a key head each": transformers.LlamaConfig(**SMALL, hidden_size=40, num_attention_heads=5, num_key_value_heads=5),
-    "three to one": transformers.Qwen2Config(**SMALL, hidden_size=48, num_attention_heads=6, num_key_value_heads=2),
+    "a key head each": transformers.LlamaConfig(
+        **SMALL, hidden_size=40, num_attention_heads=5, num_key_value_heads=5
+    ),
+    "three to one": transformers.Qwen2Config(
+        **SMALL, hidden_size=48, num_attention_heads=6, num_key_value_heads=2
+    ),
     "gemma": transformers.GemmaConfig(
-        **SMALL, hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=24, pad_token_id=None
+        **SMALL,
+        hidden_size=32,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=24,
+        pad_token_id=None,
     ),
     "granite": transformers.GraniteConfig(
-        **SMALL, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, attention_multiplier=0.3
+        **SMALL,
+        hidden_size=32,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attention_multiplier=0.3,
     ),
 }
 
@@ -90,7 +108,13 @@ def test_packed_answers_and_scores_are_the_plain_ones(made: Any) -> None:
 HEADS: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 FLOAT8 = transformers.Qwen3Config(**SMALL, **HEADS, hidden_size=48)
 MIXED = transformers.Qwen3MoeConfig(
-    **SMALL, **HEADS, hidden_size=32, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2, decoder_sparse_step=1
+    **SMALL,
+    **HEADS,
+    hidden_size=32,
+    moe_intermediate_size=24,
+    num_experts=4,
+    num_experts_per_tok=2,
+    decoder_sparse_step=1,
 )
 
 
@@ -98,7 +122,12 @@ MIXED = transformers.Qwen3MoeConfig(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize(
     ("made", "fused"),
-    [*((made, False) for made in ODD.values()), (MIXED, False), (ODD["one key head"], True), (ODD["gemma"], True)],
+    [
+        *((made, False) for made in ODD.values()),
+        (MIXED, False),
+        (ODD["one key head"], True),
+        (ODD["gemma"], True),
+    ],
     ids=[*ODD, "experts", "one key head, fused", "gemma, fused"],
 )
 def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
@@ -112,7 +141,8 @@ def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
     answers = plainly(lambda it: it.answers(SHARED, asked), model, EOS)
     scores = plainly(lambda it: it.scores(SHARED, choices), model)
     engine = Decoder(model, EOS, text_of)
-    assert engine._packed is not None or made is MIXED  # float32 experts sort on the host, which no graph captures
+    # float32 experts sort on the host, which no graph captures
+    assert engine._packed is not None or made is MIXED
     assert engine.answers(SHARED, asked) == answers
     for found, expected in zip(engine.scores(SHARED, choices), scores, strict=True):
         assert found == pytest.approx(expected, abs=1e-4)
@@ -121,7 +151,9 @@ def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("quantized", [False, True])
-def test_layers_are_compiled_once_for_all_batches(quantized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_are_compiled_once_for_all_batches(
+    quantized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(packed, "FUSE_FROM", 0)
     compiled = torch._dynamo.utils.counters["stats"]
     model = warmed(FLOAT8 if quantized else ODD["a key head each"]).to("cuda")
@@ -136,10 +168,14 @@ def test_layers_are_compiled_once_for_all_batches(quantized: bool, monkeypatch: 
     assert compiled["unique_graphs"] == before
 
 
-def test_an_attention_that_asks_for_more_goes_the_plain_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_attention_that_asks_for_more_goes_the_plain_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     model = tiny_models.model("llama", VOCABULARY)
     attend = model.model.layers[1].self_attn.forward
-    model.model.layers[1].self_attn.forward = lambda *given, **named: attend(*given, **named, tempering=5.0)
+    model.model.layers[1].self_attn.forward = lambda *given, **named: attend(
+        *given, **named, tempering=5.0
+    )
     expected = plainly(lambda it: it.answers(SHARED, rows(4)), model)
     with caplog.at_level(logging.WARNING):
         assert Decoder(model, frozenset(), text_of).answers(SHARED, rows(4)) == expected
@@ -147,21 +183,29 @@ def test_an_attention_that_asks_for_more_goes_the_plain_way(caplog: pytest.LogCa
     assert "tempering" in caplog.text
 
 
-def test_positions_that_a_model_makes_itself_go_the_plain_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_positions_that_a_model_makes_itself_go_the_plain_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     model = tiny_models.model("llama", VOCABULARY)
     forward = model.model.rotary_emb.forward
-    model.model.rotary_emb.forward = lambda x, position_ids: forward(x, torch.arange(x.shape[1])[None])
+    model.model.rotary_emb.forward = lambda x, position_ids: forward(
+        x, torch.arange(x.shape[1])[None]
+    )
     with caplog.at_level(logging.WARNING):
         Decoder(model, frozenset(), text_of).answers(SHARED, rows(2))
     assert "logits differ" in caplog.text
 
 
-def test_rows_that_end_leave_and_the_others_go_on_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_end_leave_and_the_others_go_on_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(packed, "FEW", 0)
     asked = rows(16, replace(DECODE, max_new_tokens=40))
     kept, keep = [], packed._PackedRows.keep_rows
 
-    def noted(batch: packed._PackedRows, rows: list[int], index: torch.Tensor) -> packed._PackedRows:
+    def noted(
+        batch: packed._PackedRows, rows: list[int], index: torch.Tensor
+    ) -> packed._PackedRows:
         kept.append(len(rows))
         return keep(batch, rows, index)
 
@@ -172,15 +216,21 @@ def test_rows_that_end_leave_and_the_others_go_on_unchanged(monkeypatch: pytest.
     assert len({len(answer.ids) for answer in together}) > 5
 
 
-@pytest.mark.parametrize(("name", "value"), [("CHUNK_WHOLE", 9), ("ROWS", 3), ("STEPS_PER_LOOK", 1), ("CUT_ROWS", 2)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("CHUNK_WHOLE", 9), ("ROWS", 3), ("STEPS_PER_LOOK", 1), ("CUT_ROWS", 2)]
+)
 def test_cuts_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    asked = rows(11, replace(DECODE, top_p=0.9)) + rows(5, replace(DECODE, temperature=0.0, max_new_tokens=4))
+    asked = rows(11, replace(DECODE, top_p=0.9)) + rows(
+        5, replace(DECODE, temperature=0.0, max_new_tokens=4)
+    )
     whole = decoder(EOS).answers(SHARED, asked)
     monkeypatch.setattr(packed, name, value)
     assert decoder(EOS).answers(SHARED, asked) == whole
 
 
-def test_batches_hold_what_memory_holds_and_keep_prompts_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_hold_what_memory_holds_and_keep_prompts_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine = decoder()._packed
     assert engine is not None
     asked = rows(30)[::-1]
@@ -201,7 +251,9 @@ class Card:
         self.total = total
         self.used = 0
         self.cached = 0  # held by torch for later use
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (total - self.used - self.cached, total))
+        monkeypatch.setattr(
+            torch.cuda, "mem_get_info", lambda device: (total - self.used - self.cached, total)
+        )
         monkeypatch.setattr(torch.cuda, "empty_cache", lambda: vars(self).update(cached=0))
 
 
@@ -212,7 +264,9 @@ def planned(engine: Packed, asked: list[Row]) -> list[int]:
         return [len(batch) for batch in engine.batches(asked)]
 
 
-def test_what_another_model_holds_is_planned_around_from_the_next_call_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_model_holds_is_planned_around_from_the_next_call_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine = decoder()._packed
     assert engine is not None
     asked = rows(30)
@@ -221,7 +275,8 @@ def test_what_another_model_holds_is_planned_around_from_the_next_call_on(monkey
     card.used = 300_000
     cut = planned(engine, asked)
     assert sum(cut) == 30
-    row_bytes = 9 * 2 * 2 * engine._like[0, :, 0].nbytes + 6 * VOCABULARY  # new tokens in two layers, and logits
+    # new tokens in two layers, and logits
+    row_bytes = 9 * 2 * 2 * engine._like[0, :, 0].nbytes + 6 * VOCABULARY
     assert 50_000 < max(cut) * row_bytes < 100_000
 
 
@@ -250,25 +305,34 @@ def test_a_little_that_is_kept_does_not_move_the_cuts(monkeypatch: pytest.Monkey
 def test_two_models_share_a_gpu_without_running_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second comes after the first has answered, as a model for reflection does, and takes half of the memory."""
+    """The second comes after the first has answered, as a model for reflection does, and takes half
+    of the memory."""
     monkeypatch.setattr(packed, "FUSE_FROM", 1 << 62)
     made = transformers.LlamaConfig(
         **(SMALL | {"num_hidden_layers": 8, "max_position_embeddings": 1 << 15}),
         hidden_size=512, num_attention_heads=8, num_key_value_heads=8, head_dim=128,
     )  # fmt: skip
-    first, second = (transformers.AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16).cuda() for _ in range(2))
+    first, second = (
+        transformers.AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16).cuda()
+        for _ in range(2)
+    )
     total = torch.cuda.get_device_properties(0).total_memory
     per_row = 8 * 2 * 8 * 128 * 2 * 8192
     asked = rows(int(0.8 * total) // per_row, replace(DECODE, max_new_tokens=8192))
-    closing = frozenset(range(1, VOCABULARY))  # answers end at once; room is made for the whole of them
+    # answers end at once; room is made for the whole of them
+    closing = frozenset(range(1, VOCABULARY))
     with caplog.at_level(logging.WARNING):
         one = Decoder(first.eval(), closing, text_of)
         one.answers(SHARED, asked)
-        second.ballast = torch.nn.Parameter(torch.empty(total // 2, dtype=torch.uint8, device="cuda"), requires_grad=False)
+        second.ballast = torch.nn.Parameter(
+            torch.empty(total // 2, dtype=torch.uint8, device="cuda"), requires_grad=False
+        )
         other = Decoder(second.eval(), closing, text_of)
         for engine in (other, one, other, one):
             assert len(engine.answers(SHARED, asked)) == len(asked)
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("stageb")] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("stageb")
+    ] == []
 
 
 def test_every_look_is_a_sign_of_life() -> None:
@@ -307,7 +371,8 @@ def test_stop_strings_and_the_end_of_the_context() -> None:
 
 
 def test_prompts_that_read_alike_with_answers_of_other_lengths_are_scored_each_for_itself() -> None:
-    """(1, 2) and then (3, 4) is the text of (1, 2, 3) and then (4,), but keeps another number of places."""
+    """(1, 2) and then (3, 4) is the text of (1, 2, 3) and then (4,), but keeps another number of
+    places."""
     model = decoder()
     together = [ScoreRequest((1, 2), ((3, 4),)), ScoreRequest((1, 2, 3), ((4,),))]
     scores = model.scores(SHARED, together)

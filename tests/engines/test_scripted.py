@@ -35,7 +35,9 @@ def test_text_tokens_and_finish() -> None:
 
 def test_stops_before_the_first_stop_string() -> None:
     assert ask("one two three", stop=("three", "wo")) == Completion("one t", 3, "stop")
-    assert ask("one two three", stop=("three",), max_new_tokens=2) == Completion("one two", 2, "length")
+    assert ask("one two three", stop=("three",), max_new_tokens=2) == Completion(
+        "one two", 2, "length"
+    )
 
 
 def test_counts_words() -> None:
@@ -44,11 +46,21 @@ def test_counts_words() -> None:
 
 def test_built_from_a_name() -> None:
     engine = build(ModelConfig(engine="scripted", model_name_or_path="test_scripted:babble"), "cpu")
-    assert engine.generate([Request(Prompt("", "?"), Decode(), (9,))])[0][0].text == babble(Prompt("", "?"), Decode(), 9)
+    assert engine.generate([Request(Prompt("", "?"), Decode(), (9,))])[0][0].text == babble(
+        Prompt("", "?"), Decode(), 9
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["my-model", "no_such_package.module:respond", "test_scripted:no_such_name", "test_scripted:WORDS", ":", "a:"]
+    "name",
+    [
+        "my-model",
+        "no_such_package.module:respond",
+        "test_scripted:no_such_name",
+        "test_scripted:WORDS",
+        ":",
+        "a:",
+    ],
 )
 def test_bad_names(name: str) -> None:
     with pytest.raises(ConfigError, match=r"model\.model_name_or_path") as caught:

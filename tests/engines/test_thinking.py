@@ -18,7 +18,10 @@ from stageb.errors import ConfigError
 
 CHATML = tiny_models.CHATML
 OPENS = CHATML + "{% if add_generation_prompt %}<think>\n{% endif %}"
-QWEN3 = CHATML + "{% if add_generation_prompt and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+QWEN3 = (
+    CHATML
+    + "{% if add_generation_prompt and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+)
 PROMPT = Prompt("You judge.", "image_1: a red valve")
 
 
@@ -26,18 +29,25 @@ PROMPT = Prompt("You judge.", "image_1: a red valve")
     ("text", "thinking", "answer"),
     [
         ("Verdict: pass\nReason: x", "", "Verdict: pass\nReason: x"),
-        ("<think>\nIs it?\n</think>\n\nVerdict: pass\nReason: x", "Is it?", "Verdict: pass\nReason: x"),
-        ("Is it?</think>Verdict: pass\nReason: </think>", "Is it?", "Verdict: pass\nReason: </think>"),
+        (
+            "<think>\nIs it?\n</think>\n\nVerdict: pass\nReason: x",
+            "Is it?",
+            "Verdict: pass\nReason: x",
+        ),
+        (
+            "Is it?</think>Verdict: pass\nReason: </think>",
+            "Is it?",
+            "Verdict: pass\nReason: </think>",
+        ),
         ("\n<think>and so on", "and so on", ""),
         ("<think></think>", "", ""),
     ],
 )
 def test_thoughts_end_with_the_first_closing_tag(text: str, thinking: str, answer: str) -> None:
     assert Thoughts().split(text) == (thinking, answer)
-    assert Thoughts("[/END]").split(text.replace("</think>", "[/END]").replace("<think>", "[END]")) == (
-        thinking,
-        answer.replace("</think>", "[/END]"),
-    )
+    assert Thoughts("[/END]").split(
+        text.replace("</think>", "[/END]").replace("<think>", "[END]")
+    ) == (thinking, answer.replace("</think>", "[/END]"))
 
 
 def test_what_is_opened_by_the_prompt_need_not_be_opened_by_the_model() -> None:
@@ -58,7 +68,11 @@ def test_what_is_opened_by_the_prompt_need_not_be_opened_by_the_model() -> None:
     ],
 )
 def test_the_template_or_the_config_tells_how_a_model_thinks(
-    template: str | None, variables: dict[str, Any], closes: str | None, expected: Thoughts, told: bool
+    template: str | None,
+    variables: dict[str, Any],
+    closes: str | None,
+    expected: Thoughts,
+    told: bool,
 ) -> None:
     chat = Chat(tiny_models.bpe(template=template), variables, closes)
     assert (chat.thoughts, chat.thinks) == (expected, told)
@@ -80,17 +94,25 @@ def test_an_answer_begun_in_the_models_place_stands_behind_closed_thoughts() -> 
     begun = Chat(tokenizer, {}).encode_answer("Verdict: <|im_end|>")
     said = tokenizer.decode([*shared, *own, *begun])
     assert said.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\nVerdict: < |im_end|>")
-    assert tokenizer.decode(list(Chat(tiny_models.bpe(), {}).encode_answer("Verdict:"))) == "Verdict:"
+    assert (
+        tokenizer.decode(list(Chat(tiny_models.bpe(), {}).encode_answer("Verdict:"))) == "Verdict:"
+    )
 
 
 def test_the_default_engine_goes_on_from_what_an_answer_begins_with() -> None:
-    """As if the beginning were a part of the prompt; and it says of a model that opens its thoughts that it thinks."""
-    tokenizer, model = tiny_models.bpe(template="{{ messages[-1]['content'] }}"), tiny_models.model("qwen3", 320)
+    """As if the beginning were a part of the prompt; and it says of a model that opens its thoughts
+    that it thinks."""
+    tokenizer, model = (
+        tiny_models.bpe(template="{{ messages[-1]['content'] }}"),
+        tiny_models.model("qwen3", 320),
+    )
     engine = TransformersEngine(model, Chat(tokenizer, {}))
     decode = Decode(temperature=0.0, max_new_tokens=8)
     whole, begun = Prompt("", "abc defVerdict:"), Prompt("", "abc def")
     ((expected,),) = engine.generate([Request(whole, decode, (1,))])
-    ((found,), (plain,)) = engine.generate([Request(begun, decode, (1,), "Verdict:"), Request(begun, decode, (1,))])
+    ((found,), (plain,)) = engine.generate(
+        [Request(begun, decode, (1,), "Verdict:"), Request(begun, decode, (1,))]
+    )
     assert found == expected
     assert found != plain
     assert not thinks(engine)
@@ -103,11 +125,15 @@ def test_the_default_engine_goes_on_from_what_an_answer_begins_with() -> None:
     assert not made.thinking
 
 
-def test_gguf_files_are_found_and_what_reads_them_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gguf_files_are_found_and_what_reads_them_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "one.gguf").write_bytes(b"GGUF")
     for name in (tmp_path, tmp_path / "one.gguf"):
-        with pytest.raises(ConfigError, match=r"model\.model_name_or_path.*one\.gguf.*pip install 'stageb\[gguf\]'"):
+        with pytest.raises(
+            ConfigError, match=r"model\.model_name_or_path.*one\.gguf.*pip install 'stageb\[gguf\]'"
+        ):
             engines.build(ModelConfig(model_name_or_path=str(name)), "cpu")
     (tmp_path / "two.gguf").write_bytes(b"GGUF")
     with pytest.raises(ConfigError, match="2 GGUF files; name one of them"):

@@ -30,13 +30,16 @@ QUICK |= {("packed", kind) for kind in KINDS if kind != "llama"}
 every = pytest.mark.parametrize(
     ("way", "kind"),
     [
-        pytest.param(way, kind, marks=() if (way, kind) in QUICK else pytest.mark.slow, id=f"{way}-{kind}")
+        pytest.param(
+            way, kind, marks=() if (way, kind) in QUICK else pytest.mark.slow, id=f"{way}-{kind}"
+        )
         for way in WAYS
         for kind in KINDS
     ],
     indirect=["way"],
 )
-HALVES = bool(torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx())  # where such products are ones of bfloat16
+# where such products are ones of bfloat16
+HALVES = bool(torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx())
 ANSWER = "Verdict: 不通过\nReason: 阀门 öffen 🙂"
 
 
@@ -55,7 +58,11 @@ def load(folder: str, device: str = "cpu", **options: Any) -> Scorer:
 
 def loaded(folder: str, kind: str) -> tuple[Any, Any]:
     """Model and tokenizer as transformers loads them."""
-    auto = transformers.AutoModelForImageTextToText if kind == "qwen3_vl" else transformers.AutoModelForCausalLM
+    auto = (
+        transformers.AutoModelForImageTextToText
+        if kind == "qwen3_vl"
+        else transformers.AutoModelForCausalLM
+    )
     return auto.from_pretrained(folder).eval(), transformers.AutoTokenizer.from_pretrained(folder)
 
 
@@ -70,7 +77,8 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> torch.Tensor:
 
 @pytest.fixture
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How rows are laid out on a CPU: as for models that cannot be packed, as usual, as on a GPU."""
+    """How rows are laid out on a CPU: as for models that cannot be packed, as usual, as on a
+    GPU."""
     if request.param == "padded":
         monkeypatch.setattr(decoding, "PACKS", set())
     if request.param == "packed":
@@ -111,7 +119,9 @@ def test_greedy_answers_are_those_of_generate(folders: dict[str, str], kind: str
     greedy = Decode(temperature=0.0, max_new_tokens=24)
     engine = load(folders[kind])
     answers = engine.generate([Request(prompt, greedy, (1, 2)) for prompt in prompts])
-    for prompt, (first, second), count in zip(prompts, answers, engine.count_tokens(prompts), strict=True):
+    for prompt, (first, second), count in zip(
+        prompts, answers, engine.count_tokens(prompts), strict=True
+    ):
         ids = prompt_ids(tokenizer, prompt)
         with torch.no_grad():
             whole = model.generate(
@@ -124,7 +134,10 @@ def test_greedy_answers_are_those_of_generate(folders: dict[str, str], kind: str
             )
         new = whole[0, ids.shape[1] :].tolist()
         assert count == ids.shape[1]
-        assert (first.text, first.tokens) == (tokenizer.decode(new, skip_special_tokens=True), len(new))
+        assert (first.text, first.tokens) == (
+            tokenizer.decode(new, skip_special_tokens=True),
+            len(new),
+        )
         assert first.finish == ("stop" if new[-1] == tokenizer.eos_token_id else "length")
         assert first == second
 
@@ -139,7 +152,9 @@ def test_samples_are_those_of_a_loop_without_any_cache(folders: dict[str, str], 
     for prompt, samples in zip(prompts, answers, strict=True):
         for key, sample in zip((5, 6), samples, strict=True):
             start = ids = prompt_ids(tokenizer, prompt)
-            while (ids.shape[1] < start.shape[1] + 10 and ids[0, -1] != tokenizer.eos_token_id) or ids is start:
+            while (
+                ids.shape[1] < start.shape[1] + 10 and ids[0, -1] != tokenizer.eos_token_id
+            ) or ids is start:
                 with torch.no_grad():
                     scores = model(ids).logits[:, -1].double()
                 for processor in processors:
@@ -148,7 +163,10 @@ def test_samples_are_those_of_a_loop_without_any_cache(folders: dict[str, str], 
                 token = int((scores.softmax(-1).cumsum(-1) <= at).sum())
                 ids = torch.cat([ids, torch.tensor([[token]])], 1)
             new = ids[0, start.shape[1] :].tolist()
-            assert (sample.text, sample.tokens) == (tokenizer.decode(new, skip_special_tokens=True), len(new))
+            assert (sample.text, sample.tokens) == (
+                tokenizer.decode(new, skip_special_tokens=True),
+                len(new),
+            )
 
 
 @pytest.mark.usefixtures("way")
@@ -170,8 +188,13 @@ def test_answers_that_differ_in_their_last_token_cost_one_forward(folders: dict[
     model, tokenizer = loaded(folders["qwen3"], "qwen3")
     engine = TransformersEngine(model, Chat(tokenizer, {}))
     seen: list[int] = []
-    model.register_forward_hook(lambda module, args, inputs, out: seen.append(out.logits.shape[1]), with_kwargs=True)
-    asked = [Question(Prompt("rules", user), ("Verdict x1", "Verdict x2")) for user in ("one", "another one")]
+    model.register_forward_hook(
+        lambda module, args, inputs, out: seen.append(out.logits.shape[1]), with_kwargs=True
+    )
+    asked = [
+        Question(Prompt("rules", user), ("Verdict x1", "Verdict x2"))
+        for user in ("one", "another one")
+    ]
     common = len(tokenizer("Verdict x1")["input_ids"]) - 1
     engine.score(asked)  # which also reads what is shared, and tries the way
     seen.clear()
@@ -181,11 +204,14 @@ def test_answers_that_differ_in_their_last_token_cost_one_forward(folders: dict[
 
 @pytest.fixture(scope="module")
 def learnt() -> TransformersEngine:
-    """An engine whose model has learnt one answer by heart, every character beyond ASCII in several tokens."""
+    """An engine whose model has learnt one answer by heart, every character beyond ASCII in several
+    tokens."""
     torch.set_num_threads(1)
     tokenizer = tiny_models.bpe(vocabulary=259)
     model = tiny_models.model("qwen3", len(tokenizer))
-    words = tokenizer.apply_chat_template([{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True)
+    words = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True
+    )
     prompt = tokenizer(words)["input_ids"]
     answer = [*tokenizer(ANSWER)["input_ids"], tokenizer.eos_token_id]
     ids = torch.tensor([prompt + answer])
@@ -228,7 +254,9 @@ def test_an_answer_cut_inside_a_character(learnt: TransformersEngine) -> None:
 
 def test_a_checkpoint_without_a_template(tmp_path: Path) -> None:
     engine = load(tiny_models.save(tmp_path, "llama", template=None))
-    assert engine.count_tokens([Prompt("ab", "cd")]) == [len(tiny_models.bpe()("ab\n\ncd\n\n")["input_ids"])]
+    assert engine.count_tokens([Prompt("ab", "cd")]) == [
+        len(tiny_models.bpe()("ab\n\ncd\n\n")["input_ids"])
+    ]
     assert len(engine.generate([Request(Prompt("ab", "cd"), Decode(max_new_tokens=3), (1,))])) == 1
 
 
@@ -239,18 +267,23 @@ def test_dtypes(tmp_path: Path, stored: torch.dtype) -> None:
     tiny_models.model("qwen3", len(tokenizer)).to(stored).save_pretrained(tmp_path)
     asked = [Question(Prompt("s", "u"), ("Verdict: pass", "Verdict: fail"))]
     auto, exact, half = (
-        torch.tensor(load(str(tmp_path), torch_dtype=name).score(asked)) for name in ("auto", "float32", "bfloat16")
+        torch.tensor(load(str(tmp_path), torch_dtype=name).score(asked))
+        for name in ("auto", "float32", "bfloat16")
     )
     if stored == torch.float32:
         assert torch.equal(auto, exact)
     else:
         assert not HALVES or not torch.equal(auto, exact)
-    assert (auto - exact).norm() < 1e-3 * exact.norm()  # products of what is bfloat16 anyway may be, and no more
+    # products of what is bfloat16 anyway may be, and no more
+    assert (auto - exact).norm() < 1e-3 * exact.norm()
     assert not torch.equal(half, exact)
 
 
 def test_halved_products_are_the_models_alone() -> None:
-    one, other = torch.randn(64, 64, generator=torch.manual_seed(1)), torch.randn(64, 64, generator=torch.manual_seed(2))
+    one, other = (
+        torch.randn(64, 64, generator=torch.manual_seed(1)),
+        torch.randn(64, 64, generator=torch.manual_seed(2)),
+    )
     layer = nn.Linear(64, 64, bias=False)
     layer.weight = nn.Parameter(other.T.bfloat16().float(), requires_grad=False)
     exact = one @ other.bfloat16().float()
@@ -261,7 +294,9 @@ def test_halved_products_are_the_models_alone() -> None:
     assert torch.equal(one @ other.bfloat16().float(), exact)
 
 
-def test_eos_of_the_generation_config_ends_an_answer(folders: dict[str, str], tmp_path: Path) -> None:
+def test_eos_of_the_generation_config_ends_an_answer(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
     asked = Request(Prompt("s", "u"), Decode(temperature=0.0, max_new_tokens=12), (1,))
     model, tokenizer = loaded(folders["llama"], "llama")
     ids = prompt_ids(tokenizer, asked.prompt)
@@ -303,7 +338,10 @@ def test_a_checkpoint_that_brings_code(folders: dict[str, str], tmp_path: Path) 
     for file in Path(folders["qwen3"]).iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     brought = {"AutoConfig": "mine.MyConfig", "AutoModelForCausalLM": "mine.MyModel"}
-    config = json.loads((tmp_path / "config.json").read_text()) | {"model_type": "mine", "auto_map": brought}
+    config = json.loads((tmp_path / "config.json").read_text()) | {
+        "model_type": "mine",
+        "auto_map": brought,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match=r"model\.trust_remote_code"):
         load(str(tmp_path))
@@ -321,7 +359,9 @@ def test_a_device_that_is_not_there(folders: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("how", "says"), DAMAGES)
-def test_a_checkpoint_that_is_not_whole(folders: dict[str, str], tmp_path: Path, how: str, says: str) -> None:
+def test_a_checkpoint_that_is_not_whole(
+    folders: dict[str, str], tmp_path: Path, how: str, says: str
+) -> None:
     shutil.copytree(folders["qwen3"], tmp_path, dirs_exist_ok=True)
     damage(tmp_path / "model.safetensors", how, "model.norm.weight")
     with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
@@ -330,18 +370,35 @@ def test_a_checkpoint_that_is_not_whole(folders: dict[str, str], tmp_path: Path,
 
 NAMED_CODE = [
     ({"attn_implementation": "owner/kernel@rev"}, "attn_implementation 'owner/kernel@rev'"),
-    ({"_attn_implementation": {"text_config": "paged|owner/kernel:f"}}, "_attn_implementation 'paged|owner/kernel:f'"),
-    ({"per_layer_config": [{"experts_implementation": "owner/kernel"}]}, "experts_implementation 'owner/kernel'"),
-    ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config.quant_method 'mxfp4'"),
+    (
+        {"_attn_implementation": {"text_config": "paged|owner/kernel:f"}},
+        "_attn_implementation 'paged|owner/kernel:f'",
+    ),
+    (
+        {"per_layer_config": [{"experts_implementation": "owner/kernel"}]},
+        "experts_implementation 'owner/kernel'",
+    ),
+    (
+        {"quantization_config": {"quant_method": "mxfp4"}},
+        "quantization_config.quant_method 'mxfp4'",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("extra", "told"), NAMED_CODE, ids=lambda value: value if isinstance(value, str) else "")
 @pytest.mark.parametrize(
-    "opens", [lambda model: build(model, "cpu"), lambda model: outline(model, "cpu")], ids=["load", "outline"]
+    ("extra", "told"), NAMED_CODE, ids=lambda value: value if isinstance(value, str) else ""
+)
+@pytest.mark.parametrize(
+    "opens",
+    [lambda model: build(model, "cpu"), lambda model: outline(model, "cpu")],
+    ids=["load", "outline"],
 )
 def test_a_checkpoint_whose_config_names_code_of_the_hub(
-    folders: dict[str, str], tmp_path: Path, extra: dict[str, Any], told: str, opens: Callable[[ModelConfig], object]
+    folders: dict[str, str],
+    tmp_path: Path,
+    extra: dict[str, Any],
+    told: str,
+    opens: Callable[[ModelConfig], object],
 ) -> None:
     shutil.copytree(folders["qwen3"], tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -349,7 +406,8 @@ def test_a_checkpoint_whose_config_names_code_of_the_hub(
     with pytest.raises(ConfigError) as caught:
         opens(ModelConfig(model_name_or_path=str(tmp_path)))
     assert str(caught.value).endswith(
-        f"model.trust_remote_code: False: {tmp_path}: its config.json has {told}, code that would be fetched and run; "
+        f"model.trust_remote_code: False: {tmp_path}: its config.json has {told}, code that "
+        f"would be fetched and run; "
         "set it to true if you trust its author, or choose another model"
     )
 
@@ -358,8 +416,16 @@ def test_a_checkpoint_whose_config_names_code_of_the_hub(
     ("file", "content", "told"),
     [
         ("config.json", {"num_labels": 10**9}, "has num_labels 1e+09, more than any model has"),
-        ("config.json", {"text_config": {"num_hidden_layers": 10**7}}, "has num_hidden_layers 1e+07, more than any model"),
-        ("config.json", {"max_position_embeddings": 10**30}, "has max_position_embeddings 1e+30, more than any"),
+        (
+            "config.json",
+            {"text_config": {"num_hidden_layers": 10**7}},
+            "has num_hidden_layers 1e+07, more than any model",
+        ),
+        (
+            "config.json",
+            {"max_position_embeddings": 10**30},
+            "has max_position_embeddings 1e+30, more than any",
+        ),
         ("config.json", {"max_position_embeddings": "x"}, "expected int"),
         ("config.json", {"num_attention_heads": 0}, ""),
         ("config.json", [3], ""),
@@ -372,7 +438,9 @@ def test_a_checkpoint_whose_config_names_code_of_the_hub(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 @pytest.mark.parametrize(
-    "opens", [lambda model: build(model, "cpu"), lambda model: outline(model, "cpu")], ids=["load", "outline"]
+    "opens",
+    [lambda model: build(model, "cpu"), lambda model: outline(model, "cpu")],
+    ids=["load", "outline"],
 )
 def test_a_checkpoint_with_nonsense_is_refused_in_one_line(
     folders: dict[str, str],
@@ -387,7 +455,9 @@ def test_a_checkpoint_with_nonsense_is_refused_in_one_line(
         pytest.skip("an outline does not read it")
     shutil.copytree(folders["qwen3"], tmp_path, dirs_exist_ok=True)
     known = json.loads((tmp_path / file).read_text())
-    (tmp_path / file).write_text(json.dumps(known | content if isinstance(content, dict) else content))
+    (tmp_path / file).write_text(
+        json.dumps(known | content if isinstance(content, dict) else content)
+    )
     with pytest.raises(EngineError) as caught:
         opens(ModelConfig(model_name_or_path=str(tmp_path)))
     assert str(tmp_path) in str(caught.value)
@@ -395,8 +465,13 @@ def test_a_checkpoint_with_nonsense_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_config_that_names_what_is_installed_names_no_code(folders: dict[str, str], tmp_path: Path) -> None:
+def test_a_config_that_names_what_is_installed_names_no_code(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
     config = json.loads(Path(folders["qwen3"], "config.json").read_text())
-    config |= {"attn_implementation": "sdpa", "quantization_config": {"quant_method": "gptq", "dataset": ["a/b"]}}
+    config |= {
+        "attn_implementation": "sdpa",
+        "quantization_config": {"quant_method": "gptq", "dataset": ["a/b"]},
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert find_code(str(tmp_path)) is None

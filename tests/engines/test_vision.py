@@ -1,4 +1,5 @@
-"""Images in prompts, on tiny Qwen3-VL checkpoints with random weights: the same as the model itself makes of them."""
+"""Images in prompts, on tiny Qwen3-VL checkpoints with random weights: the same as the model itself
+makes of them."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def prompts(images: list[str]) -> list[Prompt]:
 
 @pytest.fixture(params=["padded", "read packed", "packed"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """How rows are laid out on a CPU: as for models that cannot be packed, as usual, as on a GPU."""
+    """How rows are laid out on a CPU: as for models that cannot be packed, as usual, as on a
+    GPU."""
     if request.param == "padded":
         monkeypatch.setattr(decoding, "PACKS", set())
     if request.param == "packed":
@@ -77,28 +79,44 @@ class Plain:
         """A prompt as the checkpoint's processor would write it."""
         shown, seen = "", {}
         if prompt.images:
-            made = self.process(images=[Image.open(path).convert("RGB") for path in prompt.images], return_tensors="pt")
+            made = self.process(
+                images=[Image.open(path).convert("RGB") for path in prompt.images],
+                return_tensors="pt",
+            )
             counts = (made["image_grid_thw"].prod(-1) // 4).tolist()
-            shown = "".join(f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>" for count in counts)
+            shown = "".join(
+                f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>" for count in counts
+            )
             seen = {name: made[name] for name in ("pixel_values", "image_grid_thw")}
         system = f"<|im_start|>system\n{prompt.system}<|im_end|>\n" if prompt.system else ""
         text = f"{system}<|im_start|>user\n{shown}{prompt.user}<|im_end|>\n<|im_start|>assistant\n{answer}"
         ids = self.tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
         kinds = (ids == self.model.config.image_token_id).int()
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": kinds, **seen}
+        return {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "mm_token_type_ids": kinds,
+            **seen,
+        }
 
     @torch.inference_mode()
     def sampled(self, prompt: Prompt, decode: Decode, key: int) -> str:
         """An answer, drawn token by token from what the model says of all before."""
         given, drawn = self.inputs(prompt), list[int]()
-        settings = RowSettings.of([decode], [key], self.model.config.text_config.vocab_size, torch.device("cpu"))
+        settings = RowSettings.of(
+            [decode], [key], self.model.config.text_config.vocab_size, torch.device("cpu")
+        )
         while len(drawn) < decode.max_new_tokens and self.tokenizer.eos_token_id not in drawn:
             assert self.model.config.image_token_id not in drawn, (
                 "take another key: read whole, it would be an image's place"
             )
             token = draw_tokens(self.model(**given).logits[:, -1], settings, len(drawn))
             drawn.append(int(token))
-            for name, value in (("input_ids", drawn[-1]), ("attention_mask", 1), ("mm_token_type_ids", 0)):
+            for name, value in (
+                ("input_ids", drawn[-1]),
+                ("attention_mask", 1),
+                ("mm_token_type_ids", 0),
+            ):
                 given[name] = torch.cat([given[name], given[name].new_tensor([[value]])], 1)
         text: str = self.tokenizer.decode(drawn, skip_special_tokens=True)
         return text
@@ -112,23 +130,34 @@ class Plain:
         return float(sum(chances[place - 1, ids[place]] for place in range(before, len(ids))))
 
 
-def test_answers_and_scores_are_those_of_the_model_itself(folder: str, images: list[str], way: str) -> None:
+def test_answers_and_scores_are_those_of_the_model_itself(
+    folder: str, images: list[str], way: str
+) -> None:
     engine, plain, asked = load(folder), Plain(folder), prompts(images)
-    assert engine.count_tokens(asked) == [plain.inputs(prompt)["input_ids"].shape[1] for prompt in asked]
+    assert engine.count_tokens(asked) == [
+        plain.inputs(prompt)["input_ids"].shape[1] for prompt in asked
+    ]
     decode, keys = replace(WARM, temperature=1.5, max_new_tokens=12), (13, 14)
     answers = engine.generate([Request(prompt, decode, keys) for prompt in asked])
     for prompt, found in zip(asked, answers, strict=True):
         assert [each.text for each in found] == [plain.sampled(prompt, decode, key) for key in keys]
     words = ("Verdict: pass", "Verdict: 不通过", "no")
     scores = engine.score([Question(prompt, words) for prompt in asked])
-    assert len({round(each[0], 1) for each in scores}) == len(asked)  # so that what is shown makes a difference
+    # so that what is shown makes a difference
+    assert len({round(each[0], 1) for each in scores}) == len(asked)
     for prompt, each in zip(asked, scores, strict=True):
         assert each == pytest.approx([plain.chance(prompt, word) for word in words], rel=1e-4)
 
 
-def test_a_completion_depends_on_its_own_prompt_and_key_alone(folder: str, images: list[str], way: str) -> None:
+def test_a_completion_depends_on_its_own_prompt_and_key_alone(
+    folder: str, images: list[str], way: str
+) -> None:
     engine = load(folder)
-    asked = [Request(prompt, decode, (5, 6)) for decode in (WARM, replace(WARM, top_k=9)) for prompt in prompts(images)]
+    asked = [
+        Request(prompt, decode, (5, 6))
+        for decode in (WARM, replace(WARM, top_k=9))
+        for prompt in prompts(images)
+    ]
     together = engine.generate(asked)
     assert engine.generate(asked[::-1]) == together[::-1]
     assert [engine.generate([request])[0] for request in asked] == together
@@ -143,7 +172,9 @@ def test_words_cannot_pass_for_an_image(folder: str, images: list[str]) -> None:
 
 def test_large_images_are_scaled_down(folder: str, tmp_path: Path) -> None:
     large = Prompt(SYSTEM, "x", (tiny_models.draw(tmp_path / "large.png", 1, (640, 320)),))
-    (most,), (few,) = (load(folder, **options).count_tokens([large]) for options in ({}, {"image_pixels": 2048}))
+    (most,), (few,) = (
+        load(folder, **options).count_tokens([large]) for options in ({}, {"image_pixels": 2048})
+    )
     assert most > few
 
 
@@ -161,7 +192,10 @@ def test_weights_that_are_no_numbers_are_told_as_that(folder: str) -> None:
     engine: Any = load(folder)
     with torch.no_grad():
         engine._decoder._model.get_input_embeddings().weight.fill_(float("nan"))
-    with pytest.raises(EngineError, match=r"logits are not numbers \(NaN\); .*its weights hold NaN: take another copy"):
+    with pytest.raises(
+        EngineError,
+        match=r"logits are not numbers \(NaN\); .*its weights hold NaN: take another copy",
+    ):
         enable_images(engine, "transformers")
 
 
@@ -170,22 +204,38 @@ def test_what_cannot_see_says_so_before_any_work(
 ) -> None:
     request = Request(Prompt(SYSTEM, "x", (images[0],)), GREEDY, (1,))
     blind = tiny_models.save(tmp_path / "blind", "qwen3")
-    for ask in (lambda: enable_images(load(blind), "transformers"), lambda: load(blind).generate([request])):
-        with pytest.raises(ConfigError, match=r"model_name_or_path: .*qwen3 cannot be shown images here; name one of"):
+    for ask in (
+        lambda: enable_images(load(blind), "transformers"),
+        lambda: load(blind).generate([request]),
+    ):
+        with pytest.raises(
+            ConfigError,
+            match=r"model_name_or_path: .*qwen3 cannot be shown images here; name one of",
+        ):
             ask()
     with monkeypatch.context() as older:
-        older.setattr(transformers.Qwen3VLForConditionalGeneration, "forward", lambda self, input_ids: None)
-        with pytest.raises(ConfigError, match=r"transformers \S+ cannot take images read apart; install 5\.18 or newer"):
+        older.setattr(
+            transformers.Qwen3VLForConditionalGeneration, "forward", lambda self, input_ids: None
+        )
+        with pytest.raises(
+            ConfigError,
+            match=r"transformers \S+ cannot take images read apart; install 5\.18 or newer",
+        ):
             enable_images(load(folder), "transformers")
     enable_images(load(folder), "transformers")
     enable_images(ScriptedEngine(lambda prompt, decode, key: "x"), "scripted")
     # A model whose positions we do not know.
     monkeypatch.setattr(vision.ImageInputs, "list_positions", vision.TextInputs.list_positions)
-    with pytest.raises(ConfigError, match="its images are not read as qwen3_vl reads them: logits differ by"):
+    with pytest.raises(
+        ConfigError, match="its images are not read as qwen3_vl reads them: logits differ by"
+    ):
         enable_images(load(folder), "transformers")
     (Path(folder) / "preprocessor_config.json").rename(tmp_path / "gone.json")
     try:
-        with pytest.raises(ConfigError, match=r"image processor cannot be loaded.*see that the folder holds preprocessor"):
+        with pytest.raises(
+            ConfigError,
+            match=r"image processor cannot be loaded.*see that the folder holds preprocessor",
+        ):
             enable_images(load(folder), "transformers")
     finally:
         (tmp_path / "gone.json").rename(Path(folder) / "preprocessor_config.json")

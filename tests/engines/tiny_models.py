@@ -1,4 +1,5 @@
-"""Tiny real checkpoints, made on the spot: a byte-level BPE tokenizer trained on a few lines, and random weights."""
+"""Tiny real checkpoints, made on the spot: a byte-level BPE tokenizer trained on a few lines, and
+random weights."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-LINES = ["You judge tickets by written guidance.", "Verdict: pass", "Verdict: 不通过", "image_1: a red valve, closed"] * 4
+LINES = [
+    "You judge tickets by written guidance.",
+    "Verdict: pass",
+    "Verdict: 不通过",
+    "image_1: a red valve, closed",
+] * 4
 
 _SIZES: dict[str, Any] = {
     "hidden_size": 32,
@@ -24,7 +30,8 @@ _SIZES: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,
-    "initializer_range": 0.3,  # far from flat, so that the best token is the best by more than the last bits
+    # far from flat, so that the best token is the best by more than the last bits
+    "initializer_range": 0.3,
 }
 
 
@@ -41,7 +48,9 @@ def bpe(vocabulary: int = 320, template: str | None = CHATML) -> Any:
     )
     tokenizer.train_from_iterator(LINES, trainer)
     fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", extra_special_tokens=["<|endoftext|>", "<|im_start|>"]
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        extra_special_tokens=["<|endoftext|>", "<|im_start|>"],
     )
     fast.chat_template = template
     return fast
@@ -49,7 +58,12 @@ def bpe(vocabulary: int = 320, template: str | None = CHATML) -> Any:
 
 def config(kind: str, vocabulary: int) -> Any:
     """The config of a tiny model of one ``kind``."""
-    sizes = _SIZES | {"vocab_size": vocabulary, "eos_token_id": None, "bos_token_id": None, "pad_token_id": None}
+    sizes = _SIZES | {
+        "vocab_size": vocabulary,
+        "eos_token_id": None,
+        "bos_token_id": None,
+        "pad_token_id": None,
+    }
     match kind:
         case "qwen3":
             return transformers.Qwen3Config(**sizes, head_dim=8, tie_word_embeddings=True)
@@ -58,8 +72,17 @@ def config(kind: str, vocabulary: int) -> Any:
         case "mistral":  # every layer sees the last 7 tokens alone
             return transformers.MistralConfig(**sizes, head_dim=8, sliding_window=7)
         case "qwen3_vl":
-            vision: dict[str, Any] = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
-            vision |= {"out_hidden_size": 32, "deepstack_visual_indexes": [0], "num_position_embeddings": 16}
+            vision: dict[str, Any] = {
+                "depth": 1,
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_heads": 2,
+            }
+            vision |= {
+                "out_hidden_size": 32,
+                "deepstack_visual_indexes": [0],
+                "num_position_embeddings": 16,
+            }
             rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0}
             text = sizes | {"head_dim": 8, "rope_parameters": rope}
             made: Any = transformers.Qwen3VLConfig(text_config=text, vision_config=vision)
@@ -77,8 +100,11 @@ def model(kind: str, vocabulary: int, seed: int = 0) -> Any:
     return transformers.AutoModelForCausalLM.from_config(made).eval()
 
 
-def save(folder: Path, kind: str, template: str | None = CHATML, model_max_length: int | None = None) -> str:
-    """A checkpoint of one ``kind`` in ``folder``: safetensors, tokenizer, config. Returns the folder's name."""
+def save(
+    folder: Path, kind: str, template: str | None = CHATML, model_max_length: int | None = None
+) -> str:
+    """A checkpoint of one ``kind`` in ``folder``: safetensors, tokenizer, config. Returns the
+    folder's name."""
     tokenizer = bpe(template=template)
     tokenizer.model_max_length = model_max_length or tokenizer.model_max_length
     model(kind, len(tokenizer)).save_pretrained(folder)
@@ -91,7 +117,10 @@ def save_with_eyes(folder: Path, seed: int = 0) -> str:
     tokenizer = bpe()
     seeing = {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
     seeing |= {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
-    tokenizer.add_tokens([AddedToken(text, special=True, normalized=False) for text in seeing.values()], special_tokens=True)
+    tokenizer.add_tokens(
+        [AddedToken(text, special=True, normalized=False) for text in seeing.values()],
+        special_tokens=True,
+    )
     made = config("qwen3_vl", len(tokenizer))
     for name, text in seeing.items():
         setattr(made, name, tokenizer.convert_tokens_to_ids(text))
@@ -100,9 +129,9 @@ def save_with_eyes(folder: Path, seed: int = 0) -> str:
     transformers.Qwen3VLForConditionalGeneration(made).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     sizes = {"shortest_edge": 32 * 32, "longest_edge": 16 * 32 * 32}
-    transformers.Qwen2VLImageProcessorPil(patch_size=16, temporal_patch_size=2, merge_size=2, size=sizes).save_pretrained(
-        folder
-    )
+    transformers.Qwen2VLImageProcessorPil(
+        patch_size=16, temporal_patch_size=2, merge_size=2, size=sizes
+    ).save_pretrained(folder)
     return str(folder)
 
 

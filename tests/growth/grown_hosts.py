@@ -22,7 +22,8 @@ Grown = tuple[training.Hosts, tuple[Tensor, Tensor, Tensor]]
 
 
 def plan_of(name: str, **more: Any) -> hosts.Plan:
-    """A small host of one of ``NAMES``. Those of many blueprints come in two halves, the second one named so."""
+    """A small host of one of ``NAMES``. Those of many blueprints come in two halves, the second one
+    named so."""
     form, _, half = name.partition(" ")
     able = holds(len(KINDS[form].places(FORMS[form], 0)))
     keys: dict[str, Any] = {"kind": form, "width": 6, "blueprints": able[4:] if half else able[:4]}
@@ -40,11 +41,16 @@ def bare(plan: hosts.Plan, keys: list[int], dtype: torch.dtype = torch.float64) 
     """A block without seeds: its hosts, active, alphas, learns."""
     block = training.make_hosts(plan, blocks.draw(plan, "host", keys), "cpu", dtype)
     shape = (len(keys), 3)
-    return block, (torch.full(shape, -1), torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.bool))
+    return block, (
+        torch.full(shape, -1),
+        torch.zeros(shape, dtype=dtype),
+        torch.zeros(shape, dtype=torch.bool),
+    )
 
 
 def grown(plan: hosts.Plan, keys: list[int]) -> Grown:
-    """A block in which each member has other seeds, in other slots: beside the host, blending, whole; not all learn."""
+    """A block in which each member has other seeds, in other slots: beside the host, blending,
+    whole; not all learn."""
     block, (active, alphas, learns) = bare(plan, keys)
     for member, key in enumerate(keys):
         number = KEYS.index(key)
@@ -52,7 +58,10 @@ def grown(plan: hosts.Plan, keys: list[int]) -> Grown:
             index = (number + 2 * slot) % (len(plan.blueprints) + 1) - 1
             if index >= 0:
                 training.germinate(block, member, slot, index, seeds.stream(key, "seed", slot))
-                active[member, slot], alphas[member, slot] = index, (0.0, 0.4, 1.0)[(number + slot) % 3]
+                active[member, slot], alphas[member, slot] = (
+                    index,
+                    (0.0, 0.4, 1.0)[(number + slot) % 3],
+                )
                 learns[member, slot] = (number + slot) % 4 != 3
     return block, (active, alphas, learns)
 
@@ -60,7 +69,9 @@ def grown(plan: hosts.Plan, keys: list[int]) -> Grown:
 def state(block: training.Hosts) -> dict[str, Tensor]:
     """All that the block holds, by name; the tensors themselves, no copies."""
     tables = {"weights": block.weights, "first": block.first, "second": block.second}
-    held = {f"{table}.{name}": tensor for table, its in tables.items() for name, tensor in its.items()}
+    held = {
+        f"{table}.{name}": tensor for table, its in tables.items() for name, tensor in its.items()
+    }
     return held | {"counts": block.counts, "skipped": block.skipped, "broken": block.broken}
 
 
@@ -77,10 +88,13 @@ def load(block: training.Hosts, held: dict[str, Tensor]) -> None:
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     """Whether two states are the same bytes."""
-    return all(torch.equal(one[name].view(torch.uint8), other[name].view(torch.uint8)) for name in one)
+    return all(
+        torch.equal(one[name].view(torch.uint8), other[name].view(torch.uint8)) for name in one
+    )
 
 
 def turned_out(alphas: Tensor) -> Tensor:
-    """The settings {full, -early, -mid, -late} of ``alphas``, (B, 3): (B, 4, 3), each slot's alpha 0 in its own."""
+    """The settings {full, -early, -mid, -late} of ``alphas``, (B, 3): (B, 4, 3), each slot's alpha
+    0 in its own."""
     kept = torch.cat([torch.ones(1, len(SLOTS)), 1 - torch.eye(len(SLOTS))])
     return alphas[:, None] * kept.to(alphas)

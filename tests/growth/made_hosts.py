@@ -1,8 +1,10 @@
-"""A caricature of hosts, for tests of controllers: no tensor is trained, accuracies follow curves that are known.
+"""A caricature of hosts, for tests of controllers: no tensor is trained, accuracies follow curves
+that are known.
 
-An environment has a hidden answer: the slot and the blueprint that pay, or none. A host climbs to its ceiling; the
-right seed lifts it once the host sees it, one that has the slot or the blueprint alone a little; what a seed adds grows with
-the epochs that it has learnt. All figures carry noise, as those of a validation set do.
+An environment has a hidden answer: the slot and the blueprint that pay, or none. A host climbs to
+its ceiling; the right seed lifts it once the host sees it, one that has the slot or the blueprint
+alone a little; what a seed adds grows with the epochs that it has learnt. All figures carry noise,
+as those of a validation set do.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Made:
 
     epochs: int = 20
     lift: float = 0.15  # of the accuracy, by the right seed fully grown
-    near: float = 0.1  # share of it that a seed brings with the right slot or the right blueprint alone
+    # share of it that a seed brings with the right slot or the right blueprint alone
+    near: float = 0.1
     noise: float = 0.01  # deviation of a measured accuracy
 
 
@@ -47,7 +50,21 @@ class Environment:
         self.learnt = [0.0, 0.0, 0.0]
         nothing = SlotView()
         start = EnvironmentView(
-            0, made.epochs, 0, 2.3, 0.1, 2.3, 0.1, (), (), math.inf, 0.0, 0, HOST_PARAMETERS, 0, (nothing,) * 3
+            0,
+            made.epochs,
+            0,
+            2.3,
+            0.1,
+            2.3,
+            0.1,
+            (),
+            (),
+            math.inf,
+            0.0,
+            0,
+            HOST_PARAMETERS,
+            0,
+            (nothing,) * 3,
         )
         self.view = self._epoch(start)
 
@@ -74,25 +91,40 @@ class Environment:
             if seeded:
                 self.learnt[at] += (1 - self.learnt[at]) * 0.4
             blend = min(1.0, since / self.rules.gates.blending_epochs)
-            alpha = {Stage.BLENDING: blend, Stage.PROBATIONARY: 1.0, Stage.FOSSILIZED: 1.0}.get(slot.stage, 0.0)
+            alpha = {Stage.BLENDING: blend, Stage.PROBATIONARY: 1.0, Stage.FOSSILIZED: 1.0}.get(
+                slot.stage, 0.0
+            )
             norm = 0.5 * self._worth(at, slot) + 0.3 * self._uniform() if seeded else 0.0
-            now = replace(slot, epochs_in_stage=since, alpha=alpha, gradient_norm=norm, age=slot.age + 1 if seeded else 0)
+            now = replace(
+                slot,
+                epochs_in_stage=since,
+                alpha=alpha,
+                gradient_norm=norm,
+                age=slot.age + 1 if seeded else 0,
+            )
             slots.append(now)
         return self._judged(replace(view, slots=slots_of(slots)), self.made.noise)
 
     def _judged(self, view: EnvironmentView, noise: float) -> EnvironmentView:
         """``view`` with the figures of the validation set."""
         values = [self.learnt[at] * self._worth(at, slot) for at, slot in enumerate(view.slots)]
-        seen = [value * slot.alpha if slot.stage in VISIBLE else 0.0 for value, slot in zip(values, view.slots, strict=True)]
+        seen = [
+            value * slot.alpha if slot.stage in VISIBLE else 0.0
+            for value, slot in zip(values, view.slots, strict=True)
+        ]
         host = self.base * (1 - math.exp(-view.epoch / 4))
         accuracy = min(1.0, max(0.0, host + sum(seen) + self._normal() * noise))
         slots = []
         for slot, value, shown in zip(view.slots, values, seen, strict=True):
-            told = (shown if slot.stage in VISIBLE else value * (slot.stage in SEEDED)) + self._normal() * noise * (
-                slot.stage in SEEDED
-            )
+            told = (
+                shown if slot.stage in VISIBLE else value * (slot.stage in SEEDED)
+            ) + self._normal() * noise * (slot.stage in SEEDED)
             improved = accuracy - slot.accuracy_at_entry
-            slots.append(replace(slot, contribution=told, improvement=improved, accuracy_without=accuracy - told))
+            slots.append(
+                replace(
+                    slot, contribution=told, improvement=improved, accuracy_without=accuracy - told
+                )
+            )
         loss = -math.log(max(0.05, accuracy))
         best = loss < view.best_loss
         extra = sum(SEED_PARAMETERS[slot.blueprint] for slot in view.slots if slot.stage in SEEDED)
@@ -129,10 +161,11 @@ class Environment:
 
 
 class TwoParameterHost(Environment):
-    """A host of two parameters, ``a + b x``, fitted by least squares to a target that it cannot make.
+    """A host of two parameters, ``a + b x``, fitted by least squares to a target that it cannot
+    make.
 
-    A seed adds a feature of ``x``. It is worth what the error falls by when all coefficients are fitted anew, so that brute
-    force knows the best.
+    A seed adds a feature of ``x``. It is worth what the error falls by when all coefficients are
+    fitted anew, so that brute force knows the best.
     """
 
     def __init__(self, rules: Rules, key: int, epochs: int = 24) -> None:
@@ -143,7 +176,8 @@ class TwoParameterHost(Environment):
         super().__init__(Made(epochs=epochs, lift=1.0, noise=0.0), rules, None, key)
 
     def error(self, *seeds: tuple[int, int]) -> float:
-        """The mean squared error with ``seeds``, slots and blueprints, as a share of that of the host alone."""
+        """The mean squared error with ``seeds``, slots and blueprints, as a share of that of the
+        host alone."""
 
         def left(*columns: np.ndarray) -> float:
             design = np.stack([np.ones_like(self.x), self.x, *columns], axis=1)
@@ -154,7 +188,9 @@ class TwoParameterHost(Environment):
 
     def brute_force(self) -> Mapping[tuple[int, int], float]:
         """What each pair adds that is grown alone."""
-        pairs = [(slot, blueprint) for slot in range(3) for blueprint in range(self.rules.blueprints)]
+        pairs = [
+            (slot, blueprint) for slot in range(3) for blueprint in range(self.rules.blueprints)
+        ]
         return {pair: 0.3 * (1 - self.error(pair)) for pair in pairs}
 
     def _worth(self, at: int, slot: SlotView) -> float:
@@ -167,16 +203,22 @@ def answers(count: int, blueprints: int, key: int, futile: float = 0.0) -> list[
     def of(number: int) -> Answer:
         if seeds.uniform(key, 3 * number) < futile:
             return None
-        return int(seeds.uniform(key, 3 * number + 1) * 3), int(seeds.uniform(key, 3 * number + 2) * blueprints)
+        return int(seeds.uniform(key, 3 * number + 1) * 3), int(
+            seeds.uniform(key, 3 * number + 2) * blueprints
+        )
 
     return [of(number) for number in range(count)]
 
 
 def kept(view: EnvironmentView) -> set[tuple[int, int]]:
     """The slots and blueprints that stay."""
-    return {(at, slot.blueprint) for at, slot in enumerate(view.slots) if slot.stage is Stage.FOSSILIZED}
+    return {
+        (at, slot.blueprint) for at, slot in enumerate(view.slots) if slot.stage is Stage.FOSSILIZED
+    }
 
 
 def block(made: Made, rules: Rules, sought: Sequence[Answer], key: int) -> list[Environment]:
     """Environments side by side."""
-    return [Environment(made, rules, answer, seeds.bits(key, at)) for at, answer in enumerate(sought)]
+    return [
+        Environment(made, rules, answer, seeds.bits(key, at)) for at, answer in enumerate(sought)
+    ]

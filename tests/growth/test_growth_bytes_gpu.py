@@ -10,8 +10,16 @@ from conformance import content, differing
 from programs import forks
 from programs.growths import arguments
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
-KEYS = {"growth__updates": 4, "host__width": 32, "evaluation__every": 2, "fabric__accelerator": "cuda"}
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
+KEYS = {
+    "growth__updates": 4,
+    "host__width": 32,
+    "evaluation__every": 2,
+    "fabric__accelerator": "cuda",
+}
 WAIT_S = 240.0
 
 
@@ -35,7 +43,9 @@ def test_two_runs_leave_equal_bytes(whole: tuple[Path, forks.Ended], tmp_path: P
     assert differing(content(tmp_path / "run"), content(whole[0])) == []
 
 
-def test_a_killed_run_goes_on_to_the_very_bytes(whole: tuple[Path, forks.Ended], tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_very_bytes(
+    whole: tuple[Path, forks.Ended], tmp_path: Path
+) -> None:
     folder, undisturbed = whole
     killed = on_gpu(tmp_path, "killed", len(undisturbed.operations[0]) // 2)
     assert killed.codes == (137,)

@@ -1,6 +1,7 @@
 """The growth loop on all GPUs of this machine: each works and holds memory.
 
-Skipped below two GPUs. ``JOB_ACCELERATOR=cpu`` runs the same on two processes of the CPU, but for what only GPUs can show.
+Skipped below two GPUs. ``JOB_ACCELERATOR=cpu`` runs the same on two processes of the CPU, but for
+what only GPUs can show.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(COUNT < 2, reason="needs two G
 def done(arguments: list[str], folder: Path) -> Job:
     """``python -m stageb`` with ``arguments``, at its end; nothing of it is left."""
     path = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, sys.path)])
-    job = Job.start([sys.executable, "-m", "stageb", *arguments], folder / "said", {"PYTHONPATH": path})
+    job = Job.start(
+        [sys.executable, "-m", "stageb", *arguments], folder / "said", {"PYTHONPATH": path}
+    )
     ended = job.wait(TIMEOUT_S)
     assert job.clear() == 0, job.err
     assert ended, job.err
@@ -34,10 +37,16 @@ def done(arguments: list[str], folder: Path) -> Job:
 
 
 def test_every_gpu_works_and_holds_memory(tmp_path: Path) -> None:
-    keys = {"growth__updates": 2, "growth__environments": 4 * COUNT, "fabric__accelerator": ACCELERATOR}
+    keys = {
+        "growth__updates": 2,
+        "growth__environments": 4 * COUNT,
+        "fabric__accelerator": ACCELERATOR,
+    }
     job = done(growths.arguments(tmp_path, COUNT, **keys), tmp_path)
     assert job.code == 0, job.err
-    rows = [json.loads(row) for row in (tmp_path / "run" / "timings.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(row) for row in (tmp_path / "run" / "timings.jsonl").read_text().splitlines()
+    ]
     assert len(rows) == 2
     for row in rows:
         assert [rank["device"] for rank in row["ranks"]] == DEVICES

@@ -34,12 +34,18 @@ def test_every_seed_changes_nothing_at_first_and_something_once_it_has_learnt(na
     for slot in range(len(SLOTS)):
         for index, blueprint in enumerate(plan.blueprints):
             active = [index if each == slot else -1 for each in range(3)]
-            assert torch.equal(one_host.forward(plan, fresh, x, [1, 1, 1], active), alone), blueprint
-            assert not torch.allclose(one_host.forward(plan, learnt, x, [1, 1, 1], active), alone), blueprint
+            assert torch.equal(one_host.forward(plan, fresh, x, [1, 1, 1], active), alone), (
+                blueprint
+            )
+            assert not torch.allclose(
+                one_host.forward(plan, learnt, x, [1, 1, 1], active), alone
+            ), blueprint
             seed = fresh[hosts.name_segment(plan, slot, index)].clone().requires_grad_()
             given = {**fresh, hosts.name_segment(plan, slot, index): seed}
             loss = one_host.forward(plan, given, x, [1, 1, 1], active).square().sum()
-            assert torch.autograd.grad(loss, seed)[0].abs().sum() > 0, f"{blueprint} could not learn"
+            assert torch.autograd.grad(loss, seed)[0].abs().sum() > 0, (
+                f"{blueprint} could not learn"
+            )
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan, 1e308])
@@ -55,7 +61,9 @@ def test_a_seed_that_blew_up_reaches_neither_output_nor_gradients(name: str, val
             active = [index if each == slot else -1 for each in range(3)]
             broken = {
                 **params,
-                hosts.name_segment(plan, slot, index): torch.full_like(params[hosts.name_segment(plan, slot, index)], value),
+                hosts.name_segment(plan, slot, index): torch.full_like(
+                    params[hosts.name_segment(plan, slot, index)], value
+                ),
             }
             for alpha in (0.0, 1.0):
                 logits = one_host.forward(plan, broken, x, [alpha] * 3, active)
@@ -75,8 +83,12 @@ def test_parameters_are_those_of_the_active_seeds() -> None:
         plan = plan_of(name)
         for index in range(len(plan.blueprints)):
             params = params_of(plan, KEYS[0])
-            seed = blocks.open_segment(plan, hosts.name_segment(plan, 1, index), params[hosts.name_segment(plan, 1, index)])
-            assert hosts.count_parameters(plan, [-1, index, -1])[1] == sum(tensor.numel() for tensor in seed.values())
+            seed = blocks.open_segment(
+                plan, hosts.name_segment(plan, 1, index), params[hosts.name_segment(plan, 1, index)]
+            )
+            assert hosts.count_parameters(plan, [-1, index, -1])[1] == sum(
+                tensor.numel() for tensor in seed.values()
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,22 +99,33 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
         active = [index, -1, index]
         with FlopCounterMode(display=False) as counter:
             one_host.forward(plan, params, x, [1, 1, 1], active)
-        assert counter.get_total_flops() == 4 * hosts.count_forward(plan, active), plan.blueprints[index]
+        assert counter.get_total_flops() == 4 * hosts.count_forward(plan, active), plan.blueprints[
+            index
+        ]
     stem = 2 * hosts.count_evaluation(plan, active, 1) - hosts.count_evaluation(plan, active, 2)
     assert hosts.count_evaluation(plan, active, 1) == hosts.count_forward(plan, active)
     assert stem > 0
     assert hosts.count_training(plan, active, [False] * 3) == 3 * hosts.count_forward(plan, active)
     without = hosts.count_forward(plan, [index, -1, -1])
-    assert hosts.count_training(plan, active, [False, False, True]) == 3 * (without + hosts.count_forward(plan, active))
+    assert hosts.count_training(plan, active, [False, False, True]) == 3 * (
+        without + hosts.count_forward(plan, active)
+    )
     bare, alone = hosts.count_forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
     each = sum(hosts.count_forward(plan, network) for network in alone)
     assert hosts.count_training(plan, active, [True, False, True]) == 3 * (bare + each)
 
 
 def test_what_a_host_cannot_hold_is_refused_by_its_key() -> None:
-    with pytest.raises(ConfigError, match=r"host.blueprints: 'conv_light'.*can hold: norm, mlp, low_rank"):
+    with pytest.raises(
+        ConfigError, match=r"host.blueprints: 'conv_light'.*can hold: norm, mlp, low_rank"
+    ):
         hosts.make_plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
-    wrong: dict[str, Any] = {"width": 7, "blueprints": ["mlp", "mlp"], "epochs": 0, "learning_rate": 0.0}
+    wrong: dict[str, Any] = {
+        "width": 7,
+        "blueprints": ["mlp", "mlp"],
+        "epochs": 0,
+        "learning_rate": 0.0,
+    }
     for key, value in wrong.items():
         with pytest.raises(ConfigError, match=rf"host\.{key}"):
             HostConfig(**{key: value})
@@ -113,7 +136,10 @@ def test_a_blend_rises_from_0_to_1() -> None:
         weights = [lifecycle.compute_alpha(done, epochs) for done in range(epochs + 3)]
         assert weights[0] == 0 and weights[epochs:] == [1, 1, 1]
         assert all(low < high for low, high in pairwise(weights[: epochs + 1]))
-    assert lifecycle.compute_alpha(5, 10) == pytest.approx(0.5) and lifecycle.compute_alpha(2, 10) < 0.15
+    assert (
+        lifecycle.compute_alpha(5, 10) == pytest.approx(0.5)
+        and lifecycle.compute_alpha(2, 10) < 0.15
+    )
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -138,7 +164,10 @@ def test_the_form_for_gpus_is_a_convolution(
 
     torch.testing.assert_close(vmap(own)(weight, bias, x), vmap(theirs)(weight, bias, x))
     for one, other in zip(
-        *(vmap(grad(lambda w, b, x, f=f: f(w, b, x).square().sum(), (0, 1, 2)))(weight, bias, x) for f in (own, theirs)),
+        *(
+            vmap(grad(lambda w, b, x, f=f: f(w, b, x).square().sum(), (0, 1, 2)))(weight, bias, x)
+            for f in (own, theirs)
+        ),
         strict=True,
     ):
         torch.testing.assert_close(one, other)

@@ -16,7 +16,13 @@ from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardC
 from stageb.growth.controllers import PolicyController
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import GrowthRollout, PolicyLearner, _make_trajectory, encode_action, make_masks
+from stageb.growth.policy import (
+    GrowthRollout,
+    PolicyLearner,
+    _make_trajectory,
+    encode_action,
+    make_masks,
+)
 from stageb.growth.types import EnvironmentView, SlotView
 from stageb.growth.views import SCALE, compute_objective, compute_reward, measure_growth
 from stageb.training import ppo
@@ -32,7 +38,9 @@ RULES = Rules(CONFIG.gates, (True, True, True), 2)
 MADE = Made(epochs=14, lift=0.3, noise=0.005)
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 ON_EACH = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
-VIEW = EnvironmentView(5, 10, 40, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 250, (SlotView(),) * 3, 1)
+VIEW = EnvironmentView(
+    5, 10, 40, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 250, (SlotView(),) * 3, 1
+)
 
 
 def round_of(
@@ -46,7 +54,10 @@ def round_of(
         views = [each.view for each in environments]
         observations, legal = observe(views), make_masks([RULES.legal(view) for view in views])
         actions = controller.act(
-            views, observations, legal, [seeds.stream(key, epoch, place) for place in range(len(views))]
+            views,
+            observations,
+            legal,
+            [seeds.stream(key, epoch, place) for place in range(len(views))],
         )
         after = [each.step(action) for each, action in zip(environments, actions, strict=True)]
         finals = [each.final() if epoch == MADE.epochs - 2 else None for each in environments]
@@ -54,7 +65,14 @@ def round_of(
             compute_reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
             for old, new, final in zip(views, after, finals, strict=True)
         ]
-        rows.append((observations, legal, torch.tensor([encode_action(each) for each in actions]), torch.tensor(paid)))
+        rows.append(
+            (
+                observations,
+                legal,
+                torch.tensor([encode_action(each) for each in actions]),
+                torch.tensor(paid),
+            )
+        )
     return GrowthRollout(*(torch.stack(each) for each in zip(*rows, strict=True))), [
         kept(each.final()) for each in environments
     ]
@@ -77,7 +95,8 @@ def test_it_learns_to_grow_what_pays_and_its_values_foresee_the_returns() -> Non
     _, found = round_of(learner, sought, 2, greedy=True)
     _, before = round_of(PolicyLearner(CONFIG), sought, 2)
     right, at_first = (
-        sum(answer in each for answer, each in zip(sought, all_kept, strict=True)) for all_kept in (found, before)
+        sum(answer in each for answer, each in zip(sought, all_kept, strict=True))
+        for all_kept in (found, before)
     )
     assert at_first < 16
     assert right >= 28
@@ -115,7 +134,9 @@ def test_an_update_goes_on_from_a_state_as_from_itself(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ON_EACH)
-def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three(device: str) -> None:
+def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three(
+    device: str,
+) -> None:
     first, _ = learnt(1, futile=0.0)
     played, _ = round_of(first, answers(8, 2, 3), 4)
     learner = going_on(first.state(), device)
@@ -147,7 +168,8 @@ def test_the_objective_is_accuracy_less_the_price_of_size() -> None:
 
 
 def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
-    """Over an episode shaped rewards come to the objective at its end, less what the first view was worth."""
+    """Over an episode shaped rewards come to the objective at its end, less what the first view was
+    worth."""
     config = RewardConfig(shaping=1.0)
     views = [replace(VIEW, epoch=epoch, accuracy=epoch / 20) for epoch in range(1, 11)]
     final = replace(VIEW, accuracy=0.45, extra_parameters=0)
@@ -156,20 +178,28 @@ def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
     shaped = [compute_reward(old, new, end, config, 1.0) for old, new, end in steps]
     assert sum(shaped) == pytest.approx(SCALE * (0.45 - compute_objective(views[0], config)))
     plain = replace(config, shaping=0.0)
-    assert [compute_reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, SCALE * 0.45])
+    assert [
+        compute_reward(views[0], views[1], end, plain, 1.0) for end in (None, final)
+    ] == pytest.approx([0, SCALE * 0.45])
 
 
 def test_the_policy_learns_where_it_is_put() -> None:
     """On a device without numbers, where what was left on the CPU would be told."""
     policy = PolicyLearner(CONFIG).policy.to("meta")
     with torch.device("meta"):
-        seen = (torch.empty(20, 80), torch.empty(20, 3, 5, 2), torch.ones(20, 4, 3, dtype=torch.bool))
+        seen = (
+            torch.empty(20, 80),
+            torch.empty(20, 3, 5, 2),
+            torch.ones(20, 4, 3, dtype=torch.bool),
+        )
         actions = torch.zeros(20, 3, dtype=torch.int64)
     log_probs, entropies, values = policy(*seen, actions)
     batch = Batch((*seen, actions), *(each.detach() for each in (log_probs, values, values)))
     losses = ppo.ppo_loss((log_probs, entropies, values), batch, CONFIG.ppo, 0.01)
     losses.total.backward()
-    assert {each.grad.device.type for each in policy.actor.parameters() if each.grad is not None} == {"meta"}
+    assert {
+        each.grad.device.type for each in policy.actor.parameters() if each.grad is not None
+    } == {"meta"}
     assert ppo.note_step(losses, losses.total.detach()).device.type == "meta"
 
 
@@ -178,7 +208,10 @@ def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
     numbers = torch.arange(float(count))
     nothing = torch.zeros(count, 1)
     whole = Batch((nothing, nothing, nothing, nothing), numbers, numbers, numbers)
-    passes = [[some.log_probs.tolist() for some in learner._minibatches(whole, names)] for names in ((0, 0), (0, 1), (1, 0))]
+    passes = [
+        [some.log_probs.tolist() for some in learner._minibatches(whole, names)]
+        for names in ((0, 0), (0, 1), (1, 0))
+    ]
     orders = [[number for some in minibatches for number in some] for minibatches in passes]
     assert all(sorted(order) == numbers.tolist() for order in orders)
     assert len({tuple(order) for order in orders}) == len(orders)

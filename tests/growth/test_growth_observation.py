@@ -20,9 +20,29 @@ from stageb.training.ppo import RunningNorm
 
 EMPTY = SlotView()
 VIEW = EnvironmentView(
-    7, 20, 56, 0.8, 0.7, 1.1, 0.6, (2.0, 1.5, 1.1), (0.4, 0.5, 0.6), 1.1, 0.6, 0, 1000, 250, (EMPTY,) * 3, 2, -0.1, 0.05
+    7,
+    20,
+    56,
+    0.8,
+    0.7,
+    1.1,
+    0.6,
+    (2.0, 1.5, 1.1),
+    (0.4, 0.5, 0.6),
+    1.1,
+    0.6,
+    0,
+    1000,
+    250,
+    (EMPTY,) * 3,
+    2,
+    -0.1,
+    0.05,
 )
-OF_SLOT = [[*range(23 + 9 * slot, 32 + 9 * slot), *range(50 + 10 * slot, 60 + 10 * slot)] for slot in range(3)]
+OF_SLOT = [
+    [*range(23 + 9 * slot, 32 + 9 * slot), *range(50 + 10 * slot, 60 + 10 * slot)]
+    for slot in range(3)
+]
 SEEDS = [
     SlotView(Stage.BLENDING, 1, 0, 0.5, 2, 5, 0.03, 0.02, 0.4, False, False, 0, 0.57),
     SlotView(Stage.TRAINING, 2, 1, 0.0, 1, 1, -0.01, 0.01, 3.0, False, True, 0, 0.6),
@@ -33,7 +53,19 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
 few, flags, many = st.integers(0, 99), st.booleans(), st.integers(0, 10**9)
 slot_views = st.builds(
     SlotView,
-    *(st.sampled_from(Stage), st.integers(-1, 4), few, numbers, few, few, *[numbers] * 3, flags, flags, few, numbers),
+    *(
+        st.sampled_from(Stage),
+        st.integers(-1, 4),
+        few,
+        numbers,
+        few,
+        few,
+        *[numbers] * 3,
+        flags,
+        flags,
+        few,
+        numbers,
+    ),
 )
 histories = st.lists(numbers, max_size=5).map(tuple)
 views = st.builds(
@@ -55,7 +87,9 @@ views = st.builds(
 
 
 @given(views)
-def test_eighty_numbers_whatever_was_measured_all_between_minus_one_and_one(view: EnvironmentView) -> None:
+def test_eighty_numbers_whatever_was_measured_all_between_minus_one_and_one(
+    view: EnvironmentView,
+) -> None:
     observation = observe([view])
     assert observation.shape == (1, 80)
     assert observation.dtype == torch.float32
@@ -82,14 +116,28 @@ def test_for_all_occupancies_a_slot_moves_its_own_numbers_alone() -> None:
 
 def test_a_view_is_read_into_the_places_that_the_table_names() -> None:
     seen = observe([replace(VIEW, slots=slots_of(SEEDS))])[0].tolist()
-    host = [7 / 20, 0.056 / 1.056, 0.8 / 1.8, 0.7, math.tanh(-0.1), 0.05, math.tanh(1.1 - 1.5), 0.1, 0, 1.1 / 2.1, 0.6]
+    host = [
+        7 / 20,
+        0.056 / 1.056,
+        0.8 / 1.8,
+        0.7,
+        math.tanh(-0.1),
+        0.05,
+        math.tanh(1.1 - 1.5),
+        0.1,
+        0,
+        1.1 / 2.1,
+        0.6,
+    ]
     histories = [1.1 / 2.1, 1.5 / 2.5, 2 / 3, 0, 0, 0.6, 0.5, 0.4, 0, 0]
     assert seen[:23] == pytest.approx([*host, *histories, 0.2, 0.1])
     assert seen[23:32] == pytest.approx([1, 3 / 8, 0.5, 0.03, 0, 1, 0, 0, 0])
     assert seen[41:50] == pytest.approx([1, 5 / 8, 1, 0.1, 1, 0, 0, 0, 0])
     assert seen[60:70] == pytest.approx([0.75, 0, 0, 1, 1 / 20, 0.6, 0.01, 2 / 8, 0, 1 / 20])
     shut = observe([replace(VIEW, slots=(SlotView(Stage.EMBARGOED, dwell=2), EMPTY, EMPTY))])[0]
-    assert {index: value for index, value in enumerate(shut.tolist()) if index >= 23 and value} == {24: 7 / 8}
+    assert {index: value for index, value in enumerate(shut.tolist()) if index >= 23 and value} == {
+        24: 7 / 8
+    }
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4))

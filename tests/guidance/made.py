@@ -17,7 +17,9 @@ from stageb.guidance.words.types import (
 )
 from stageb.untrusted.clean_text import is_unseen, text_fault
 
-SEEN = st.characters(exclude_categories=("C", "Zl", "Zp")).filter(lambda character: not is_unseen(character))
+SEEN = st.characters(exclude_categories=("C", "Zl", "Zp")).filter(
+    lambda character: not is_unseen(character)
+)
 LINE = st.text(SEEN, min_size=1, max_size=30).filter(lambda text: not text_fault(text))
 VERDICT: st.SearchStrategy[Verdict] = st.sampled_from(["pass", "fail"])
 
@@ -38,11 +40,15 @@ def guidances(draw: st.DrawFn, mission: st.SearchStrategy[str] = LINE) -> Guidan
     rules = tuple(Rule(f"G{k}", draw(LINE), draw(metadata)) for k in numbers)
     spent = draw(st.just(Budget()) | budgets())
     shown = draw(st.lists(demonstrations(rules), max_size=2).map(tuple))
-    calibration = draw(st.just(UNCALIBRATED) | st.builds(Calibration, st.floats(0.1, 9), st.floats(-9, 9)))
+    calibration = draw(
+        st.just(UNCALIBRATED) | st.builds(Calibration, st.floats(0.1, 9), st.floats(-9, 9))
+    )
     seen = st.frozensets(st.text("0123456789abcdef", min_size=12, max_size=12), max_size=3)
     taught_by, chosen_by = draw(seen), draw(seen)
     step, number = draw(st.integers(0, 99)), numbers[-1] + 1 + draw(st.integers(0, 9))
-    return Guidance(draw(mission), step, rules, number, spent, taught_by, chosen_by, shown, calibration)
+    return Guidance(
+        draw(mission), step, rules, number, spent, taught_by, chosen_by, shown, calibration
+    )
 
 
 def demonstrations(rules: tuple[Rule, ...]) -> st.SearchStrategy[Demonstration]:
@@ -52,7 +58,9 @@ def demonstrations(rules: tuple[Rule, ...]) -> st.SearchStrategy[Demonstration]:
         lambda texts: tuple((f"image_{n}", t) for n, t in enumerate(texts, 1))
     )
     return st.builds(
-        lambda source, images, verdict, rule, points: Demonstration(source, images, verdict, rule[0], rule[1], points),
+        lambda source, images, verdict, rule, points: Demonstration(
+            source, images, verdict, rule[0], rule[1], points
+        ),
         LINE,
         images,
         VERDICT,
@@ -61,11 +69,18 @@ def demonstrations(rules: tuple[Rule, ...]) -> st.SearchStrategy[Demonstration]:
     )
 
 
-def tickets(mission: str = "m", min_size: int = 0, max_size: int = 30) -> st.SearchStrategy[list[Ticket]]:
-    """Tickets of one mission, each once; groups may come back with the other label, texts may be equal."""
+def tickets(
+    mission: str = "m", min_size: int = 0, max_size: int = 30
+) -> st.SearchStrategy[list[Ticket]]:
+    """Tickets of one mission, each once; groups may come back with the other label, texts may be
+    equal."""
     text = st.text("ab ", min_size=1, max_size=12).map(lambda text: f"a: {text}")
     images = st.lists(text, min_size=1, max_size=2).map(
         lambda texts: tuple((f"image_{n}", t) for n, t in enumerate(texts, 1))
     )
-    ticket = st.builds(Ticket, st.just(mission), st.integers(1, 40).map(lambda n: f"group-{n}"), VERDICT, images)
-    return st.lists(ticket, min_size=min_size, max_size=max_size, unique_by=lambda ticket: ticket.key)
+    ticket = st.builds(
+        Ticket, st.just(mission), st.integers(1, 40).map(lambda n: f"group-{n}"), VERDICT, images
+    )
+    return st.lists(
+        ticket, min_size=min_size, max_size=max_size, unique_by=lambda ticket: ticket.key
+    )

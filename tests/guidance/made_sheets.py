@@ -17,9 +17,12 @@ HIDDEN = ' state="hidden"'
 PACKAGE = "http://schemas.openxmlformats.org/package/2006/relationships"
 
 
-def write_xlsx(path: Path, *sheets: list[list[Any]], merged: Sequence[str] = (), hidden: Sequence[int] = ()) -> Path:
-    """A workbook with these sheets, as spreadsheets write it, with ``merged`` ranges such as A2:A5 in each, the ``hidden``
-    ones by their numbers from 1. A text that begins with an equals sign is a formula that was never computed."""
+def write_xlsx(
+    path: Path, *sheets: list[list[Any]], merged: Sequence[str] = (), hidden: Sequence[int] = ()
+) -> Path:
+    """A workbook with these sheets, as spreadsheets write it, with ``merged`` ranges such as A2:A5
+    in each, the ``hidden`` ones by their numbers from 1. A text that begins with an equals sign is
+    a formula that was never computed."""
 
     def cell(value: Any) -> str:
         if isinstance(value, datetime.date):
@@ -28,25 +31,39 @@ def write_xlsx(path: Path, *sheets: list[list[Any]], merged: Sequence[str] = (),
             return f'<c s="2"><v>{value / datetime.timedelta(days=1)!r}</v></c>'
         if isinstance(value, int | float):
             return f"<c><v>{value!r}</v></c>"
-        return f'<c t="inlineStr"><is><t xml:space="preserve">{escape(value)}</t></is></c>' if value else "<c/>"
+        return (
+            f'<c t="inlineStr"><is><t xml:space="preserve">{escape(value)}</t></is></c>'
+            if value
+            else "<c/>"
+        )
 
     def row_of(number: int, cells: list[Any]) -> str:
         written = (
-            f'<c r="{letter}{number}"><f>{escape(value[1:])}</f><v></v></c>' if str(value).startswith("=") else cell(value)
+            f'<c r="{letter}{number}"><f>{escape(value[1:])}</f><v></v></c>'
+            if str(value).startswith("=")
+            else cell(value)
             for letter, value in zip(ascii_uppercase, cells, strict=False)
         )
         return f"<row>{''.join(written)}</row>"
 
     numbers = range(1, len(sheets) + 1)
-    names = "".join(f'<sheet name="S{n}" sheetId="{n}" r:id="r{n}"{HIDDEN * (n in hidden)}/>' for n in numbers)
-    links = "".join(f'<Relationship Id="r{n}" Type="{OFFICE}/worksheet" Target="worksheets/s{n}.xml"/>' for n in numbers)
+    names = "".join(
+        f'<sheet name="S{n}" sheetId="{n}" r:id="r{n}"{HIDDEN * (n in hidden)}/>' for n in numbers
+    )
+    links = "".join(
+        f'<Relationship Id="r{n}" Type="{OFFICE}/worksheet" Target="worksheets/s{n}.xml"/>'
+        for n in numbers
+    )
     links += f'<Relationship Id="r0" Type="{OFFICE}/styles" Target="styles.xml"/>'
     with ZipFile(path, "w") as book:
         book.writestr("[Content_Types].xml", "<Types/>")
         root = f'<Relationship Id="r1" Type="{OFFICE}/officeDocument" Target="xl/workbook.xml"/>'
         book.writestr("_rels/.rels", f'<Relationships xmlns="{PACKAGE}">{root}</Relationships>')
         book.writestr("xl/workbook.xml", BOOK.format(m=MAIN, r=OFFICE, sheets=names))
-        book.writestr("xl/_rels/workbook.xml.rels", f'<Relationships xmlns="{PACKAGE}">{links}</Relationships>')
+        book.writestr(
+            "xl/_rels/workbook.xml.rels",
+            f'<Relationships xmlns="{PACKAGE}">{links}</Relationships>',
+        )
         book.writestr("xl/styles.xml", STYLES.format(m=MAIN))
         for n, rows in zip(numbers, sheets, strict=True):
             lines = "".join(row_of(place, row) for place, row in enumerate(rows, 1))

@@ -1,7 +1,8 @@
 """Features crossed: whatever else is on, what each of them promises holds.
 
-Each of ``RUNS`` is a small run with some of ``FEATURES`` on; together they have every pair that can go together. Each of
-``PROMISES`` is asked of what every run has left, and is computed anew from its rows.
+Each of ``RUNS`` is a small run with some of ``FEATURES`` on; together they have every pair that can
+go together. Each of ``PROMISES`` is asked of what every run has left, and is computed anew from its
+rows.
 
 | feature | on | promise |
 |---|---|---|
@@ -21,8 +22,8 @@ Each of ``RUNS`` is a small run with some of ``FEATURES`` on; together they have
 | calibrated | an instruct model's probabilities | what it is shown is train |
 
 Not here, since a model that sees takes longer: images, crossed with ranks, resume and splits in
-``commands/use/test_summarize.py`` and ``tickets/test_images.py``. Prices and limits are of pass and fail; code that judges
-needs no calibration.
+``commands/use/test_summarize.py`` and ``tickets/test_images.py``. Prices and limits are of pass and
+fail; code that judges needs no calibration.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ FEATURES: Mapping[str, Mapping[str, Any]] = {
     "drawn": {"price.missed_failure": 20.0},
     "val": {"split.train": 0.66, "split.val": 0.17, "split.test": 0.17},
     "grid": {"sampler.grid": [{"temperature": 0.2}, {"temperature": 1.0}]},
-    "ties": {"model.engine": "scripted", "model.model_name_or_path": "guidance.test_crossings:answer_in_two_minds"},
+    "ties": {
+        "model.engine": "scripted",
+        "model.model_name_or_path": "guidance.test_crossings:answer_in_two_minds",
+    },
     "budget": {"budget.rollouts": SPENT, "budget.tokens": 10**9, "budget.seconds": 1e6},
     "resume": {},
     "provisional": {"gate.alpha": 1e-200},
@@ -111,8 +115,8 @@ def answer_in_two_minds(prompt: Prompt, decode: Decode, key: int) -> str:
 
 
 def write_tickets(path: Path, on: Set[str]) -> Path:
-    """320 tickets: a part fails if it is torn, or too long; of labels of its own, it is high if torn, else mid if it is red
-    and long enough."""
+    """320 tickets: a part fails if it is torn, or too long; of labels of its own, it is high if
+    torn, else mid if it is red and long enough."""
     language = "zh" if "Chinese" in on else "en"
     lines, groups = [], 320
     for n, row in enumerate(small.rows("valves", groups)):
@@ -127,11 +131,18 @@ def write_tickets(path: Path, on: Set[str]) -> Path:
         label = "fail" if fails else "pass"
         if "labels" in on:
             label = "high" if is_torn else "mid" if is_long else "low"
-        texts = {"image_1": f"number: {n}; length: {length} mm", "image_2": f"{STATE[language]}: {told}; colour: {colour}"}
-        lines.append({"mission": "valves", "group_id": f"g-{n}", "label": label, "per_image": texts})
+        texts = {
+            "image_1": f"number: {n}; length: {length} mm",
+            "image_2": f"{STATE[language]}: {told}; colour: {colour}",
+        }
+        lines.append(
+            {"mission": "valves", "group_id": f"g-{n}", "label": label, "per_image": texts}
+        )
     if "joined" in on:
         lines += [{**line, "group_id": f"again-{line['group_id']}"} for line in lines[::3]]
-    path.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), encoding="utf-8")
+    path.write_text(
+        "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), encoding="utf-8"
+    )
     return path
 
 
@@ -146,7 +157,11 @@ class Run:
 
     def rows(self, file: str) -> list[dict[str, Any]]:
         path = self.folder / "valves" / f"{file}.jsonl"
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+        return (
+            [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            if path.exists()
+            else []
+        )
 
     @cached_property
     def selections(self) -> list[dict[str, Any]]:
@@ -161,7 +176,8 @@ class Run:
         return {"pass": 1.0, "fail": self.keys.get("price.missed_failure", 1.0)}
 
     def judged(self, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The selections that a row of metrics counts: an earlier epoch's where the guidance was the same."""
+        """The selections that a row of metrics counts: an earlier epoch's where the guidance was
+        the same."""
         names = ("split", "guidance_step")
         rows = [row for row in self.selections if all(row[name] == figures[name] for name in names)]
         last = max((row["epoch"] for row in rows if row["epoch"] <= figures["epoch"]), default=-1)
@@ -172,12 +188,21 @@ class Run:
         rows = self.judged(figures)
         counted = Counter(row["label"] for row in rows)
         stand = {label: figures["classes"][label]["n"] / n for label, n in counted.items()}
-        return [(self.prices.get(row["label"], 1.0) * (not row["label_match"]), stand[row["label"]]) for row in rows]
+        return [
+            (self.prices.get(row["label"], 1.0) * (not row["label_match"]), stand[row["label"]])
+            for row in rows
+        ]
 
-    def judge_by_code(self, tickets: Sequence[Ticket], guidance: Guidance | None = None) -> list[str | None]:
+    def judge_by_code(
+        self, tickets: Sequence[Ticket], guidance: Guidance | None = None
+    ) -> list[str | None]:
         train = [ticket for ticket in self.tickets.values() if self.split_of[ticket.key] == "train"]
         judge = CodeJudge(
-            code_rules({"valves": guidance or self.guidance}, train, WORDS["zh" if "Chinese" in self.on else "en"])
+            code_rules(
+                {"valves": guidance or self.guidance},
+                train,
+                WORDS["zh" if "Chinese" in self.on else "en"],
+            )
         )
         return [judge.judge(ticket).verdict for ticket in tickets]
 
@@ -193,11 +218,17 @@ def check_figures(run: Run) -> None:
         if not costs or (figures["split"] == "train"):
             continue
         n = sum(stand for _, stand in costs)
-        assert figures["cost"] == pytest.approx(sum(cost * stand for cost, stand in costs) / n, abs=1e-5)
-        assert figures["acc"] == pytest.approx(sum(stand for cost, stand in costs if not cost) / n, abs=1e-5)
+        assert figures["cost"] == pytest.approx(
+            sum(cost * stand for cost, stand in costs) / n, abs=1e-5
+        )
+        assert figures["acc"] == pytest.approx(
+            sum(stand for cost, stand in costs if not cost) / n, abs=1e-5
+        )
         if run.on & {"prices", "drawn"}:
             rows = run.judged(figures)
-            assert figures["fp"] == sum(row["label"] == "fail" and row["verdict"] == "pass" for row in rows)
+            assert figures["fp"] == sum(
+                row["label"] == "fail" and row["verdict"] == "pass" for row in rows
+            )
 
 
 def check_votes(run: Run) -> None:
@@ -212,7 +243,10 @@ def check_votes(run: Run) -> None:
         usable = [each for each in given if each["format_ok"]]
         votes = Counter(each["verdict"] for each in usable)
         best = min((-count, verdict) for verdict, count in votes.items())
-        assert (row["verdict"], row["vote_strength"]) == (best[1], pytest.approx(-best[0] / len(usable), abs=1e-6))
+        assert (row["verdict"], row["vote_strength"]) == (
+            best[1],
+            pytest.approx(-best[0] / len(usable), abs=1e-6),
+        )
         assert row["label_match"] == (row["verdict"] == row["label"])
 
 
@@ -226,16 +260,24 @@ def check_groups(run: Run) -> None:
     for ticket in run.tickets.values():
         splits.setdefault(ticket.per_image, set()).add(run.split_of[ticket.key])
     assert all(len(found) == 1 for found in splits.values())
-    taught = {key for rule in run.guidance.rules for key in rule.sources} | {each.source for each in run.guidance.shown}
+    taught = {key for rule in run.guidance.rules for key in rule.sources} | {
+        each.source for each in run.guidance.shown
+    }
     assert {run.split_of[key] for key in taught} <= {"train"}
     tickets = [ticket for ticket in run.tickets.values() if run.split_of[ticket.key] == "test"]
-    assert len({row["ticket_key"] for row in run.selections if row["split"] == "test"}) == len(tickets)
+    assert len({row["ticket_key"] for row in run.selections if row["split"] == "test"}) == len(
+        tickets
+    )
 
 
 def check_choice(run: Run) -> None:
     final = run.rows("metrics")[-1]
     assert (final["split"], final["guidance_step"]) == ("test", run.guidance.step)
-    by_step = {figures["guidance_step"]: figures for figures in run.rows("metrics") if figures["split"] == "val"}
+    by_step = {
+        figures["guidance_step"]: figures
+        for figures in run.rows("metrics")
+        if figures["split"] == "val"
+    }
     assert bool(by_step) == ("val" in run.on)
     means = {
         step: (sum(c * s for c, s in costs) / sum(s for _, s in costs), costs)
@@ -244,7 +286,8 @@ def check_choice(run: Run) -> None:
     if means:
         least, costs = min(means.values(), key=lambda each: each[0])
         total = sum(stand for _, stand in costs)
-        error = sqrt(sum(stand * stand * cost * cost for cost, stand in costs)) / total  # of those drawn, no less than this
+        # of those drawn, no less than this
+        error = sqrt(sum(stand * stand * cost * cost for cost, stand in costs)) / total
         allowed = {
             step
             for step, (mean, _) in means.items()
@@ -268,7 +311,12 @@ def check_budget(run: Run) -> None:
 
 
 def check_provisional(run: Run) -> None:
-    outcomes = {edit["outcome"] for row in run.rows("reflection") if row["gate"] for edit in row["gate"]["edits"]}
+    outcomes = {
+        edit["outcome"]
+        for row in run.rows("reflection")
+        if row["gate"]
+        for edit in row["gate"]["edits"]
+    }
     learnt = [rule for rule in run.guidance.rules if rule.key != "G0"]
     if "provisional" in run.on:
         assert "accepted" not in outcomes
@@ -286,7 +334,8 @@ def check_limits(run: Run) -> None:
     first = read_guidance(str(step))["valves"]
     before, after = run.judge_by_code(train, first), run.judge_by_code(train)
     turned = [
-        (one == ticket.label) != (other == ticket.label) for ticket, one, other in zip(train, before, after, strict=True)
+        (one == ticket.label) != (other == ticket.label)
+        for ticket, one, other in zip(train, before, after, strict=True)
     ]
     assert sum(turned) <= CHANGED * len(train)
 
@@ -296,7 +345,9 @@ def check_code(run: Run) -> None:
         return
     rows = run.judged(run.rows("metrics")[-1])
     by_code = run.judge_by_code([run.tickets[row["ticket_key"]] for row in rows])
-    assert all(verdict in (None, row["verdict"]) for verdict, row in zip(by_code, rows, strict=True))
+    assert all(
+        verdict in (None, row["verdict"]) for verdict, row in zip(by_code, rows, strict=True)
+    )
     assert sum(verdict is not None for verdict in by_code) > 0.9 * len(rows)
     if not run.on & {"provisional", "ties"}:
         assert run.guidance.step and sum(row["label_match"] for row in rows) > 0.93 * len(rows)
@@ -306,10 +357,22 @@ def check_texts(run: Run) -> None:
     for rule in run.guidance.rules:
         assert bool(re.search("[一-鿿]", rule.text)) == ("Chinese" in run.on), rule.text
     if {"numbers", "at once"} <= run.on:
-        train = [str(ticket.per_image) for ticket in run.tickets.values() if run.split_of[ticket.key] == "train"]
-        numbers = [float(found[1]) for text in train if (found := re.search(r"length: ([\d.]+) mm", text))]
-        limits = [float(limit) for rule in run.guidance.rules for limit in re.findall(r"(\d+(?:\.\d+)?) mm", rule.text)]
-        assert not [n for n in numbers for limit in limits if min(limit, LIMIT) < n < max(limit, LIMIT)]
+        train = [
+            str(ticket.per_image)
+            for ticket in run.tickets.values()
+            if run.split_of[ticket.key] == "train"
+        ]
+        numbers = [
+            float(found[1]) for text in train if (found := re.search(r"length: ([\d.]+) mm", text))
+        ]
+        limits = [
+            float(limit)
+            for rule in run.guidance.rules
+            for limit in re.findall(r"(\d+(?:\.\d+)?) mm", rule.text)
+        ]
+        assert not [
+            n for n in numbers for limit in limits if min(limit, LIMIT) < n < max(limit, LIMIT)
+        ]
         assert limits or run.on & {"provisional", "limited", "drawn"}
 
 
@@ -336,7 +399,13 @@ PROMISES: Sequence[Callable[[Run], None]] = (
 
 def make_run(on: Set[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     path = write_tickets(folder / "tickets.jsonl", on)
-    keys = {"runner.epochs": 2, "split.train": 0.8, "split.val": 0.0, "split.test": 0.2, "guidance.retention": 100}
+    keys = {
+        "runner.epochs": 2,
+        "split.train": 0.8,
+        "split.val": 0.0,
+        "split.test": 0.2,
+        "guidance.retention": 100,
+    }
     for name in FEATURES:
         keys |= FEATURES[name] if name in on else {}
     assert main(small.arguments(path, folder / "out", keys=keys)) == 0

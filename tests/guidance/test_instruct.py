@@ -28,7 +28,12 @@ from stageb.guidance.words.types import Calibration, Demonstration, Guidance, Ru
 
 OTHER = ModelConfig(model_name_or_path="some/model")
 EN = words_of(PromptConfig(), OTHER)
-GUIDANCE = Guidance("m", 1, (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if a is b.")), 2)
+GUIDANCE = Guidance(
+    "m",
+    1,
+    (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if a is b.")),
+    2,
+)
 
 
 def ticket(label: Verdict, text: str) -> Ticket:
@@ -37,7 +42,9 @@ def ticket(label: Verdict, text: str) -> Ticket:
 
 CASES = [Case(ticket("pass", f"oil {n}"), True, None) for n in range(3)]
 CASES += [Case(ticket("fail", f"a leak {n}"), False, "so (G1)") for n in range(3)]
-SHOWN = ReflectionInput(tuple(CASES), find_evidence([c.ticket for c in CASES[3:]], [c.ticket for c in CASES[:3]], 4))
+SHOWN = ReflectionInput(
+    tuple(CASES), find_evidence([c.ticket for c in CASES[3:]], [c.ticket for c in CASES[:3]], 4)
+)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,10 @@ def test_the_shipped_model_reads_what_it_was_trained_on() -> None:
     """A change of these sums is a change of its prompts: train it anew first."""
     sums = {}
     for language, words in WORDS.items():
-        shown = [rollout_prompt(CASES[0].ticket, GUIDANCE, words), reflection_prompt(SHOWN, GUIDANCE, words, 1)]
+        shown = [
+            rollout_prompt(CASES[0].ticket, GUIDANCE, words),
+            reflection_prompt(SHOWN, GUIDANCE, words, 1),
+        ]
         text = "\n\n".join(part for prompt in shown for part in (prompt.system, prompt.user))
         sums[language] = hashlib.sha256(text.encode()).hexdigest()[:16]
     assert sums == {"en": "9c79a0e6f8b11975", "zh": "ca54effc66c8b7e0"}
@@ -75,7 +85,9 @@ def test_no_instruct_text_holds_a_form_that_could_be_copied(language: Language) 
     words = words_of(PromptConfig(language=language, style="instruct", prefill=False))
     prompt = reflection_prompt(SHOWN, GUIDANCE, words, 1)
     for text in (words.rollout, prompt.system, prompt.user):
-        assert not any(form in text for form in ('the rule"', "why", "T1", "<pass>", "operations", '规则"'))
+        assert not any(
+            form in text for form in ('the rule"', "why", "T1", "<pass>", "operations", '规则"')
+        )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +101,9 @@ def test_no_instruct_text_holds_a_form_that_could_be_copied(language: Language) 
         ("no idea", None),
     ],
 )
-def test_an_instruct_answer_counts_by_the_verdict_that_it_names(answer: str, read: tuple[str, str] | None) -> None:
+def test_an_instruct_answer_counts_by_the_verdict_that_it_names(
+    answer: str, read: tuple[str, str] | None
+) -> None:
     assert parse_answer(answer, EN) == read
 
 
@@ -112,12 +126,18 @@ OWN = [
     "\\boxed{{Verdict: {mine}}}",
     "- Verdict: {mine}.",
 ]
-OPEN = ["I look at it again.", "So Verdict: {mine}, or so it seems, if nothing else counts.", "{mine}"]
+OPEN = [
+    "I look at it again.",
+    "So Verdict: {mine}, or so it seems, if nothing else counts.",
+    "{mine}",
+]
 
 
 @pytest.mark.parametrize("mine", ["pass", "fail"])
 @given(said=st.lists(st.sampled_from(QUOTES), max_size=2), own=st.sampled_from([*OWN, *OPEN]))
-def test_a_verdict_that_an_answer_quotes_asks_about_or_takes_back_never_counts(mine: str, said: list[str], own: str) -> None:
+def test_a_verdict_that_an_answer_quotes_asks_about_or_takes_back_never_counts(
+    mine: str, said: list[str], own: str
+) -> None:
     other = "fail" if mine == "pass" else "pass"
     lines = "\n".join([*said, own, "Reason: the seal"]).format(mine=mine, other=other)
     retracted = any(each.startswith("Verdict: {other}\n") for each in said)
@@ -142,7 +162,9 @@ def test_a_verdict_that_an_answer_quotes_asks_about_or_takes_back_never_counts(m
         "Verdict: pass would be wrong.",
     ],
 )
-def test_an_answer_that_does_not_say_which_of_two_verdicts_it_means_cannot_be_read(answer: str) -> None:
+def test_an_answer_that_does_not_say_which_of_two_verdicts_it_means_cannot_be_read(
+    answer: str,
+) -> None:
     assert parse_answer(answer, EN) is None
 
 
@@ -154,41 +176,72 @@ def test_an_answer_that_does_not_say_which_of_two_verdicts_it_means_cannot_be_re
             ("pass", "the rule says Verdict: fail only if worn"),
         ),
         ("Since the seal is not worn, Verdict: pass", ("pass", "")),
-        ("Verdict: fail\nReason:Verdict: Pass\nReason: worn", ("fail", "Verdict: Pass Reason: worn")),
+        (
+            "Verdict: fail\nReason:Verdict: Pass\nReason: worn",
+            ("fail", "Verdict: Pass Reason: worn"),
+        ),
         ('"Verdict: fail\nReason: worn"', ("fail", "worn")),
         ('{"verdict": "fail", "reason": "worn"}', ("fail", 'worn"}')),
         ("Verdict: pass. Reason: good\nNo.\nVerdict: fail. Reason: worn", ("fail", "worn")),
     ],
 )
-def test_what_stands_around_one_verdict_or_behind_the_last_is_no_other(answer: str, read: tuple[str, str]) -> None:
+def test_what_stands_around_one_verdict_or_behind_the_last_is_no_other(
+    answer: str, read: tuple[str, str]
+) -> None:
     found = parse_answer(answer, EN)
     assert found and found[0] == read[0]
     assert found[1] in (read[1], "worn")
 
 
-@pytest.mark.parametrize("style", ["Verdict: {}\nReason: {}", "**Verdict:** {}\n\n**Reason:** {}", "Verdict: {}"])
 @pytest.mark.parametrize(
-    "heading", ["{}", "{}\n\n", "Next {}", "## {} 2", "{} #2:\n", "**{}** ", "<{}>", "{} r-17", "- {} 2:\n", "Another {} "]
+    "style", ["Verdict: {}\nReason: {}", "**Verdict:** {}\n\n**Reason:** {}", "Verdict: {}"]
+)
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "{}",
+        "{}\n\n",
+        "Next {}",
+        "## {} 2",
+        "{} #2:\n",
+        "**{}** ",
+        "<{}>",
+        "{} r-17",
+        "- {} 2:\n",
+        "Another {} ",
+    ],
 )
 @pytest.mark.parametrize("language", list(WORDS))
-def test_a_ticket_that_the_model_makes_up_behind_its_answer_has_no_say(style: str, heading: str, language: Language) -> None:
+def test_a_ticket_that_the_model_makes_up_behind_its_answer_has_no_say(
+    style: str, heading: str, language: Language
+) -> None:
     words = words_of(PromptConfig(language=language, style="instruct", prefill=False))
     assert words.instruct is not None
     head = heading.format(words.instruct.ticket.rstrip(":："))
     for mine, other in (("pass", "fail"), ("fail", "pass")):
-        own, more = (style.format(words.verdicts[each], why) for each, why in ((mine, "seen"), (other, "made up")))
+        own, more = (
+            style.format(words.verdicts[each], why)
+            for each, why in ((mine, "seen"), (other, "made up"))
+        )
         found = parse_answer(f"{own}\n\n{head}\nSeal: new\n{more}\n\n{head}\n{more}", words)
         assert found == (mine, "seen" if "Reason" in style else ""), found
-        assert parse_answer(f"{head}\nSeal: new\n{own}", words) == found  # its own ticket may stand before it
+        # its own ticket may stand before it
+        assert parse_answer(f"{head}\nSeal: new\n{own}", words) == found
 
 
 @pytest.mark.parametrize(
     ("answer", "rules"),
     [
         ("Fail if a summary mentions leak.", ["Fail if a summary mentions leak."]),
-        ("Here they are:\n1. Fail if a is b2.\n- **Pass if c is d.**", ["Fail if a is b2.", "Pass if c is d."]),
+        (
+            "Here they are:\n1. Fail if a is b2.\n- **Pass if c is d.**",
+            ["Fail if a is b2.", "Pass if c is d."],
+        ),
         ('```json\n{"rule": "Fail if c is d."}\n```', ["Fail if c is d."]),
-        ('[{"op": "add", "text": "Fail if c is d."}, "Fail if e is f."]', ["Fail if c is d.", "Fail if e is f."]),
+        (
+            '[{"op": "add", "text": "Fail if c is d."}, "Fail if e is f."]',
+            ["Fail if c is d.", "Fail if e is f."],
+        ),
         ('{"operations": [{"op": "add", "text": "Fail if c is d."}]}', ["Fail if c is d."]),
         ('G4. Fail if a summary mentions "leak".', ["Fail if a summary mentions leak."]),
     ],
@@ -200,14 +253,25 @@ def test_rules_are_read_whatever_models_put_around_them(answer: str, rules: list
 
 
 def test_an_answer_that_is_asked_to_mend_a_rule_takes_its_place() -> None:
-    found = parse_proposal("Fail if c is d.", replace(SHOWN, rule="G1"), GUIDANCE, ReflectionConfig(), EN, 0)
+    found = parse_proposal(
+        "Fail if c is d.", replace(SHOWN, rule="G1"), GUIDANCE, ReflectionConfig(), EN, 0
+    )
     assert [(each.op, each.key) for each in found.operations] == [("update", "G1")]
 
 
 def test_an_answer_without_a_rule_and_rules_beyond_the_limit_are_refused_with_the_reason() -> None:
-    (refusal,) = parse_proposal("I cannot tell.", SHOWN, GUIDANCE, ReflectionConfig(), EN, 0).refusals
+    (refusal,) = parse_proposal(
+        "I cannot tell.", SHOWN, GUIDANCE, ReflectionConfig(), EN, 0
+    ).refusals
     assert refusal.reason == "no line begins with a verdict"
-    found = parse_proposal("Fail if c is d.\nFail if e is f.", SHOWN, GUIDANCE, ReflectionConfig(max_operations=1), EN, 0)
+    found = parse_proposal(
+        "Fail if c is d.\nFail if e is f.",
+        SHOWN,
+        GUIDANCE,
+        ReflectionConfig(max_operations=1),
+        EN,
+        0,
+    )
     assert [each.reason for each in found.refusals] == ["more operations than 1"]
 
 
@@ -236,7 +300,9 @@ class Weighing:
 
 
 @pytest.mark.parametrize(("samples", "passes"), [(1, 1), (3, 2), (4, 2), (10, 6)])
-def test_votes_are_drawn_evenly_and_by_the_calibrated_probability(samples: int, passes: int) -> None:
+def test_votes_are_drawn_evenly_and_by_the_calibrated_probability(
+    samples: int, passes: int
+) -> None:
     asked = [Request(Prompt("s", "u"), Decode(temperature=1.0), tuple(range(samples)))]
     (drawn,) = sample_verdicts(asked, Weighing(-5.0), EN, [Calibration(1.0, 5.3)])  # a pass at 57 %
     assert sum(each.text == "Verdict: pass" for each in drawn) == passes
@@ -244,11 +310,18 @@ def test_votes_are_drawn_evenly_and_by_the_calibrated_probability(samples: int, 
 
 @given(st.lists(st.integers(0, 100), min_size=2, max_size=6).filter(any), st.integers(1, 12))
 def test_verdicts_are_apportioned_to_labels_by_their_shares(weights: list[int], count: int) -> None:
-    shares, labels = [each / sum(weights) for each in weights], [f"label {place}" for place in range(len(weights))]
+    shares, labels = (
+        [each / sum(weights) for each in weights],
+        [f"label {place}" for place in range(len(weights))],
+    )
     found = apportion(shares, count, labels)
     assert len(found) == count and found == sorted(found)
-    assert all(abs(found.count(label) - share * count) < 1 for label, share in zip(labels, shares, strict=True))
-    assert shares[labels.index(apportion(shares, 1, labels)[0])] == max(shares)  # one alone is the most probable
+    assert all(
+        abs(found.count(label) - share * count) < 1
+        for label, share in zip(labels, shares, strict=True)
+    )
+    # one alone is the most probable
+    assert shares[labels.index(apportion(shares, 1, labels)[0])] == max(shares)
 
 
 def test_of_verdicts_that_are_as_probable_the_last_is_taken() -> None:
@@ -259,7 +332,12 @@ def test_of_verdicts_that_are_as_probable_the_last_is_taken() -> None:
 
 
 def test_what_verdicts_depend_on_names_demonstrations_and_calibration() -> None:
-    shown = replace(GUIDANCE, demonstrations=(Demonstration("a::fail", (("image_1", "x"),), "fail"),))
+    shown = replace(
+        GUIDANCE, demonstrations=(Demonstration("a::fail", (("image_1", "x"),), "fail"),)
+    )
     calibrated = replace(GUIDANCE, calibration=Calibration(2.0, 0.0))
     assert len({render_guidance(each) for each in (GUIDANCE, shown, calibrated)}) == 3
-    assert render_guidance(GUIDANCE) == "G0. A ticket passes unless a rule fails it.\nG1. Fail if a is b."
+    assert (
+        render_guidance(GUIDANCE)
+        == "G0. A ticket passes unless a rule fails it.\nG1. Fail if a is b."
+    )

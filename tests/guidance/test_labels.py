@@ -1,4 +1,5 @@
-"""Missions whose tickets have labels of their own, from tickets to rules, report, evaluation and export."""
+"""Missions whose tickets have labels of their own, from tickets to rules, report, evaluation and
+export."""
 
 from __future__ import annotations
 
@@ -31,7 +32,13 @@ from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
 from stageb.guidance.rules.judge import read_rules
-from stageb.guidance.rules.predicates import CompiledRule, PointsReached, Ruling, make_judge, unreadable
+from stageb.guidance.rules.predicates import (
+    CompiledRule,
+    PointsReached,
+    Ruling,
+    make_judge,
+    unreadable,
+)
 from stageb.guidance.rules.prompts import WORDS, name_labels, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
@@ -51,11 +58,15 @@ KEYS = {
 
 
 def plant(path: Path, labels: int, seed: int, tickets: int = 600, anew: bool = False) -> Path:
-    """Tickets of so many labels: each but the first has one value of a field that tells it. ``anew``: dealt by chance."""
+    """Tickets of so many labels: each but the first has one value of a field that tells it.
+    ``anew``: dealt by chance."""
     rng, names = random.Random(seed), [f"queue {chr(ord('a') + n)}" for n in range(labels)]
     fields = [f"field {n}" for n in range(max(4, labels))]
     said = [{name: f"v{rng.randrange(VALUES)}" for name in fields} for _ in range(tickets)]
-    told = [next((names[n] for n in range(1, labels) if each[fields[n]] == "v0"), names[0]) for each in said]
+    told = [
+        next((names[n] for n in range(1, labels) if each[fields[n]] == "v0"), names[0])
+        for each in said
+    ]
     if anew:
         rng.shuffle(told)
     texts = ["; ".join(f"{name}: {value}" for name, value in each.items()) for each in said]
@@ -83,10 +94,15 @@ def read_rows(run: Path, file: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_room_for_few_labels_is_used_for_these(tmp_path: Path, size: int) -> None:
-    """Six labels have a rule of one condition; of those that have no room, tickets get the commonest."""
+    """Six labels have a rule of one condition; of those that have no room, tickets get the
+    commonest."""
     run = learn(plant(tmp_path / "t.jsonl", 7, seed=1), tmp_path, **{"reflection.size": size})
-    rules = list(json.loads((run / "mail" / "guidance.json").read_text())["mail"]["experiences"].values())
-    assert len(rules) == 1 + size and all(re.fullmatch(r"Queue \w if field \d is v0\.", rule) for rule in rules[1:])
+    rules = list(
+        json.loads((run / "mail" / "guidance.json").read_text())["mail"]["experiences"].values()
+    )
+    assert len(rules) == 1 + size and all(
+        re.fullmatch(r"Queue \w if field \d is v0\.", rule) for rule in rules[1:]
+    )
 
 
 @pytest.mark.parametrize(("labels", "seed"), [(3, 1), (5, 2), (12, 3)])
@@ -96,7 +112,11 @@ def test_planted_rules_are_found_and_proven(
     run = learn(plant(tmp_path / "t.jsonl", labels, seed), tmp_path / "out", report=labels == 3)
     after = read_rows(run, "metrics.jsonl")[-1]
     assert after["split"] == "test" and after["acc"] > 0.97
-    assert {edit["outcome"] for row in read_rows(run, "reflection.jsonl") for edit in row["gate"]["edits"]} == {"accepted"}
+    assert {
+        edit["outcome"]
+        for row in read_rows(run, "reflection.jsonl")
+        for edit in row["gate"]["edits"]
+    } == {"accepted"}
     guidance = read_guidance(run)["mail"]
     default, *others = guidance.labels
     assert guidance.rules[0].text == f"A ticket is {default} unless a rule says otherwise."
@@ -104,18 +124,28 @@ def test_planted_rules_are_found_and_proven(
     assert "macro-F1" in capsys.readouterr().out
     if labels == 3:
         page = (run / "report.html").read_text()
-        assert "judged queue c" in page and "Found (recall)" in page and "Missed failure" not in page
+        assert (
+            "judged queue c" in page and "Found (recall)" in page and "Missed failure" not in page
+        )
 
 
 def test_a_line_judges_tickets_that_lack_its_field(tmp_path: Path) -> None:
-    """Where no model knows the labels, nobody judges a ticket of which a line says neither yes nor no."""
+    """Where no model knows the labels, nobody judges a ticket of which a line says neither yes nor
+    no."""
     rng, rows = random.Random(1), []
     for _ in range(400):
         numbers = {name: rng.randrange(100) for name in ("amount", "age") if rng.random() < 0.85}
         about = rng.choice("abc")
         is_high = numbers.get("amount", 0) > 60 and about != "c"
         label = "queue b" if is_high else "queue c" if about == "b" else "queue a"
-        rows.append((label, "; ".join(f"{name}: {value}" for name, value in [*numbers.items(), ("about", about)])))
+        rows.append(
+            (
+                label,
+                "; ".join(
+                    f"{name}: {value}" for name, value in [*numbers.items(), ("about", about)]
+                ),
+            )
+        )
     run = learn(write(tmp_path / "t.jsonl", rows), tmp_path / "out")
     guidance = read_guidance(run)["mail"]
     assert any("amount is not missing and " in rule.text for rule in guidance.rules)
@@ -130,20 +160,27 @@ def test_a_label_that_most_points_give_is_learnt_as_cards(tmp_path: Path) -> Non
         said = [rng.randrange(3) for _ in range(9)]
         points = [2 * said.count(value) + (said[0] == value) for value in range(3)]
         rows.append(
-            (f"queue {'abc'[points.index(max(points))]}", "; ".join(f"field {n}: v{each}" for n, each in enumerate(said)))
+            (
+                f"queue {'abc'[points.index(max(points))]}",
+                "; ".join(f"field {n}: v{each}" for n, each in enumerate(said)),
+            )
         )
     run = learn(write(tmp_path / "t.jsonl", rows), tmp_path / "out")
     assert read_rows(run, "metrics.jsonl")[-1]["acc"] > 0.9
     guidance = read_guidance(run)["mail"]
     default, *cards = guidance.rules
     assert default.text.startswith("A ticket is queue ") and len(cards) == 3
-    assert all(re.match(r"Queue [abc] if it has -?\d+ points or more: -?\d ", card.text) for card in cards)
+    assert all(
+        re.match(r"Queue [abc] if it has -?\d+ points or more: -?\d ", card.text) for card in cards
+    )
     assert all(card.metadata["sources"] for card in cards)
 
 
 def test_labels_dealt_by_chance_teach_nothing(tmp_path: Path) -> None:
     for seed in range(3):
-        run = learn(plant(tmp_path / "t.jsonl", 4, seed, tickets=200, anew=True), tmp_path / str(seed))
+        run = learn(
+            plant(tmp_path / "t.jsonl", 4, seed, tickets=200, anew=True), tmp_path / str(seed)
+        )
         assert len(read_guidance(run)["mail"].rules) == 1
 
 
@@ -152,14 +189,37 @@ def test_figures_of_a_run_and_of_evaluate_name_every_label(tmp_path: Path) -> No
     run = learn(tickets, tmp_path / "out")
     before = read_rows(run, "metrics.jsonl")[0]
     labels = {"queue a", "queue b", "queue c"}
-    assert labels == before["classes"].keys() == before["confusion"].keys() == {before["always"]["verdict"], *labels}
+    assert (
+        labels
+        == before["classes"].keys()
+        == before["confusion"].keys()
+        == {before["always"]["verdict"], *labels}
+    )
     told = {label: row["queue a"] for label, row in before["confusion"].items()}
-    assert sum(told.values()) == before["n"] and before["macro_f1"] < before["acc"] and "fp" not in before
+    assert (
+        sum(told.values()) == before["n"]
+        and before["macro_f1"] < before["acc"]
+        and "fp" not in before
+    )
     folder = tmp_path / "evaluation"
-    arguments = ["--guidance", str(run), "--tickets", str(tickets), "--by", "rules", "--model.engine", "scripted"]
+    arguments = [
+        "--guidance",
+        str(run),
+        "--tickets",
+        str(tickets),
+        "--by",
+        "rules",
+        "--model.engine",
+        "scripted",
+    ]
     assert main(["evaluate", *arguments, "--output", str(folder)]) == 0
-    figures = json.loads((folder / "evaluation.json").read_text())["figures"]["guidance"]["missions"]["mail"]
-    assert figures["acc"] == figures["macro_f1"] == 1.0 and figures["confusion"]["queue b"]["queue a"] == 0
+    figures = json.loads((folder / "evaluation.json").read_text())["figures"]["guidance"][
+        "missions"
+    ]["mail"]
+    assert (
+        figures["acc"] == figures["macro_f1"] == 1.0
+        and figures["confusion"]["queue b"]["queue a"] == 0
+    )
     assert main(["predict", *arguments, "--output", str(tmp_path / "rows.jsonl")]) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert len(rows) == 300 and all(row["verdict"] == row["label"] for row in rows)
@@ -174,9 +234,13 @@ RULES = {
 
 
 def test_rules_of_labels_are_judged_alike_by_python_and_sql() -> None:
-    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    (guidance,) = from_json(
+        {"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json"
+    ).values()
     pairs: list[Fields] = [
-        {"seal": seal, "part": part} for seal in ("torn", "worn", "new", None) for part in ("hose", "pipe")
+        {"seal": seal, "part": part}
+        for seal in ("torn", "worn", "new", None)
+        for part in ("hose", "pipe")
     ]
     tickets = list(map(ticket, pairs))
     coded = read_rules(guidance, Vocabulary.of(tickets), WORDS["en"])
@@ -191,13 +255,20 @@ def test_rules_of_labels_are_judged_alike_by_python_and_sql() -> None:
 
 
 LABELS = ("a", "b", "c", "d")
-HELD = st.lists(st.tuples(st.sampled_from(LABELS), st.sampled_from([True, False, None])), max_size=6)
+HELD = st.lists(
+    st.tuples(st.sampled_from(LABELS), st.sampled_from([True, False, None])), max_size=6
+)
 
 
 @given(HELD)
-def test_a_verdict_is_given_where_all_that_is_unknown_leaves_it_the_same(held: list[tuple[str, bool | None]]) -> None:
+def test_a_verdict_is_given_where_all_that_is_unknown_leaves_it_the_same(
+    held: list[tuple[str, bool | None]],
+) -> None:
     def judge(of: Sequence[tuple[str, bool | None]]) -> str | None:
-        rules = [CompiledRule(f"G{n}", "", (label,), partial(lambda it, _: it, it)) for n, (label, it) in enumerate(of, 1)]
+        rules = [
+            CompiledRule(f"G{n}", "", (label,), partial(lambda it, _: it, it))
+            for n, (label, it) in enumerate(of, 1)
+        ]
         return make_judge(rules, "G0", LABELS)(READING).verdict
 
     places = [n for n, (_, it) in enumerate(held) if it is None]
@@ -218,7 +289,10 @@ def test_a_ruling_tells_how_far_points_reach_unless_a_rule_without_any_decides()
     assert make_judge([below, line], "G0", labels)(READING) == Ruling("fail", "G2")
 
 
-@given(st.lists(st.tuples(st.sampled_from(LABELS), st.integers(-3, 3)), min_size=1, max_size=6), st.booleans())
+@given(
+    st.lists(st.tuples(st.sampled_from(LABELS), st.integers(-3, 3)), min_size=1, max_size=6),
+    st.booleans(),
+)
 def test_of_cards_side_by_side_the_one_that_is_furthest_above_decides(
     above: list[tuple[str, int]], has_unread: bool
 ) -> None:
@@ -235,12 +309,16 @@ def test_of_cards_side_by_side_the_one_that_is_furthest_above_decides(
         assert found == Ruling(None, "", ("G9",))
     else:
         assert found[:2] == ((above[first][0], f"G{first + 1}") if most >= 0 else ("d", "G8"))
-        leads = {label: max(points for each, points in above if each == label) for label, _ in above}
+        leads = {
+            label: max(points for each, points in above if each == label) for label, _ in above
+        }
         assert dict(found.leads) == (leads if most >= 0 else {})
 
 
 def test_a_model_is_told_the_labels_and_which_rule_wins() -> None:
-    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    (guidance,) = from_json(
+        {"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json"
+    ).values()
     for words in (WORDS["en"], INSTRUCT):
         system = rollout_prompt(ticket({"seal": "new"}), guidance, words).system
         assert "low, high or medium" in system and "rules disagree, the first wins" in system
@@ -261,23 +339,34 @@ class Weighing:
         raise AssertionError("verdicts are weighed, not decoded")
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
-        assert all(each.answers == ("Verdict: low", "Verdict: high", "Verdict: medium") for each in questions)
+        assert all(
+            each.answers == ("Verdict: low", "Verdict: high", "Verdict: medium")
+            for each in questions
+        )
         return [(log(0.3), log(0.5), log(0.2)) for _ in questions]
 
 
 def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
-    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    (guidance,) = from_json(
+        {"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json"
+    ).values()
     words = replace(INSTRUCT, begin="Verdict:")
     tickets = [replace(ticket({"seal": "new"}), label=label) for label in guidance.labels]
     for temperature, shares in ((1.0, [0.3, 0.5, 0.2]), (0.0, [0.0, 1.0, 0.0])):
-        sampler = SamplerConfig(grid=[DecodeConfig(temperature=temperature)], samples_per_decode=10, reasons="none")
+        sampler = SamplerConfig(
+            grid=[DecodeConfig(temperature=temperature)], samples_per_decode=10, reasons="none"
+        )
         judged = judge_tickets(tickets, guidance, Weighing(), sampler, words, "probability")
         assert [each.p_correct for each in judged] == shares
         (answers,) = rollout(tickets[:1], guidance, Weighing(), sampler, words, ["seed"])
         said = [each.verdict for each in answers.candidates]
         assert [said.count(label) / 10 for label in guidance.labels] == shares
         selection = select(tickets[1], answers, 0.0)
-        assert (selection.verdict, selection.label_match, selection.vote_strength) == ("high", True, max(shares))
+        assert (selection.verdict, selection.label_match, selection.vote_strength) == (
+            "high",
+            True,
+            max(shares),
+        )
 
 
 @pytest.mark.parametrize(
@@ -294,20 +383,30 @@ def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
         ([f"l{n}" for n in range(33)], "33 of them: there may be 2 to 32"),
     ],
 )
-def test_labels_that_cannot_be_used_are_refused(labels: list[object], says: str, tmp_path: Path) -> None:
+def test_labels_that_cannot_be_used_are_refused(
+    labels: list[object], says: str, tmp_path: Path
+) -> None:
     path = write(tmp_path / "t.jsonl", [(label, f"seal: s{n}") for n, label in enumerate(labels)])
     with pytest.raises(BadInputError) as refused:
         read_tickets([path], "error")
     assert says in str(refused.value)
 
 
-def test_prices_which_pass_and_fail_alone_have_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_which_pass_and_fail_alone_have_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = small.arguments(
-        plant(tmp_path / "t.jsonl", 3, 1, 60), tmp_path / "out", keys={**KEYS, "price.missed_failure": 20}
+        plant(tmp_path / "t.jsonl", 3, 1, 60),
+        tmp_path / "out",
+        keys={**KEYS, "price.missed_failure": 20},
     )
     assert main(given) == 2
     said = capsys.readouterr().err
-    assert "price.missed_failure" in said and "prices and limits are of pass and fail" in said and "queue a" in said
+    assert (
+        "price.missed_failure" in said
+        and "prices and limits are of pass and fail" in said
+        and "queue a" in said
+    )
 
 
 def test_rules_written_as_text_start_a_run_and_stay_where_they_are_right(tmp_path: Path) -> None:
@@ -321,7 +420,9 @@ def test_rules_written_as_text_start_a_run_and_stay_where_they_are_right(tmp_pat
 
 
 def test_rules_as_text_keep_their_labels(tmp_path: Path) -> None:
-    (guidance,) = from_json({"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json").values()
+    (guidance,) = from_json(
+        {"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json"
+    ).values()
     (tmp_path / "rules.txt").write_text(rules_file.write([guidance]))
     assert read_guidance(tmp_path / "rules.txt") == {"m": guidance}
     assert keep_origins(replace(guidance, step=3), guidance).labels == guidance.labels
@@ -334,18 +435,28 @@ def test_rules_as_text_keep_their_labels(tmp_path: Path) -> None:
         read_guidance(tmp_path / "bad.txt")
 
 
-def test_a_ticket_with_a_label_that_the_guidance_lacks_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "g.json").write_text(json.dumps({"mail": {"experiences": RULES, "labels": ["low", "high", "medium"]}}))
+def test_a_ticket_with_a_label_that_the_guidance_lacks_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "g.json").write_text(
+        json.dumps({"mail": {"experiences": RULES, "labels": ["low", "high", "medium"]}})
+    )
     tickets = write(tmp_path / "t.jsonl", [("low", "seal: new"), ("huge", "seal: torn")])
     arguments = ["--guidance", str(tmp_path / "g.json"), "--tickets", str(tickets), "--by", "rules"]
     assert main(["evaluate", *arguments, "--output", str(tmp_path / "e")]) == 2
     assert 't.jsonl:2: label "huge"; write one of low, high, medium' in capsys.readouterr().err
-    assert main(["evaluate", *arguments, "--output", str(tmp_path / "e"), "--price.missed_failure", "3"]) == 2
+    assert (
+        main(
+            ["evaluate", *arguments, "--output", str(tmp_path / "e"), "--price.missed_failure", "3"]
+        )
+        == 2
+    )
     assert "prices and limits are of pass and fail" in capsys.readouterr().err
 
 
 def test_fixed_rules_stay_before_what_is_learnt_beside_them(tmp_path: Path) -> None:
-    """What they hold for is theirs, right or wrong; of other rules those that are learnt take the place."""
+    """What they hold for is theirs, right or wrong; of other rules those that are learnt take the
+    place."""
     labels = ["queue a", "queue b", "queue c"]
     rules = {
         "G0": "A ticket is queue a unless a rule says otherwise.",
@@ -353,12 +464,27 @@ def test_fixed_rules_stay_before_what_is_learnt_beside_them(tmp_path: Path) -> N
         "G2": "Queue c if field 0 is v2.",
         "G3": "Queue b if field 1 is neither v1, v2, v3 nor v4.",
     }
-    body = {"experiences": rules, "labels": labels, "metadata": {key: {"fixed": True} for key in ("G1", "G3")}}
+    body = {
+        "experiences": rules,
+        "labels": labels,
+        "metadata": {key: {"fixed": True} for key in ("G1", "G3")},
+    }
     (tmp_path / "g.json").write_text(json.dumps({"mail": body}))
     tickets = plant(tmp_path / "t.jsonl", 3, 1, tickets=600)
     run = learn(tickets, tmp_path / "out", **{"guidance.path": str(tmp_path / "g.json")})
     guidance = read_guidance(run)["mail"]
-    assert [rule.text for rule in guidance.rules] == [rules["G0"], rules["G1"], rules["G3"], "Queue c if field 2 is v0."]
+    assert [rule.text for rule in guidance.rules] == [
+        rules["G0"],
+        rules["G1"],
+        rules["G3"],
+        "Queue c if field 2 is v0.",
+    ]
     assert [rule.is_fixed for rule in guidance.rules] == [False, True, True, False]
-    wrong = [row for row in read_rows(run, "selections.jsonl") if row["guidance_step"] and not row["label_match"]]
-    assert wrong and all(row["verdict"] == "queue a" and row["reason"].startswith("G1") for row in wrong)
+    wrong = [
+        row
+        for row in read_rows(run, "selections.jsonl")
+        if row["guidance_step"] and not row["label_match"]
+    ]
+    assert wrong and all(
+        row["verdict"] == "queue a" and row["reason"].startswith("G1") for row in wrong
+    )

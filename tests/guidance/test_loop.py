@@ -1,6 +1,7 @@
 """The whole loop on small made-up tickets, one process, the scripted engine.
 
-What a loop owes at several ranks, and when it is killed, is the same for every loop: ``tests/test_conformance.py``.
+What a loop owes at several ranks, and when it is killed, is the same for every loop:
+``tests/test_conformance.py``.
 """
 
 import contextlib
@@ -33,8 +34,10 @@ from stageb.guidance.words.types import Guidance
 from stageb.store.journal import Journal, safe_name
 
 JUDGED = [(0, "val"), (0, "test"), (1, "train"), (1, "val"), (2, "train"), (2, "val"), (2, "test")]
-NO_VAL = {"split__train": 0.85, "split__val": 0.0}  # nothing to choose by: the last guidance is the final one
-UNTESTED = {"gate": "none", "guidance.retention": 1000}  # an edit for nearly every bundle, all of them kept
+# nothing to choose by: the last guidance is the final one
+NO_VAL = {"split__train": 0.85, "split__val": 0.0}
+# an edit for nearly every bundle, all of them kept
+UNTESTED = {"gate": "none", "guidance.retention": 1000}
 
 
 class Fit:
@@ -62,7 +65,11 @@ class Fit:
     def rows(self, file: str, mission: str = "valves") -> list[dict[str, Any]]:
         """The rows of a mission's file."""
         path = self.run / safe_name(mission) / f"{file}.jsonl"
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+        return (
+            [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            if path.exists()
+            else []
+        )
 
     def guidance(self, mission: str = "valves") -> Guidance:
         """What the mission's guidance.json holds."""
@@ -92,7 +99,8 @@ Model = Callable[[models.Respond], tuple[str, Asked]]
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Model:
-    """Makes a function of the test the model: its name for a config, and what it will have been asked."""
+    """Makes a function of the test the model: its name for a config, and what it will have been
+    asked."""
 
     def named(answer: models.Respond) -> tuple[str, Asked]:
         asked: Asked = []
@@ -116,19 +124,31 @@ def by_epoch(metrics: list[dict[str, Any]], split: str) -> list[float]:
 
 @pytest.fixture
 def one_label(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a run learn from tickets of one label alone, which it refuses: then all answers are wrong, or all are right."""
+    """Lets a run learn from tickets of one label alone, which it refuses: then all answers are
+    wrong, or all are right."""
     monkeypatch.setattr("stageb.guidance.commands.fit.inputs._check_labels", lambda *given: None)
 
 
-def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_long_all_does(plain: Fit, fit: Fit) -> None:
-    judging = "At this pace, judging takes less than a minute; reflections and their tests come on top"
-    whole = "At this pace, less than a minute to go, reflections and tests included; less where learning ends early"
+def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_long_all_does(
+    plain: Fit, fit: Fit
+) -> None:
+    judging = (
+        "At this pace, judging takes less than a minute; reflections and their tests come on top"
+    )
+    whole = (
+        "At this pace, less than a minute to go, reflections and tests included; less where "
+        "learning ends early"
+    )
     lines = plain.err.splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith(judging))
     assert ": round 2/" in lines[at - 1]
-    first = next(number for number, line in enumerate(lines) if line.startswith("valves, reflection 1:"))
+    first = next(
+        number for number, line in enumerate(lines) if line.startswith("valves, reflection 1:")
+    )
     assert lines.count(whole) == 1
-    assert lines.index(whole) == next(number for number in range(first + 1, len(lines)) if lines[number][0] != " ")
+    assert lines.index(whole) == next(
+        number for number in range(first + 1, len(lines)) if lines[number][0] != " "
+    )
     assert fit(runner__epochs=0) == 0
     assert judging not in fit.err
     assert whole not in fit.err
@@ -140,13 +160,18 @@ def test_it_learns_the_hidden_rule(plain: Fit) -> None:
     assert after > 0.9
     assert by_epoch(plain.rows("metrics"), "test")[-1] > 0.9
     learnt = plain.guidance()
-    assert [rule.text for rule in learnt.rules] == ["A ticket passes unless a rule fails it.", "Fail if state is torn."]
+    assert [rule.text for rule in learnt.rules] == [
+        "A ticket passes unless a rule fails it.",
+        "Fail if state is torn.",
+    ]
     assert learnt.step == 1
     assert "G1. Fail if state is torn." in plain.out
     assert "Traceback" not in plain.err and "What to try next" not in plain.out
 
 
-def test_metrics_have_a_row_for_what_each_epoch_judges_that_counts_the_selections(plain: Fit) -> None:
+def test_metrics_have_a_row_for_what_each_epoch_judges_that_counts_the_selections(
+    plain: Fit,
+) -> None:
     metrics, selections = plain.rows("metrics"), plain.rows("selections")
     assert [(row["epoch"], row["split"]) for row in metrics] == JUDGED
     held_out = sum(row["n"] for row in metrics if row["epoch"] == 0)
@@ -154,8 +179,13 @@ def test_metrics_have_a_row_for_what_each_epoch_judges_that_counts_the_selection
     assert next(row["n"] for row in metrics if row["split"] == "train") == 160 - held_out - raced
     latest: dict[str, list[dict[str, Any]]] = {}
     for row in metrics:
-        of = [each for each in selections if (each["epoch"], each["split"]) == (row["epoch"], row["split"])]
-        latest[row["split"]] = of = of or latest[row["split"]]  # not judged again under the same guidance
+        of = [
+            each
+            for each in selections
+            if (each["epoch"], each["split"]) == (row["epoch"], row["split"])
+        ]
+        # not judged again under the same guidance
+        latest[row["split"]] = of = of or latest[row["split"]]
         assert row["n"] == len(of) == len({each["ticket_key"] for each in of})
         assert row["acc"] == round(sum(each["label_match"] for each in of) / len(of), 6)
         assert row["acc_interval"][0] < row["acc"] < row["acc_interval"][1]
@@ -163,12 +193,17 @@ def test_metrics_have_a_row_for_what_each_epoch_judges_that_counts_the_selection
         assert row["fn"] == sum((each["label"], each["verdict"]) == ("pass", "fail") for each in of)
         kept = [each for each in of if not each["manual_review"]]
         assert row["without_review"]["n"] == len(kept)
-        assert row["without_review"]["acc"] == round(sum(each["label_match"] for each in kept) / len(kept), 6)
-        assert row["without_review"]["fp"] == sum((each["label"], each["verdict"]) == ("fail", "pass") for each in kept)
+        assert row["without_review"]["acc"] == round(
+            sum(each["label_match"] for each in kept) / len(kept), 6
+        )
+        assert row["without_review"]["fp"] == sum(
+            (each["label"], each["verdict"]) == ("fail", "pass") for each in kept
+        )
     tests = [row for row in metrics if row["split"] == "test"]
     line = next(line for line in plain.out.splitlines() if line.startswith("valves   test"))
     assert f"{tests[0]['acc']:.1%} -> {tests[-1]['acc']:.1%}" in line
-    assert int(line.split()[-1]) == tests[-1]["n"] - tests[-1]["without_review"]["n"]  # to be reviewed
+    # to be reviewed
+    assert int(line.split()[-1]) == tests[-1]["n"] - tests[-1]["without_review"]["n"]
 
 
 def learn_well_then_badly(fit: Fit, model: Model) -> None:
@@ -188,30 +223,47 @@ def test_the_final_guidance_is_chosen_on_val(fit: Fit, model: Model) -> None:
     learn_well_then_badly(fit, model)
     choice = fit.rows("choice")
     val = {row["guidance_step"]: row for row in fit.rows("metrics") if row["split"] == "val"}
-    assert [(row["guidance_step"], round(row["right"] / row["n"], 6), row["n"]) for row in choice] == [
-        (step, row["acc"], row["n"]) for step, row in val.items()
+    assert [
+        (row["guidance_step"], round(row["right"] / row["n"], 6), row["n"]) for row in choice
+    ] == [(step, row["acc"], row["n"]) for step, row in val.items()]
+    assert [(row["guidance_step"], row["chosen"]) for row in choice] == [
+        (0, False),
+        (1, True),
+        (2, False),
     ]
-    assert [(row["guidance_step"], row["chosen"]) for row in choice] == [(0, False), (1, True), (2, False)]
     assert "back to guidance step 1" in fit.err
     assert fit.rows("metrics")[-1]["guidance_step"] == 1
-    assert fit.guidance() == load_seed(fit.run / "valves" / "snapshots" / "guidance-000001.json")["valves"]
+    assert (
+        fit.guidance()
+        == load_seed(fit.run / "valves" / "snapshots" / "guidance-000001.json")["valves"]
+    )
     line = next(line for line in fit.out.splitlines() if line.startswith("valves   val"))
-    assert f"-> {val[1]['acc']:.1%}" in line and val[1]["acc"] > val[2]["acc"]  # of the first epoch, not the last
+    # of the first epoch, not the last
+    assert f"-> {val[1]['acc']:.1%}" in line and val[1]["acc"] > val[2]["acc"]
 
 
 def test_what_was_spent_is_what_the_files_hold_and_never_more_than_was_forecast(plain: Fit) -> None:
     spent, reflections = plain.state()["spent"], plain.rows("reflection")
     assert spent["rollouts"] == len(plain.rows("trajectories"))
     assert spent["reflections"] == sum(len(row["proposals"]) for row in reflections)
-    assert spent["judged"] == sum(row["gate"]["judged"] + row.get("judged", 0) for row in reflections)
+    assert spent["judged"] == sum(
+        row["gate"]["judged"] + row.get("judged", 0) for row in reflections
+    )
     rollouts = sum(row["tokens"] for row in plain.rows("trajectories"))
     assert spent["tokens"] > rollouts
-    told = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", plain.err.splitlines()[0])]
+    told = [
+        int(number.replace(",", ""))
+        for number in re.findall(r"[\d,]*\d", plain.err.splitlines()[0])
+    ]
     assert spent["rollouts"] <= told[0]
-    accepted = sum(row["applied"] for row in reflections)  # what taught something is reflected on again
+    # what taught something is reflected on again
+    accepted = sum(row["applied"] for row in reflections)
     assert spent["reflections"] <= told[1] + 4 * accepted
     assert spent["judged"] <= told[3]
-    assert f"Spent: {spent['rollouts']:,} rollouts, {spent['judged']:,} verdicts for the gate" in plain.out
+    assert (
+        f"Spent: {spent['rollouts']:,} rollouts, {spent['judged']:,} verdicts for the gate"
+        in plain.out
+    )
 
 
 def test_every_ticket_leaves_its_candidates_and_one_selection(plain: Fit) -> None:
@@ -219,11 +271,15 @@ def test_every_ticket_leaves_its_candidates_and_one_selection(plain: Fit) -> Non
     names = ("epoch", "split", "round", "ticket_key", "guidance_step")
     keys = [tuple(row[name] for name in names) for row in selections]
     assert len(set(keys)) == len(keys)
-    assert [tuple(row[name] for name in names) for row in trajectories] == [key for key in keys for _ in range(2)]
+    assert [tuple(row[name] for name in names) for row in trajectories] == [
+        key for key in keys for _ in range(2)
+    ]
     assert [row["candidate_index"] for row in trajectories] == [0, 1] * len(keys)
     malformed = [row for row in trajectories if not row["format_ok"]]
     failures = [row for row in plain.rows("failure_malformed") if row["source"] == "rollout"]
-    assert [(row["ticket_key"], row["text"]) for row in failures] == [(row["ticket_key"], row["text"]) for row in malformed]
+    assert [(row["ticket_key"], row["text"]) for row in failures] == [
+        (row["ticket_key"], row["text"]) for row in malformed
+    ]
     review = [row["ticket_key"] for row in selections if row["manual_review"]]
     assert [row["ticket_key"] for row in plain.rows("manual_review_queue")] == review
 
@@ -234,12 +290,16 @@ def test_an_edit_is_seen_by_the_next_round_and_never_by_the_current_one(fit: Fit
     for row in fit.rows("trajectories"):
         if (row["epoch"], row["split"]) == (2, "test"):
             continue  # under the guidance that was chosen
-        rounds.setdefault((row["epoch"], row["split"], row["round"]), set()).add(row["guidance_step"])
+        rounds.setdefault((row["epoch"], row["split"], row["round"]), set()).add(
+            row["guidance_step"]
+        )
     assert all(len(steps) == 1 for steps in rounds.values())
     steps = [step for (step,) in rounds.values()]
     assert steps == sorted(steps)
     assert steps[-1] > steps[0]
-    changes = [(row["guidance_step_before"], row["guidance_step_after"]) for row in fit.rows("reflection")]
+    changes = [
+        (row["guidance_step_before"], row["guidance_step_after"]) for row in fit.rows("reflection")
+    ]
     assert changes[0][0] == 0
     assert all(after == later for (_, after), (later, _) in pairwise(changes))
 
@@ -252,8 +312,16 @@ def test_reflection_reads_train_tickets_alone(fit: Fit, model: Model) -> None:
     fit.tickets.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     name, asked = model(respond)
     assert fit(model__model_name_or_path=name) == 0
-    held_out = {row["group_id"].replace("-", "") for row in fit.rows("selections") if row["split"] != "train"}
-    reflections = [prompt for prompt, _ in asked if prompt.system.startswith(WORDS["en"].reflection.partition("{")[0])]
+    held_out = {
+        row["group_id"].replace("-", "")
+        for row in fit.rows("selections")
+        if row["split"] != "train"
+    }
+    reflections = [
+        prompt
+        for prompt, _ in asked
+        if prompt.system.startswith(WORDS["en"].reflection.partition("{")[0])
+    ]
     shown = {word.rstrip(";") for prompt in reflections for word in prompt.user.split()}
     assert held_out
     assert reflections
@@ -277,25 +345,38 @@ def test_a_bundle_that_is_all_right_is_recorded_and_asks_no_model(fit: Fit, mode
     }
     assert len(reflection) == 2 * bundles
     for row in reflection:
-        assert (row["proposals"], row["evidence"], row["wrong"], row["gate"]["judged"]) == ([], [], 0, 0)
+        assert (row["proposals"], row["evidence"], row["wrong"], row["gate"]["judged"]) == (
+            [],
+            [],
+            0,
+            0,
+        )
     beginning = WORDS["en"].rollout.partition("{")[0]
     assert all(prompt.system.startswith(beginning) for prompt, _ in asked)
     greedy = sum(decode.temperature == 0 for _, decode in asked)
-    assert greedy == sum(row["judged"] for row in reflection) <= train  # to look for errors, and none twice
+    # to look for errors, and none twice
+    assert greedy == sum(row["judged"] for row in reflection) <= train
     assert fit.guidance() == make_neutral("valves", WORDS["en"])
 
 
 def test_gate_none_applies_the_first_edit_untested(fit: Fit, model: Model) -> None:
     name, asked = model(respond)
     assert fit(model__model_name_or_path=name, **UNTESTED) == 0
-    proposed = [row for row in fit.rows("reflection") if any(proposal["operations"] for proposal in row["proposals"])]
+    proposed = [
+        row
+        for row in fit.rows("reflection")
+        if any(proposal["operations"] for proposal in row["proposals"])
+    ]
     assert len(proposed) > 3
     for row in proposed:
         assert (row["applied"], row["gate"]) == (True, None)
         assert row["guidance_step_after"] == row["guidance_step_before"] + 1
-        first = next(proposal["proposal"] for proposal in row["proposals"] if proposal["operations"])
+        first = next(
+            proposal["proposal"] for proposal in row["proposals"] if proposal["operations"]
+        )
         assert row["applied_proposals"] == [first]
-    assert all(decode.temperature > 0 for _, decode in asked)  # verdicts for a gate are asked greedily
+    # verdicts for a gate are asked greedily
+    assert all(decode.temperature > 0 for _, decode in asked)
 
 
 def test_the_gates_figures_tell_why(fit: Fit, model: Model) -> None:
@@ -309,7 +390,9 @@ def test_the_gates_figures_tell_why(fit: Fit, model: Model) -> None:
         assert gate["budget_before"] == pytest.approx(left, abs=1e-8)
         for edit in gate["edits"]:
             assert edit["evidence"]["turned"] <= edit["evidence"]["tickets"]
-            assert (edit["outcome"] == "accepted") == (row["applied"] and edit["proposals"] == row["applied_proposals"])
+            assert (edit["outcome"] == "accepted") == (
+                row["applied"] and edit["proposals"] == row["applied_proposals"]
+            )
             if edit["test"] and edit["outcome"] != "accepted":
                 left -= edit["test"]["level"]
         assert gate["budget_after"] == pytest.approx(left, abs=1e-8)
@@ -319,11 +402,14 @@ def test_the_gates_figures_tell_why(fit: Fit, model: Model) -> None:
             assert winner["test"]["mean_gain"] > 0
             assert winner["race"]["won"] > winner["race"]["lost"]
     greedy = sum(decode.temperature == 0 for _, decode in asked)
-    assert greedy == sum(row["gate"]["judged"] + row.get("judged", 0) for row in rows)  # no verdict is asked for twice
+    # no verdict is asked for twice
+    assert greedy == sum(row["gate"]["judged"] + row.get("judged", 0) for row in rows)
 
 
 @pytest.mark.usefixtures("one_label")
-def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fit, model: Model) -> None:
+def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(
+    fit: Fit, model: Model
+) -> None:
     """All tickets are wrong; the first answers teach nothing."""
     rows = [row | {"label": "fail"} for row in small.rows()]
     for row in rows:
@@ -344,10 +430,20 @@ def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fi
         shown.append(tags(prompt))
         if len(shown) <= 2 * 4:
             return "nothing comes to mind"
-        return json.dumps({"operations": [{"op": "add", "text": "Fail if asked.", "evidence": ["T1"]}]})
+        return json.dumps(
+            {"operations": [{"op": "add", "text": "Fail if asked.", "evidence": ["T1"]}]}
+        )
 
     name, _ = model(answer)
-    assert fit(model__model_name_or_path=name, reflection__batch_size=6, reflection__max_cases=18, runner__epochs=1) == 0
+    assert (
+        fit(
+            model__model_name_or_path=name,
+            reflection__batch_size=6,
+            reflection__max_cases=18,
+            runner__epochs=1,
+        )
+        == 0
+    )
     first = next(row for row in fit.rows("reflection") if row["applied"])
     assert first["reflection_id"] == "R3"
     cases = set().union(*shown[8:12])
@@ -359,13 +455,18 @@ def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fi
 
 
 def shining_at_first(fit: Fit) -> models.Respond:
-    """A model whose one edit looks good on the first tickets that it is tried on, evidence and race, and on no other."""
-    fit.tickets.write_text("".join(f"{json.dumps(row | {'label': 'fail'})}\n" for row in small.rows()))
+    """A model whose one edit looks good on the first tickets that it is tried on, evidence and
+    race, and on no other."""
+    fit.tickets.write_text(
+        "".join(f"{json.dumps(row | {'label': 'fail'})}\n" for row in small.rows())
+    )
     tried = []
 
     def answer(prompt: Prompt, decode: Decode, key: int) -> str:
         if not prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
-            return json.dumps({"operations": [{"op": "add", "text": "Fail if asked.", "evidence": ["T1"]}]})
+            return json.dumps(
+                {"operations": [{"op": "add", "text": "Fail if asked.", "evidence": ["T1"]}]}
+            )
         tried.extend([prompt] * ("G1. " in prompt.system))
         return f"Verdict: {'fail' if 'G1. ' in prompt.system and len(tried) < 45 else 'pass'}\nReason: so"
 
@@ -373,7 +474,9 @@ def shining_at_first(fit: Fit) -> models.Respond:
 
 
 @pytest.mark.usefixtures("one_label")
-def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(fit: Fit, model: Model) -> None:
+def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(
+    fit: Fit, model: Model
+) -> None:
     name, _ = model(shining_at_first(fit))
     assert fit(model__model_name_or_path=name, runner__epochs=1) == 0
     last = [row for row in fit.rows("reflection") if row["gate"]][-1]
@@ -389,7 +492,9 @@ def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(
     assert after.spent.chance == pytest.approx(0.05 - gates[-1]["budget_after"], abs=1e-8)
 
 
-def test_val_test_and_new_tickets_are_judged_at_a_temperature_of_their_own(fit: Fit, tmp_path: Path) -> None:
+def test_val_test_and_new_tickets_are_judged_at_a_temperature_of_their_own(
+    fit: Fit, tmp_path: Path
+) -> None:
     assert fit(sampler__eval_temperature=0, runner__epochs=1) == 0
     texts: dict[tuple[str, str, int], set[str]] = {}
     for row in fit.rows("trajectories"):
@@ -397,7 +502,16 @@ def test_val_test_and_new_tickets_are_judged_at_a_temperature_of_their_own(fit: 
     differ = {split for (split, _, _), some in texts.items() if len(some) > 1}
     assert {split for split, _, _ in texts} == {"train", "val", "test"} and differ == {"train"}
     output = tmp_path / "told.jsonl"
-    keys = ["--guidance", str(fit.run), "--tickets", str(fit.tickets), "--output", str(output), "--model.engine", "scripted"]
+    keys = [
+        "--guidance",
+        str(fit.run),
+        "--tickets",
+        str(fit.tickets),
+        "--output",
+        str(output),
+        "--model.engine",
+        "scripted",
+    ]
     assert main(["predict", *keys, "--fabric.devices", "1"]) == 0
     assert {json.loads(line)["agreement"] for line in output.read_text().splitlines()} == {1.0}
 
@@ -406,17 +520,39 @@ def test_val_test_and_new_tickets_are_judged_at_a_temperature_of_their_own(fit: 
 
 
 def test_rules_never_grow_beyond_the_limit_and_what_would_is_refused(fit: Fit) -> None:
-    seed = seed_file(fit, {"valves": {"G0": "A ticket passes unless a rule fails it.", "G7": "Fail if colour is green."}})
+    seed = seed_file(
+        fit,
+        {
+            "valves": {
+                "G0": "A ticket passes unless a rule fails it.",
+                "G7": "Fail if colour is green.",
+            }
+        },
+    )
     assert fit(reflection__max_rules=2, guidance__path=seed) == 0
-    refused = [each["reason"] for row in fit.rows("reflection") for one in row["proposals"] for each in one["refused"]]
+    refused = [
+        each["reason"]
+        for row in fit.rows("reflection")
+        for one in row["proposals"]
+        for each in one["refused"]
+    ]
     assert any(reason.startswith("no room: ") for reason in refused)
     assert not any(
-        op["op"] == "add" for row in fit.rows("reflection") for one in row["proposals"] for op in one["operations"]
+        op["op"] == "add"
+        for row in fit.rows("reflection")
+        for one in row["proposals"]
+        for op in one["operations"]
     )
     assert [rule.key for rule in fit.guidance().rules] == ["G0", "G7"]
-    assert "more than reflection.max_rules or reflection.max_guidance_tokens allows" in fit.out + fit.err
+    assert (
+        "more than reflection.max_rules or reflection.max_guidance_tokens allows"
+        in fit.out + fit.err
+    )
     assert fit("--fresh", reflection__max_rules=3, **UNTESTED, **NO_VAL) == 0
-    sizes = {len(load_seed(path)["valves"].rules) for path in (fit.run / "valves" / "snapshots").iterdir()}
+    sizes = {
+        len(load_seed(path)["valves"].rules)
+        for path in (fit.run / "valves" / "snapshots").iterdir()
+    }
     assert max(sizes) == 3
 
 
@@ -425,11 +561,16 @@ def test_what_was_counted_stands_in_the_prompt_and_in_the_file(fit: Fit, model: 
     assert fit(model__model_name_or_path=name, runner__epochs=1) == 0
     first = fit.rows("reflection")[0]
     prompts = "\n".join(
-        prompt.user for prompt, _ in asked if prompt.system.startswith(WORDS["en"].reflection.partition("{")[0])
+        prompt.user
+        for prompt, _ in asked
+        if prompt.system.startswith(WORDS["en"].reflection.partition("{")[0])
     )
     assert first["tickets"] > first["wrong"] > 0
     (counted,) = first["evidence"]
-    assert f"Counted in {counted['wrong']} wrong that should fail, {counted['right']} right to pass:" in prompts
+    assert (
+        f"Counted in {counted['wrong']} wrong that should fail, {counted['right']} right to pass:"
+        in prompts
+    )
     assert [counted["rule"], counted["clues"][0][2]] == ["", "state is torn"]
     for place, (wrong, right, text) in enumerate(counted["clues"], 1):
         assert f"\n[{place}] {wrong} to {right}: {text}" in prompts
@@ -444,7 +585,9 @@ def trained(fit: Fit) -> set[int]:
     return {row["epoch"] for row in fit.rows("selections") if row["split"] == "train"}
 
 
-def test_a_mission_that_has_been_idle_for_long_enough_learns_no_more(fit: Fit, model: Model) -> None:
+def test_a_mission_that_has_been_idle_for_long_enough_learns_no_more(
+    fit: Fit, model: Model
+) -> None:
     name, _ = model(models.idle)
     keys = {"model__model_name_or_path": name, "runner__epochs": 4}
     assert fit(**keys, early_stop__patience=1) == 0
@@ -455,8 +598,14 @@ def test_a_mission_that_has_been_idle_for_long_enough_learns_no_more(fit: Fit, m
     assert trained(fit) == {1, 2, 3, 4}
 
 
-def test_a_mission_that_has_reflected_in_vain_for_long_enough_learns_no_more(fit: Fit, model: Model) -> None:
-    keys = {"model__model_name_or_path": model(models.idle)[0], "runner__epochs": 4, "early_stop__patience": "null"}
+def test_a_mission_that_has_reflected_in_vain_for_long_enough_learns_no_more(
+    fit: Fit, model: Model
+) -> None:
+    keys = {
+        "model__model_name_or_path": model(models.idle)[0],
+        "runner__epochs": 4,
+        "early_stop__patience": "null",
+    }
     assert fit(**keys, early_stop__reflections=2) == 0
     assert len(fit.rows("reflection")) == 2
     assert trained(fit) == {1}
@@ -470,7 +619,9 @@ def test_an_accepted_edit_starts_the_count_of_idle_epochs_anew(fit: Fit) -> None
     assert trained(fit) == {1, 2}
 
 
-@pytest.mark.parametrize(("name", "limit"), [("rollouts", 260), ("tokens", 18_000), ("seconds", 1e-6)])
+@pytest.mark.parametrize(
+    ("name", "limit"), [("rollouts", 260), ("tokens", 18_000), ("seconds", 1e-6)]
+)
 def test_learning_ends_with_the_step_that_reaches_a_budget_and_val_and_test_follow(
     fit: Fit, name: str, limit: float
 ) -> None:
@@ -478,7 +629,9 @@ def test_learning_ends_with_the_step_that_reaches_a_budget_and_val_and_test_foll
     assert f"Learning ended at budget.{name}." in fit.out
     rounds = [row["round"] for row in fit.rows("metrics") if row["split"] == "train"]
     assert len(rounds) <= 1
-    metrics = [(row["epoch"], row["split"]) for row in fit.rows("metrics") if row["split"] != "train"]
+    metrics = [
+        (row["epoch"], row["split"]) for row in fit.rows("metrics") if row["split"] != "train"
+    ]
     assert metrics == [judged for judged in JUDGED if judged[1] != "train"]
     learning = [row for row in fit.rows("trajectories") if row["split"] == "train"]
     first = [row for row in fit.rows("trajectories") if row["epoch"] == 0]
@@ -490,12 +643,17 @@ def test_learning_ends_with_the_step_that_reaches_a_budget_and_val_and_test_foll
         judged = sum(row["gate"]["judged"] for row in reflections)
         spent = len(first) + len(learning) + judged
         last = max((row["epoch"], row["round"]) for row in learning)
-        last_step = sum((row["epoch"], row["round"]) == last for row in learning) + reflections[-1]["gate"]["judged"]
+        last_step = (
+            sum((row["epoch"], row["round"]) == last for row in learning)
+            + reflections[-1]["gate"]["judged"]
+        )
         assert spent >= limit > spent - last_step
     assert 0 < len(learning) < 2 * 140
 
 
-def test_a_budget_that_only_the_last_judging_reaches_has_not_ended_learning(fit: Fit, plain: Fit) -> None:
+def test_a_budget_that_only_the_last_judging_reaches_has_not_ended_learning(
+    fit: Fit, plain: Fit
+) -> None:
     spent = plain.state()["spent"]
     assert fit(**{"budget.rollouts": spent["rollouts"] + spent["judged"]}) == 0
     assert fit.state()["spent"] == spent
@@ -510,7 +668,11 @@ LIMITED = {"budget.rollouts": 260}
     [
         (LIMITED, {"budget.rollouts": 600}, {"report": True}),
         (LIMITED, {"budget.rollouts": "null"}, {"distill__size": 5}),
-        ({"budget.tokens": 36_000, "budget.rollouts": 9_000}, {"budget.tokens": 80_000, "budget.rollouts": 10_000}, NO_VAL),
+        (
+            {"budget.tokens": 36_000, "budget.rollouts": 9_000},
+            {"budget.tokens": 80_000, "budget.rollouts": 10_000},
+            NO_VAL,
+        ),
         ({"runner.epochs": 1}, {"runner.epochs": 3}, {"early_stop__patience": 1}),
         ({"runner.epochs": 1, **UNTESTED}, {"runner.epochs": 3, **UNTESTED}, {}),
         ({"runner.epochs": 1, **LIMITED}, {"runner.epochs": 3, "budget.rollouts": 500}, {}),
@@ -526,16 +688,22 @@ def test_a_run_goes_on_under_a_higher_limit_as_if_it_had_had_it_from_the_start(
     trained_before = len(fit.rows("trajectories"))
     assert content(fit.run) != straight
     assert fit(**higher, **keys) == 0, fit.err
-    assert re.search(r"with a higher \S+( and \S+)?; everything after learning ended is done again", fit.err)
+    assert re.search(
+        r"with a higher \S+( and \S+)?; everything after learning ended is done again", fit.err
+    )
     assert differing(content(fit.run), straight) == []
     assert fit.out[fit.out.index("Spent") :].partition("Files")[0] == spent.partition("Files")[0]
     assert len(fit.rows("trajectories")) > trained_before
-    assert yaml.safe_load((fit.run / "config.yaml").read_text())["runner"]["epochs"] == higher.get("runner.epochs", 2)
+    assert yaml.safe_load((fit.run / "config.yaml").read_text())["runner"]["epochs"] == higher.get(
+        "runner.epochs", 2
+    )
     assert fit(**limits, **keys) == 2
     assert f"(higher values are allowed for {', '.join(LIMITS)})" in fit.err
 
 
-def test_a_guidance_that_val_did_not_choose_is_learnt_on_from_under_more_epochs(fit: Fit, model: Model) -> None:
+def test_a_guidance_that_val_did_not_choose_is_learnt_on_from_under_more_epochs(
+    fit: Fit, model: Model
+) -> None:
     def answer(prompt: Prompt, decode: Decode, key: int) -> str:
         """The first epoch's edit is good, later ones are bad, and all are applied untested."""
         if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
@@ -544,7 +712,11 @@ def test_a_guidance_that_val_did_not_choose_is_learnt_on_from_under_more_epochs(
         text = next((rule for rule in rules if rule not in prompt.user), rules[-1])
         return json.dumps({"operations": [{"op": "add", "text": text, "evidence": ["T1"]}]})
 
-    keys = {"model__model_name_or_path": model(answer)[0], "reflection__batch_size": 999, "reflection__num_proposals": 1}
+    keys = {
+        "model__model_name_or_path": model(answer)[0],
+        "reflection__batch_size": 999,
+        "reflection__num_proposals": 1,
+    }
     assert fit(**keys, **UNTESTED, output__run_name="straight", runner__epochs=3) == 0
     assert fit(**keys, **UNTESTED, runner__epochs=2) == 0
     assert "back to guidance step 1" in fit.err
@@ -574,14 +746,19 @@ def test_a_limit_may_be_raised_wherever_the_run_was_interrupted(
     assert differing(content(fit.run), content(fit.root / "straight")) == []
 
 
-def test_a_finished_run_says_how_it_learns_on_and_a_limit_that_ended_nothing_changes_nothing(fit: Fit) -> None:
+def test_a_finished_run_says_how_it_learns_on_and_a_limit_that_ended_nothing_changes_nothing(
+    fit: Fit,
+) -> None:
     assert fit(**LIMITED, budget__seconds=1e6) == 0
-    assert "Learning ended at budget.rollouts. To learn on, run the same command with a higher one." in fit.out
+    assert (
+        "Learning ended at budget.rollouts. To learn on, run the same command with a higher one."
+        in fit.out
+    )
     before = content(fit.run)
     assert fit(**LIMITED, budget__seconds=2e6) == 0
     assert (
-        "already finished\nTo learn on, run the same command with a higher runner.epochs, or with a higher budget "
-        in fit.err
+        "already finished\nTo learn on, run the same command with a higher runner.epochs, or "
+        "with a higher budget " in fit.err
     )
     assert fit(**{**LIMITED, "budget.rollouts": 200}, budget__seconds=1e6) == 2
     assert "budget.rollouts: 260 there, 200 now" in fit.err
@@ -604,7 +781,10 @@ def test_a_run_that_is_told_to_stop_keeps_what_it_has_learnt_and_can_learn_on(
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "commit", told)
         assert fit() == 0
-    assert "Learning was told to stop. To learn on, run the same command with a higher runner.epochs." in fit.out
+    assert (
+        "Learning was told to stop. To learn on, run the same command with a higher runner.epochs."
+        in fit.out
+    )
     assert [row["split"] for row in fit.rows("metrics")][-1] == "test"
     assert not (fit.run / "stop").exists()
     assert main(["stop", str(fit.run)]) == 2  # it has ended
@@ -612,7 +792,11 @@ def test_a_run_that_is_told_to_stop_keeps_what_it_has_learnt_and_can_learn_on(
     assert differing(content(fit.run), content(fit.root / "straight")) == []
 
 
-AT_ONCE: dict[str, Any] = {"reflection__scope": "all", "runner__judge": "both", "runner__log_every_s": 0}
+AT_ONCE: dict[str, Any] = {
+    "reflection__scope": "all",
+    "runner__judge": "both",
+    "runner__log_every_s": 0,
+}
 
 
 @pytest.mark.parametrize("is_proving", [False, True])
@@ -625,7 +809,8 @@ def test_learning_by_code_stops_between_two_small_steps_and_goes_on_as_if_it_had
     def show(progress: FitProgress, mission: str, doing: str) -> None:
         real(progress, mission, doing)
         seen.append(doing)
-        if len(set(seen)) == 1 + is_proving:  # first all tickets teach, then fewer, to test what they teach on others
+        # first all tickets teach, then fewer, to test what they teach on others
+        if len(set(seen)) == 1 + is_proving:
             assert main(["stop", str(fit.run)]) == 0
 
     with monkeypatch.context() as patched:
@@ -634,7 +819,9 @@ def test_learning_by_code_stops_between_two_small_steps_and_goes_on_as_if_it_had
     assert seen.count(seen[-1]) == 1
     assert f"valves: {seen[-1]}, 0:00:0" in fit.err
     (row,) = fit.rows("reflection")
-    rules = json.loads((fit.run / "valves" / "guidance.json").read_text("utf-8"))["valves"]["metadata"]
+    rules = json.loads((fit.run / "valves" / "guidance.json").read_text("utf-8"))["valves"][
+        "metadata"
+    ]
     if is_proving:  # what all tickets teach is known, and its proof is not
         assert row["gate"]["edits"][0]["outcome"] == "provisional"
         assert rules["G1"]["provisional"]
@@ -642,7 +829,10 @@ def test_learning_by_code_stops_between_two_small_steps_and_goes_on_as_if_it_had
         assert row["why_not"] == "learning was told to stop" and not row["proposals"]
         assert rules.keys() <= {"G0"}
         assert "Nothing was learnt: no edit was tried: learning was told to stop." in fit.out
-    assert "Learning was told to stop. To learn on, run the same command with a higher runner.epochs." in fit.out
+    assert (
+        "Learning was told to stop. To learn on, run the same command with a higher runner.epochs."
+        in fit.out
+    )
     assert [each["split"] for each in fit.rows("metrics")][-1] == "test"
     assert not (fit.run / "stop").exists()
     assert fit(**AT_ONCE, runner__epochs=2) == 0
@@ -661,7 +851,9 @@ def test_a_folder_learnt_from_other_tickets_says_so_in_words(fit: Fit) -> None:
     assert f"tickets: what they say has changed since it learnt from them ({first})" in fit.err
 
 
-def test_stop_writes_through_no_link(fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_stop_writes_through_no_link(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A folder may come from others."""
     real, elsewhere = Journal.commit, tmp_path / "elsewhere"
 
@@ -678,7 +870,9 @@ def test_stop_writes_through_no_link(fit: Fit, monkeypatch: pytest.MonkeyPatch, 
     assert not elsewhere.exists() and not (fit.run / "stop").is_symlink()
 
 
-def test_a_stop_that_comes_too_late_does_not_stop_what_learns_on(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_that_comes_too_late_does_not_stop_what_learns_on(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Journal.commit
 
     def told(journal: Journal, state: dict[str, Any], *given: Any, **named: Any) -> None:
@@ -693,12 +887,20 @@ def test_a_stop_that_comes_too_late_does_not_stop_what_learns_on(fit: Fit, monke
     assert "Learning ended at budget.rollouts." in fit.out
 
 
-def test_more_epochs_for_a_run_that_stopped_early_say_that_they_change_nothing(fit: Fit, model: Model) -> None:
-    keys = {"model__model_name_or_path": model(lambda *asked: "nothing to read")[0], "runner__max_unreadable": 1.0}
+def test_more_epochs_for_a_run_that_stopped_early_say_that_they_change_nothing(
+    fit: Fit, model: Model
+) -> None:
+    keys = {
+        "model__model_name_or_path": model(lambda *asked: "nothing to read")[0],
+        "runner__max_unreadable": 1.0,
+    }
     assert fit(**keys, early_stop__patience=1, runner__epochs=2) == 0
     assert "all the same" not in fit.err
     assert fit(**keys, early_stop__patience=1, runner__epochs=4) == 0
-    assert "valves: early_stop.patience has ended its learning all the same; for more, start a run with another" in fit.err
+    assert (
+        "valves: early_stop.patience has ended its learning all the same; for more, start a run "
+        "with another" in fit.err
+    )
 
 
 # Distillation
@@ -744,7 +946,9 @@ def test_a_ticket_that_is_too_long_is_set_aside_counted_wrong_and_queued(fit: Fi
     assert fit(sampler__max_prompt_tokens=200) == 0
     key = f"{long['group_id']}::{long['label']}"
     selections = [row for row in fit.rows("selections") if row["ticket_key"] == key]
-    assert {(row["verdict"], row["label_match"], row["manual_review"]) for row in selections} == {(None, False, True)}
+    assert {(row["verdict"], row["label_match"], row["manual_review"]) for row in selections} == {
+        (None, False, True)
+    }
     assert all(row["prompt_tokens"] > 300 for row in selections)
     assert not [row for row in fit.rows("trajectories") if row["ticket_key"] == key]
     queued = [row for row in fit.rows("manual_review_queue") if row["ticket_key"] == key]
@@ -764,7 +968,11 @@ def test_unusable_lines_are_set_aside_where_that_is_asked_for(fit: Fit) -> None:
 
 def seed_file(fit: Fit, missions: Mapping[str, Mapping[str, str]]) -> str:
     path = fit.folder / "seed.json"
-    path.write_text(json.dumps({mission: {"experiences": experiences} for mission, experiences in missions.items()}))
+    path.write_text(
+        json.dumps(
+            {mission: {"experiences": experiences} for mission, experiences in missions.items()}
+        )
+    )
     return str(path)
 
 
@@ -784,7 +992,9 @@ def test_a_seed_is_what_the_mission_starts_with(fit: Fit) -> None:
 # Same inputs, same bytes
 
 
-def test_a_missions_files_depend_on_its_own_tickets_and_not_on_their_order_or_on_what_the_others_are(fit: Fit) -> None:
+def test_a_missions_files_depend_on_its_own_tickets_and_not_on_their_order_or_on_what_the_others_are(
+    fit: Fit,
+) -> None:
     """How many missions there are does matter: the budget of false acceptances is shared."""
     small.write(fit.tickets, "valves", "seals")
     assert fit(runner__epochs=1) == 0
@@ -831,7 +1041,9 @@ def test_what_shapes_no_result_may_differ(fit: Fit) -> None:
     assert content(fit.run) == before
 
 
-def test_a_finished_run_shows_its_table_without_a_model(fit: Fit, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_shows_its_table_without_a_model(
+    fit: Fit, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, _ = model(respond)
     assert fit(model__model_name_or_path=name) == 0
     shown = fit.out
@@ -850,13 +1062,18 @@ def test_a_finished_run_shows_its_table_without_a_model(fit: Fit, model: Model, 
         ({"runner__epochs": -1}, "config: runner.epochs: -1: 0 or more"),
         ({"tickets": ["missing.jsonl"]}, "missing.jsonl: cannot be read"),
         ({"guidance__path": "missing.json"}, "missing.json: No such file"),
-        ({"model__model_name_or_path": "programs.models:nobody"}, "config: model.model_name_or_path"),
+        (
+            {"model__model_name_or_path": "programs.models:nobody"},
+            "config: model.model_name_or_path",
+        ),
         ({"model__engine": "abacus"}, "config: model.engine: 'abacus'"),
         ({"output__run_name": "../run"}, "config: output.run_name: '../run'"),
         ({"fabric__devices": "abc"}, "config: fabric"),
     ],
 )
-def test_what_cannot_be_used_is_told_before_anything_is_made(fit: Fit, keys: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_used_is_told_before_anything_is_made(
+    fit: Fit, keys: dict[str, Any], says: str
+) -> None:
     assert fit(**keys) == 2
     assert fit.err.startswith("stageb: ")
     assert fit.err.count("stageb: ") == 1
@@ -871,13 +1088,17 @@ def test_what_cannot_be_used_is_told_before_anything_is_made(fit: Fit, keys: dic
     [
         ('{"mission": "valves"}\nnot json\n', "2 unusable places in the ticket files"),
         (
-            json.dumps(next(small.rows())) + "\n" + json.dumps({**next(small.rows()), "per_image": {"image_1": "-"}}),
+            json.dumps(next(small.rows()))
+            + "\n"
+            + json.dumps({**next(small.rows()), "per_image": {"image_1": "-"}}),
             "stands at",
         ),
         ("", "empty"),
     ],
 )
-def test_a_broken_ticket_file_is_told_before_anything_is_made(fit: Fit, lines: str, says: str) -> None:
+def test_a_broken_ticket_file_is_told_before_anything_is_made(
+    fit: Fit, lines: str, says: str
+) -> None:
     fit.tickets.write_text(lines)
     test_what_cannot_be_used_is_told_before_anything_is_made(fit, {}, says)
 
@@ -885,7 +1106,9 @@ def test_a_broken_ticket_file_is_told_before_anything_is_made(fit: Fit, lines: s
 def test_a_mission_without_a_train_ticket_is_told(fit: Fit) -> None:
     small.write(fit.tickets, "valves", groups=1)
     shares = {"split__train": 0.1, "split__val": 0.45, "split__test": 0.45}
-    test_what_cannot_be_used_is_told_before_anything_is_made(fit, shares, "mission 'valves' has no train ticket")
+    test_what_cannot_be_used_is_told_before_anything_is_made(
+        fit, shares, "mission 'valves' has no train ticket"
+    )
 
 
 # What is sealed
@@ -897,7 +1120,10 @@ def test_guidance_is_refused_where_its_rules_were_learnt_from_sealed_tickets(fit
     shutil.copy(fit.run / "valves" / "guidance.json", learnt)
     rule = json.loads(learnt.read_text())["valves"]["metadata"]["G1"]
     assert rule["split_seed"] == 1
-    codes = {seed: fit("--fresh", seed=seed, guidance__path=str(learnt), runner__epochs=0) for seed in range(2, 9)}
+    codes = {
+        seed: fit("--fresh", seed=seed, guidance__path=str(learnt), runner__epochs=0)
+        for seed in range(2, 9)
+    }
     assert set(codes.values()) == {2}  # whichever of them another split seals
     assert "give --split.seed 1, or tickets that it has not seen" in told(fit, codes, learnt)
     assert fit("--fresh", seed=2, guidance__path=str(learnt), split__seed=1, runner__epochs=0) == 0

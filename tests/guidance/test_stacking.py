@@ -1,5 +1,5 @@
-"""What code learns at once, put before a model that judges all tickets: demonstrations, and a calibration that weighs the
-rules as code beside the model."""
+"""What code learns at once, put before a model that judges all tickets: demonstrations, and a
+calibration that weighs the rules as code beside the model."""
 
 from __future__ import annotations
 
@@ -62,14 +62,24 @@ def make_tickets(right: float) -> list[Ticket]:
 
 
 class Trial:
-    """A stacker, and a model behind it whose log-odds know of labels as much as ``sees`` says, and add a ``bias`` to all."""
+    """A stacker, and a model behind it whose log-odds know of labels as much as ``sees`` says, and
+    add a ``bias`` to all."""
 
-    def __init__(self, right: float, sees: float = 1.0, weighs: bool = True, bias: float = 4.0) -> None:
+    def __init__(
+        self, right: float, sees: float = 1.0, weighs: bool = True, bias: float = 4.0
+    ) -> None:
         self.tickets, self.sees, self.bias = make_tickets(right), sees, bias
         splits = split_tickets(self.tickets, CONFIG)["m"]
         pool = Pool(whole_groups(splits.test_order, self.tickets), 64)
         tools = Tools(
-            CONFIG, self.tickets, splits, pool, Vocabulary.of(self.tickets), lambda some: [9] * len(some), 16, weighs=weighs
+            CONFIG,
+            self.tickets,
+            splits,
+            pool,
+            Vocabulary.of(self.tickets),
+            lambda some: [9] * len(some),
+            16,
+            weighs=weighs,
         )
         self.blocks = [range(60, 110), range(110, 160), range(160, 210)]
         self.stacker = Stacker(tools, Judge(self.tickets, CONFIG.gating, TORN), range(40))
@@ -82,19 +92,28 @@ class Trial:
     def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
         found = []
         for guidance, positions in question.asked:
-            assert guidance.calibration == UNCALIBRATED  # it is fitted on what the model says as it is
+            # it is fitted on what the model says as it is
+            assert guidance.calibration == UNCALIBRATED
             shown = {each.source for each in guidance.shown}
-            assert not any(self.tickets[i].key in shown for i in positions)  # it could copy the verdict
+            # it could copy the verdict
+            assert not any(self.tickets[i].key in shown for i in positions)
             odds = {i: self.log_odds(i) for i in positions}
-            shares = {i: sigmoid(each, CONFIG.sampler.grid[0].temperature) for i, each in odds.items()}
-            p_correct = {i: share if self.tickets[i].label == "pass" else 1 - share for i, share in shares.items()}
+            shares = {
+                i: sigmoid(each, CONFIG.sampler.grid[0].temperature) for i, each in odds.items()
+            }
+            p_correct = {
+                i: share if self.tickets[i].label == "pass" else 1 - share
+                for i, share in shares.items()
+            }
             found.append([Judgement(p_correct[i], 9, scores=(odds[i], 0.0)) for i in positions])
         return found
 
     def run(self) -> Guidance:
         for block in self.blocks:
             taught = range(block.start)
-            guidance, self.stacker = answer_all(self.stacker.prepare(TORN, taught, block), self.answer)
+            guidance, self.stacker = answer_all(
+                self.stacker.prepare(TORN, taught, block), self.answer
+            )
             self.prepared.append(guidance)
         last = self.prepared[-1]
         assert last is not None
@@ -104,7 +123,10 @@ class Trial:
         """How probable right verdicts are that were calibrated."""
         known = {i: self.stacker.weighed[i] for i in block}
         calibrated = {i: each.calibrated for i, each in known.items() if each.calibrated}
-        return {i: find_shares(scores, 0.7)[PASS_FAIL.index(known[i].label)] for i, scores in calibrated.items()}
+        return {
+            i: find_shares(scores, 0.7)[PASS_FAIL.index(known[i].label)]
+            for i, scores in calibrated.items()
+        }
 
 
 def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
@@ -112,26 +134,49 @@ def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
     trial.run()
     assert [each is None for each in trial.prepared] == [True, False, False]
     assert not trial.chances(trial.blocks[0]) and not trial.stacker.rights(trial.blocks[0])
-    assert set(trial.chances(trial.blocks[1])) == set(trial.stacker.rights(trial.blocks[1])) == set(trial.blocks[1])
+    assert (
+        set(trial.chances(trial.blocks[1]))
+        == set(trial.stacker.rights(trial.blocks[1]))
+        == set(trial.blocks[1])
+    )
 
 
 def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
-    """Rules of few tickets are wrong, those of many right: so rules as they are in the end are to be trusted."""
+    """Rules of few tickets are wrong, those of many right: so rules as they are in the end are to
+    be trusted."""
 
     def weigh(n: int, taught: int, is_right: bool) -> Weighed:
         label, other = ("pass", "fail") if n % 2 else ("fail", "pass")
-        return Weighed((0.0, 0.0), (0.0, 0.0), label if is_right else other, (0.0, 0.0), label, None, taught, {}, "weighed")
+        return Weighed(
+            (0.0, 0.0),
+            (0.0, 0.0),
+            label if is_right else other,
+            (0.0, 0.0),
+            label,
+            None,
+            taught,
+            {},
+            "weighed",
+        )
 
     stacker = Trial(right=0.9).stacker
     for early, late in ((2, 200), (200, 2)):
-        known = {n: weigh(n, early, False) for n in range(40)} | {n: weigh(n, late, True) for n in range(40, 80)}
+        known = {n: weigh(n, early, False) for n in range(40)} | {
+            n: weigh(n, late, True) for n in range(40, 80)
+        }
         assert (replace(stacker, weighed=known)._fit().rules > 0) == (late > early)
 
 
-def test_the_verdict_follows_the_rules_where_they_are_right_and_the_model_where_it_knows_more() -> None:
-    by_rules, by_model = Trial(right=1.0, sees=0.3).run().calibration, Trial(right=0.5, sees=1.5).run().calibration
+def test_the_verdict_follows_the_rules_where_they_are_right_and_the_model_where_it_knows_more() -> (
+    None
+):
+    by_rules, by_model = (
+        Trial(right=1.0, sees=0.3).run().calibration,
+        Trial(right=0.5, sees=1.5).run().calibration,
+    )
     assert by_rules.rules > 3 * by_model.rules
-    assert by_rules.given("fail").of(5.0) < 0 < by_rules.given("pass").of(3.0)  # whatever the model says
+    # whatever the model says
+    assert by_rules.given("fail").of(5.0) < 0 < by_rules.given("pass").of(3.0)
     assert by_model.given("fail").of(6.0) > 0 > by_model.given("pass").of(2.0)
 
 
@@ -140,7 +185,10 @@ def test_calibrated_verdicts_are_better_than_either_and_tell_how_sure_they_are()
     trial.run()
     last = trial.blocks[-1]
     right = sum(p > 0.5 for p in trial.chances(last).values())
-    code = sum(("torn" in trial.tickets[i].per_image[0][1]) == (trial.tickets[i].label == "fail") for i in last)
+    code = sum(
+        ("torn" in trial.tickets[i].per_image[0][1]) == (trial.tickets[i].label == "fail")
+        for i in last
+    )
     alone = sum((trial.log_odds(i) > 4.0) == (trial.tickets[i].label == "pass") for i in last)
     assert right >= max(code, alone)
     errors = trial.stacker.calibration_errors
@@ -167,19 +215,28 @@ def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged() ->
     trial = Trial(right=0.9, sees=0.3)
     shown, known = {each.source for each in trial.run().shown}, trial.stacker.weighed
     for text, label in (("torn", "fail"), ("new", "pass")):  # what the rule says of them
-        taught = [i for i in range(trial.blocks[-1].start) if text in trial.tickets[i].per_image[0][1]]
+        taught = [
+            i for i in range(trial.blocks[-1].start) if text in trial.tickets[i].per_image[0][1]
+        ]
         right = {i: trial.tickets[i].key for i in taught if trial.tickets[i].label == label}
-        wrong = {key for i, key in right.items() if i in known and (known[i].scores[0] > 0) != (label == "pass")}
+        wrong = {
+            key
+            for i, key in right.items()
+            if i in known and (known[i].scores[0] > 0) != (label == "pass")
+        }
         assert wrong and (wrong <= shown or not (set(right.values()) - wrong) & shown)
 
 
 def test_without_probabilities_there_are_demonstrations_alone() -> None:
     trial = Trial(right=0.9, weighs=False)
-    guidance, after = answer_all(trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer)
+    guidance, after = answer_all(
+        trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer
+    )
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
     assert guidance.judge == "model" and set(after.rights(trial.blocks[0])) == set(trial.blocks[0])
     guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)
-    assert guidance and guidance.judge == "rules"  # right of nine in ten, and the model, which passes nearly all, of fewer
+    # right of nine in ten, and the model, which passes nearly all, of fewer
+    assert guidance and guidance.judge == "rules"
 
 
 def test_where_all_tickets_teach_nothing_no_block_is_judged_under_what_it_might_teach() -> None:
@@ -202,7 +259,9 @@ def test_where_all_tickets_teach_nothing_no_block_is_judged_under_what_it_might_
 
 
 def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
-    tools = replace(Trial(0.9).stacker.tools, count_tokens=lambda some: [len(each.system) for each in some])
+    tools = replace(
+        Trial(0.9).stacker.tools, count_tokens=lambda some: [len(each.system) for each in some]
+    )
     room = len(rule_lines(TORN))
     for most in (2 * room, 2 * room - 1):
         config = replace(CONFIG, sampler=replace(CONFIG.sampler, max_prompt_tokens=most))
@@ -213,11 +272,15 @@ def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
 
 
 def judge_after(trial: Trial, by_folds: float = 0.0) -> tuple[str, Mapping[JudgeName, float]]:
-    """Who judges under the guidance that all blocks have taught, and what was measured; on folds, code is right of this
-    share."""
+    """Who judges under the guidance that all blocks have taught, and what was measured; on folds,
+    code is right of this share."""
     trial.run()
-    known = {i: n < by_folds * 150 for n, i in enumerate(i for block in trial.blocks for i in block)}
-    guidance, after = answer_all(trial.stacker.prepare(TORN, range(210), by_folds=known), trial.answer)
+    known = {
+        i: n < by_folds * 150 for n, i in enumerate(i for block in trial.blocks for i in block)
+    }
+    guidance, after = answer_all(
+        trial.stacker.prepare(TORN, range(210), by_folds=known), trial.answer
+    )
     assert guidance and guidance.calibration.weighs_rules == (guidance.judge != "model")
     return guidance.judge, after.measure_judges()
 
@@ -226,7 +289,10 @@ def test_who_is_right_most_often_judges_and_of_equals_code() -> None:
     judge, shares = judge_after(Trial(right=1.0, sees=0.3))
     assert judge == "rules" and shares["rules"] == 1.0 >= max(shares.values()) > shares["model"]
     judge, shares = judge_after(Trial(right=0.5, sees=2.5))
-    assert judge in ("model", "weighed") and shares[cast(JudgeName, judge)] == max(shares.values()) > shares["rules"] + 0.3
+    assert (
+        judge in ("model", "weighed")
+        and shares[cast(JudgeName, judge)] == max(shares.values()) > shares["rules"] + 0.3
+    )
     judge, shares = judge_after(Trial(right=0.85, sees=1.2))
     assert shares[cast(JudgeName, judge)] == max(shares.values())
 
@@ -241,12 +307,20 @@ def test_no_judge_is_more_than_a_point_behind_code_as_all_tickets_teach_it() -> 
 
 
 @given(
-    st.sampled_from(PASS_FAIL), st.integers(0, 9), st.integers(0, 9), st.floats(0, 9), st.floats(0, 2), st.floats(0.01, 9)
+    st.sampled_from(PASS_FAIL),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.floats(0, 9),
+    st.floats(0, 2),
+    st.floats(0.01, 9),
 )
 def test_what_code_is_sure_of_no_word_within_the_models_reach_overturns(
     ruling: Verdict, one: int, other: int, rules: float, points: float, reach: float
 ) -> None:
-    calibration, leads = Calibration(1.0, 0.0, rules, points, reach=reach), (("pass", one), ("fail", other))
+    calibration, leads = (
+        Calibration(1.0, 0.0, rules, points, reach=reach),
+        (("pass", one), ("fail", other)),
+    )
     for odds in (-reach, reach):
         passes = calibration.given(ruling, leads).of(odds) > 0
         assert not calibration.is_sure(ruling, leads, PASS_FAIL) or passes == (ruling == "pass")
@@ -302,30 +376,39 @@ def run(tickets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "run"
 
 
-def test_a_model_that_judges_is_given_what_code_learns(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_judges_is_given_what_code_learns(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ((guidance, *_),) = (json.loads((run / "valves" / "guidance.json").read_text()).values(),)
     assert guidance["experiences"]["G1"] == "Fail if state is torn."
     assert guidance["demonstrations"] and guidance["calibration"]["rules"] > 0
     (edit,) = read_rows(run, "reflection.jsonl")[0]["gate"]["edits"]
     before, after = edit["test"]["calibration_errors"]
     assert edit["outcome"] == "accepted" and after < before
-    first, *_, last = [row["acc"] for row in read_rows(run, "metrics.jsonl") if row["split"] == "test"]
+    first, *_, last = [
+        row["acc"] for row in read_rows(run, "metrics.jsonl") if row["split"] == "test"
+    ]
     assert first < 0.9 < last
     page = (run / "report.html").read_text()
     assert (
-        "once calibrated by" in page and "Judged by the rules as code, and the model where they give none (right of" in page
+        "once calibrated by" in page
+        and "Judged by the rules as code, and the model where they give none (right of" in page
     )
     assert main(["guidance", "show", str(run)]) == 0
     assert "rules as code: " in capsys.readouterr().out
 
 
 def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: Path) -> None:
-    """A label that takes seven fields to tell is learnt from a hundred tickets, but not from fifty."""
+    """A label that takes seven fields to tell is learnt from a hundred tickets, but not from
+    fifty."""
     chance, path = random.Random(0), tmp_path / "tickets.jsonl"
     with path.open("w") as file:
         for n in range(110):
             fields = [chance.choice("ab") for _ in range(7)]
-            is_right, text = chance.random() > 0.08, "; ".join(f"field {i}: {value}" for i, value in enumerate(fields))
+            is_right, text = (
+                chance.random() > 0.08,
+                "; ".join(f"field {i}: {value}" for i, value in enumerate(fields)),
+            )
             label = "fail" if (fields.count("b") > 3) == is_right else "pass"
             row = {
                 "mission": "valves",
@@ -337,28 +420,46 @@ def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: P
     assert main(small.arguments(path, tmp_path, keys={**KEYS, "seed": 0})) == 0
     (edit,) = read_rows(tmp_path / "run", "reflection.jsonl")[0]["gate"]["edits"]
     assert edit["outcome"] == "provisional" and edit["test"]["judge"] == "rules"
-    before, *_, after = [row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"]
+    before, *_, after = [
+        row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"
+    ]
     assert before < 0.6 and after > 0.8
 
 
 def test_without_rules_all_train_tickets_teach_how_to_read_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Code can tell nothing of colours; the model half sees what is torn, as every ticket says in its own words."""
+    """Code can tell nothing of colours; the model half sees what is torn, as every ticket says in
+    its own words."""
     chance, path = random.Random(0), tmp_path / "tickets.jsonl"
     with path.open("w") as file:
         for n in range(160):
             is_torn = n % 2 == 0
             text = f"{''.join(chance.choice('bcdfg') for _ in range(9))}{'torn' if is_torn else 'fine'}{chance.random()}"
-            row = {"mission": "valves", "group_id": f"g{n}", "label": "fail" if is_torn == (n % 9 > 0) else "pass"}
+            row = {
+                "mission": "valves",
+                "group_id": f"g{n}",
+                "label": "fail" if is_torn == (n % 9 > 0) else "pass",
+            }
             file.write(json.dumps({**row, "per_image": {"image_1": text}}) + "\n")
     assert main(small.arguments(path, tmp_path, keys={**KEYS, "gate.race_size": 8})) == 0
-    ((guidance, *_),) = (json.loads((tmp_path / "run" / "valves" / "guidance.json").read_text()).values(),)
-    assert list(guidance["experiences"]) == ["G0"] and guidance["calibration"] and guidance["judge"] == "model"
+    ((guidance, *_),) = (
+        json.loads((tmp_path / "run" / "valves" / "guidance.json").read_text()).values(),
+    )
+    assert (
+        list(guidance["experiences"]) == ["G0"]
+        and guidance["calibration"]
+        and guidance["judge"] == "model"
+    )
     said = capsys.readouterr().out
-    assert "train tickets with their verdicts, and told no rule." in said and "No rule was learnt: " in said
+    assert (
+        "train tickets with their verdicts, and told no rule." in said
+        and "No rule was learnt: " in said
+    )
     assert len(guidance["demonstrations"]) > 8  # as many as there are race tickets
-    before, *_, after = [row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"]
+    before, *_, after = [
+        row["acc"] for row in read_rows(tmp_path / "run", "metrics.jsonl") if row["split"] == "test"
+    ]
     assert before < 0.6 and after > before + 0.05
 
 
@@ -377,7 +478,9 @@ def test_predict_weighs_the_rules_as_learning_did(run: Path, tickets: Path, tmp_
             "prompt.style": "instruct",
             "prompt.prefill": "true",
         }
-        keys |= {key: KEYS[key] for key in ("model.engine", "model.model_name_or_path")} | {"fabric.accelerator": "cpu"}
+        keys |= {key: KEYS[key] for key in ("model.engine", "model.model_name_or_path")} | {
+            "fabric.accelerator": "cpu"
+        }
         assert main(["predict", *(f"--{key}={value}" for key, value in keys.items())]) == 0
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         labels = [json.loads(line)["label"] for line in tickets.read_text().splitlines()]
@@ -400,13 +503,17 @@ def test_the_judge_that_is_learnt_judges_rounds_predictions_and_promoted_files(
     assert read_guidance(run)["valves"].judge == "rules"  # the model knows nothing that they do not
     after = [row for row in read_rows(run, "metrics.jsonl") if row["split"] == "test"][-1]
     assert after["by_rules"] == after["n"] and after["tokens"] == 0
-    assert main(["guidance", "promote", str(run), "--to", str(tmp_path / "kept.json"), "--yes"]) == 0
+    assert (
+        main(["guidance", "promote", str(run), "--to", str(tmp_path / "kept.json"), "--yes"]) == 0
+    )
     keys = {"tickets": tickets, "vocabulary": tickets, "fabric.accelerator": "cpu"}
     keys |= {key: KEYS[key] for key in ("model.engine", "model.model_name_or_path")}
 
     def judge(name: str, guidance: Path, *options: str) -> set[str]:
         given = {**keys, "guidance": guidance, "output": tmp_path / name}
-        assert main(["predict", *(f"--{key}={value}" for key, value in given.items()), *options]) == 0
+        assert (
+            main(["predict", *(f"--{key}={value}" for key, value in given.items()), *options]) == 0
+        )
         return {json.loads(line)["by"] for line in (tmp_path / name).read_text().splitlines()}
 
     assert judge("run.jsonl", run) == judge("kept.jsonl", tmp_path / "kept.json") == {"rules"}
@@ -416,16 +523,24 @@ def test_the_judge_that_is_learnt_judges_rounds_predictions_and_promoted_files(
     assert "judged by: the rules as code" in capsys.readouterr().out
 
 
-def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_bytes(tickets: Path, tmp_path: Path) -> None:
+def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_bytes(
+    tickets: Path, tmp_path: Path
+) -> None:
     def run_in(name: str, job: str, kill_before: int | None = None) -> forks.Ended:
-        return forks.run(small.arguments(tickets, tmp_path / name, 1, KEYS), 1, tmp_path / job, kill_before)
+        return forks.run(
+            small.arguments(tickets, tmp_path / name, 1, KEYS), 1, tmp_path / job, kill_before
+        )
 
     def written(name: str) -> dict[str, bytes]:
         return {file: (tmp_path / name / "run" / "valves" / file).read_bytes() for file in FILES}
 
     whole = run_in("whole", "job")
     assert whole.codes == (0,), whole.err
-    place = next(place for place, operation in enumerate(whole.operations[0]) if operation.endswith("reflection.jsonl"))
+    place = next(
+        place
+        for place, operation in enumerate(whole.operations[0])
+        if operation.endswith("reflection.jsonl")
+    )
     assert any("guidance-000001" in operation for operation in whole.operations[0][:place])
     assert run_in("killed", "killing", place).codes == (137,)
     resumed = run_in("killed", "resuming")
@@ -439,13 +554,21 @@ def test_where_code_learns_at_once_no_model_reflects_unless_it_is_told_to(
     def count(**keys: Any) -> tuple[int, int]:
         root = tmp_path / str(len(keys))
         assert main(small.arguments(tickets, root, keys={**KEYS, "runner.epochs": 1, **keys})) == 0
-        rounds = [json.loads(line) for line in (root / "run" / "valves" / "selections.jsonl").read_text().splitlines()]
-        return len(read_rows(root / "run", "reflection.jsonl")), sum(row["split"] == "train" for row in rounds)
+        rounds = [
+            json.loads(line)
+            for line in (root / "run" / "valves" / "selections.jsonl").read_text().splitlines()
+        ]
+        return len(read_rows(root / "run", "reflection.jsonl")), sum(
+            row["split"] == "train" for row in rounds
+        )
 
     reflections, rolled_out = count()
     assert (reflections, rolled_out) == (1, 0)
     assert main(["validate", *small.arguments(tickets, tmp_path, keys=KEYS)[1:]]) == 0
     said = capsys.readouterr().out
-    assert "the model judges tickets by them. At most" in said and "verdicts that calibrate the model and test rules" in said
+    assert (
+        "the model judges tickets by them. At most" in said
+        and "verdicts that calibrate the model and test rules" in said
+    )
     reflections, rolled_out = count(**{"reflection.scope": "bundle", "early_stop.reflections": 3})
     assert reflections > 1 and rolled_out > 0

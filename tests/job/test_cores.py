@@ -25,11 +25,19 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("550000 100000\n")
     (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:   64000000 kB\n")
     monkeypatch.setattr(lifetime, "_of_command", True)
-    for name in ("OMP_NUM_THREADS", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS", lifetime.PARENT):
+    for name in (
+        "OMP_NUM_THREADS",
+        "WORLD_SIZE",
+        "TORCHELASTIC_RUN_ID",
+        "SLURM_NTASKS",
+        lifetime.PARENT,
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
-def ranks(settings: FabricConfig = CPU, most: int = 24, rank_bytes: int | None = 10**9) -> int | str | list[int]:
+def ranks(
+    settings: FabricConfig = CPU, most: int = 24, rank_bytes: int | None = 10**9
+) -> int | str | list[int]:
     return spread_over_cores(settings, most, rank_bytes).devices
 
 
@@ -47,7 +55,9 @@ def test_no_more_ranks_than_have_work_or_memory() -> None:
     assert ranks() == 4
 
 
-def test_omp_num_threads_says_how_many_cores_a_program_keeps_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omp_num_threads_says_how_many_cores_a_program_keeps_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for said, count in {"1": 1, "4,2": 4, "16": 6, "many": 6}.items():
         monkeypatch.setenv("OMP_NUM_THREADS", said)
         assert ranks() == count, said
@@ -73,7 +83,12 @@ def test_a_rank_that_was_started_counts_as_rank_0_did(monkeypatch: pytest.Monkey
 
 def test_a_model_that_nobody_has_measured_is_loaded_once(tmp_path: Path) -> None:
     assert ranks(rank_bytes=rank_bytes(ModelConfig(model_name_or_path="some/model"))) == "auto"
-    assert rank_bytes(ModelConfig(engine="openai", base_url="http://localhost/v1", model_name_or_path="x")) is None
+    assert (
+        rank_bytes(
+            ModelConfig(engine="openai", base_url="http://localhost/v1", model_name_or_path="x")
+        )
+        is None
+    )
     (tmp_path / "model.safetensors").write_bytes(b"1" * 1000)
     assert rank_bytes(ModelConfig(model_name_or_path=str(tmp_path))) == PROCESS_BYTES + COPY * 1000
     assert rank_bytes(ModelConfig()) is not None

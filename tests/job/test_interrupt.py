@@ -1,5 +1,5 @@
-"""Ctrl-C while a run goes on: it ends the job at once, and the same command goes on from the last commit. To a program that
-calls stageb in a single process it is an exception, as Python has it."""
+"""Ctrl-C while a run goes on: it ends the job at once, and the same command goes on from the last
+commit. To a program that calls stageb in a single process it is an exception, as Python has it."""
 
 from __future__ import annotations
 
@@ -39,19 +39,24 @@ def has_commits(folder: Path, number: int) -> bool:
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_a_run_without_val_that_is_interrupted_learns_as_much_as_one_that_is_not(tmp_path: Path, world_size: int) -> None:
+def test_a_run_without_val_that_is_interrupted_learns_as_much_as_one_that_is_not(
+    tmp_path: Path, world_size: int
+) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
-    keys = KEYS | {"runner.epochs": 3}  # a second or two are left to interrupt, however late a busy machine sends the signal
+    # a second or two are left to interrupt, however late a busy machine sends the signal
+    keys = KEYS | {"runner.epochs": 3}
     whole = small.arguments(tickets, tmp_path / "whole", world_size, keys)
     assert set(run(whole, world_size, tmp_path / "job", environment=HASTE).codes) == {0}
     expected, moments = content(tmp_path / "whole" / "run"), random.Random(7)
-    for number, to_all in ((2, True), (3, False)):  # after the third, the mission learns from what its last round brought
+    # after the third, the mission learns from what its last round brought
+    for number, to_all in ((2, True), (3, False)):
         root = tmp_path / f"after-{number}"
         arguments = small.arguments(tickets, root, world_size, keys)
         job = Forks(arguments, world_size, root / "job")
         assert wait_until(partial(has_commits, root / "run", number), 60.0)
         time.sleep(moments.uniform(0.0, 0.1))
-        for rank in job.ranks if to_all else job.ranks[-1:]:  # a terminal sends it to all, ``kill`` to one
+        # a terminal sends it to all, ``kill`` to one
+        for rank in job.ranks if to_all else job.ranks[-1:]:
             assert rank.pid
             os.kill(rank.pid, signal.SIGINT)
         assert set(job.wait().codes) == {130}
@@ -101,7 +106,11 @@ def test_from_python_ctrl_c_is_an_exception_and_another_call_goes_on_in_any_thre
     program = tmp_path / "caller.py"
     program.write_text(CALLER)
     out, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
-    job = Job.start([sys.executable, str(program), json.dumps({**keys, "output": str(out)})], tmp_path / "job", PATH)
+    job = Job.start(
+        [sys.executable, str(program), json.dumps({**keys, "output": str(out)})],
+        tmp_path / "job",
+        PATH,
+    )
     assert wait_until(lambda: out.exists() and out.stat().st_size > 0, 60.0)
     os.kill(job.parent.pid, signal.SIGINT)
     assert job.wait(60.0)
@@ -121,11 +130,15 @@ def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
     assert job.code == 128 + signal.SIGTERM
     assert "Traceback" not in job.err
     last = job.err.strip().splitlines()[-1]
-    assert last.startswith("interrupted by SIGTERM; the last commit stands; to resume: python -m stageb fit --")
+    assert last.startswith(
+        "interrupted by SIGTERM; the last commit stands; to resume: python -m stageb fit --"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
-def test_what_else_asks_a_job_to_end_ends_it_as_sigterm_does(tmp_path: Path, number: signal.Signals) -> None:
+def test_what_else_asks_a_job_to_end_ends_it_as_sigterm_does(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
     job = Forks(small.arguments(tickets, tmp_path / "out", 1, KEYS), 1, tmp_path / "job")
     assert wait_until(partial(has_commits, tmp_path / "out/run", 1), 60.0)
@@ -141,14 +154,20 @@ def test_the_first_commit_counts_from_the_moment_it_is_there(tmp_path: Path) -> 
     try:
         assert lifetime.interrupted(signal.SIGTERM) == "interrupted by SIGTERM"
         commit.touch()
-        assert lifetime.interrupted(signal.SIGTERM).startswith("interrupted by SIGTERM; the last commit stands; ")
+        assert lifetime.interrupted(signal.SIGTERM).startswith(
+            "interrupted by SIGTERM; the last commit stands; "
+        )
     finally:
         lifetime.set_resume(None)
 
 
-def test_before_the_first_commit_there_is_nothing_to_go_on_from_and_a_second_ctrl_c_ends_a_deep_call(tmp_path: Path) -> None:
+def test_before_the_first_commit_there_is_nothing_to_go_on_from_and_a_second_ctrl_c_ends_a_deep_call(
+    tmp_path: Path,
+) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
-    arguments = small.arguments(tickets, tmp_path / "out", 1, {**KEYS, "model.model_name_or_path": "programs.models:deep"})
+    arguments = small.arguments(
+        tickets, tmp_path / "out", 1, {**KEYS, "model.model_name_or_path": "programs.models:deep"}
+    )
     job = Job.start([sys.executable, "-m", "stageb", *arguments], tmp_path / "job", PATH)
     assert wait_until(lambda: "deep" in job.err, 60.0)
     os.kill(job.parent.pid, signal.SIGINT)
@@ -174,7 +193,9 @@ def test_ctrl_c_while_the_python_of_another_rank_starts(tmp_path: Path, to_all: 
     job = Job.start(line, tmp_path / "job", {"PYTHONPATH": f"{tmp_path}:{PATH['PYTHONPATH']}"})
     starting = tmp_path / "starting"
     assert wait_until(lambda: starting.exists() and bool(starting.read_text()), 60.0), job.err
-    (os.killpg if to_all else os.kill)(job.parent.pid if to_all else int(starting.read_text()), signal.SIGINT)
+    (os.killpg if to_all else os.kill)(
+        job.parent.pid if to_all else int(starting.read_text()), signal.SIGINT
+    )
     assert job.wait(10.0)
     assert (job.code, job.err) == (130, "interrupted by SIGINT\n")
 
@@ -193,7 +214,9 @@ atexit.register(slow)
 def test_ctrl_c_while_python_shuts_down_leaves_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ENDING)
     shown = ["guidance", "show", str(made.guidance(tmp_path / "g.json", {"valves": "x"}))]
-    job = Job.start([sys.executable, "-m", "stageb", *shown], tmp_path / "job", {"PYTHONPATH": str(tmp_path)})
+    job = Job.start(
+        [sys.executable, "-m", "stageb", *shown], tmp_path / "job", {"PYTHONPATH": str(tmp_path)}
+    )
     assert wait_until((tmp_path / "ending").exists, 60.0), job.err
     os.kill(job.parent.pid, signal.SIGINT)
     assert job.wait(3.0)
@@ -202,12 +225,20 @@ def test_ctrl_c_while_python_shuts_down_leaves_no_traceback(tmp_path: Path) -> N
 
 def test_several_ranks_are_refused_where_no_program_can_be_run_again(tmp_path: Path) -> None:
     fabric = "{'devices': 2, 'accelerator': 'cpu'}"
-    call = f"import stageb; stageb.predict(guidance=sys.argv[1], tickets=sys.argv[2], fabric={fabric})"
-    given = [made.guidance(tmp_path / "g.json", {"valves": "x"}), made.tickets(tmp_path / "in.jsonl", "valves")]
+    call = (
+        f"import stageb; stageb.predict(guidance=sys.argv[1], tickets=sys.argv[2], fabric={fabric})"
+    )
+    given = [
+        made.guidance(tmp_path / "g.json", {"valves": "x"}),
+        made.tickets(tmp_path / "in.jsonl", "valves"),
+    ]
     job = Job.start([sys.executable, "-c", f"import sys; {call}", *given], tmp_path / "job", PATH)
     assert job.wait(60.0)
     assert job.code == 1
-    assert "config: fabric.devices: 2: further ranks would rerun this program, which is impossible in" in job.err
+    assert (
+        "config: fabric.devices: 2: further ranks would rerun this program, which is impossible in"
+        in job.err
+    )
 
 
 def test_a_library_that_swallows_an_interrupt_and_fails_of_it_is_still_interrupted() -> None:
@@ -226,7 +257,9 @@ __main__.run = fit
 sys.argv = ["stageb", "fit"]
 sys.exit(__main__.main())
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (ended.returncode, ended.stderr) == (143, "interrupted by SIGTERM\n")
 
 
@@ -243,5 +276,7 @@ threading.Thread(target=talk, daemon=True).start()
 lifetime.before_end(lambda code: time.sleep(0.3))
 lifetime.end(143, "interrupted by SIGTERM")
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (143, "interrupted by SIGTERM")

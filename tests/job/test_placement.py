@@ -18,11 +18,33 @@ from stageb.job.placement import _place
 
 LAUNCHERS: dict[str, dict[str, str]] = {
     "own": {},
-    "torchrun": {"TORCHELASTIC_RUN_ID": "none", "RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
-    "slurm": {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "fit", "SLURM_STEP_ID": "0"},
-    "salloc": {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "interactive"},
+    "torchrun": {
+        "TORCHELASTIC_RUN_ID": "none",
+        "RANK": "2",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "2",
+    },
+    "slurm": {
+        "SLURM_NTASKS": "4",
+        "SLURM_NNODES": "2",
+        "SLURM_PROCID": "0",
+        "SLURM_JOB_NAME": "fit",
+        "SLURM_STEP_ID": "0",
+    },
+    "salloc": {
+        "SLURM_NTASKS": "4",
+        "SLURM_NNODES": "2",
+        "SLURM_PROCID": "0",
+        "SLURM_JOB_NAME": "interactive",
+    },
 }
-LAUNCHERS["fabric"] = {**LAUNCHERS["torchrun"], "LT_CLI_USED": "1", "LT_DEVICES": "2", "LT_ACCELERATOR": "cpu"}
+LAUNCHERS["fabric"] = {
+    **LAUNCHERS["torchrun"],
+    "LT_CLI_USED": "1",
+    "LT_DEVICES": "2",
+    "LT_ACCELERATOR": "cpu",
+}
 LAUNCHERS["fabric with a strategy"] = {**LAUNCHERS["fabric"], "LT_STRATEGY": "ddp"}
 
 
@@ -31,7 +53,10 @@ def under(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Set the environment of a launcher."""
 
     def choose(name: str) -> None:
-        for key in {"MASTER_ADDR", *(key for environment in LAUNCHERS.values() for key in environment)}:
+        for key in {
+            "MASTER_ADDR",
+            *(key for environment in LAUNCHERS.values() for key in environment),
+        }:
             monkeypatch.delenv(key, raising=False)
         for key, value in LAUNCHERS[name].items():
             monkeypatch.setenv(key, value)
@@ -42,20 +67,32 @@ def under(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("launcher", "world_size", "arguments"),
     [
-        ("own", None, {"accelerator": "auto", "strategy": "auto", "devices": "auto", "num_nodes": 1}),
-        ("salloc", None, {"accelerator": "auto", "strategy": "auto", "devices": "auto", "num_nodes": 1}),
+        (
+            "own",
+            None,
+            {"accelerator": "auto", "strategy": "auto", "devices": "auto", "num_nodes": 1},
+        ),
+        (
+            "salloc",
+            None,
+            {"accelerator": "auto", "strategy": "auto", "devices": "auto", "num_nodes": 1},
+        ),
         ("torchrun", 4, {"accelerator": "auto", "strategy": "ddp", "devices": 2, "num_nodes": 2}),
         ("slurm", 4, {"accelerator": "auto", "strategy": "ddp", "devices": 2, "num_nodes": 2}),
         ("fabric", 4, {"accelerator": "cpu", "strategy": "ddp"}),
         ("fabric with a strategy", 4, {"accelerator": "cpu", "strategy": "ddp"}),
     ],
 )
-def test_what_fabric_is_told(under: Any, launcher: str, world_size: int | None, arguments: dict[str, object]) -> None:
+def test_what_fabric_is_told(
+    under: Any, launcher: str, world_size: int | None, arguments: dict[str, object]
+) -> None:
     under(launcher)
     place = _place(FabricConfig())
     assert (place.world_size, place.arguments) == (world_size, arguments)
     assert lifetime.leads() == (launcher in ("own", "salloc", "slurm"))
-    assert "LT_STRATEGY" not in os.environ, "Fabric refuses a strategy object beside a strategy by environment"
+    assert "LT_STRATEGY" not in os.environ, (
+        "Fabric refuses a strategy object beside a strategy by environment"
+    )
 
 
 def test_a_strategy_that_was_named_is_kept(under: Any) -> None:
@@ -73,7 +110,10 @@ def test_devices_must_fit_the_processes_that_exist(under: Any) -> None:
 def test_an_allocation_without_srun_is_told(under: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     under("slurm")
     monkeypatch.delenv("SLURM_STEP_ID")
-    with pytest.raises(InputError, match=r"has 4 tasks .*put srun before the command, or .* SLURM_JOB_NAME=interactive"):
+    with pytest.raises(
+        InputError,
+        match=r"has 4 tasks .*put srun before the command, or .* SLURM_JOB_NAME=interactive",
+    ):
         _place(FabricConfig())
     monkeypatch.setenv("SLURM_NTASKS", "1")
     monkeypatch.setenv("SLURM_NNODES", "1")
@@ -100,7 +140,9 @@ eth1 0001A8C0 00000000 0001 0 0 9 00FFFFFF 0 0 0
 """
 
 
-@pytest.mark.parametrize(("address", "interface"), [("192.168.1.7", "ib0"), ("10.0.2.9", "eth0"), ("127.0.1.1", "eth0")])
+@pytest.mark.parametrize(
+    ("address", "interface"), [("192.168.1.7", "ib0"), ("10.0.2.9", "eth0"), ("127.0.1.1", "eth0")]
+)
 def test_the_interface_that_leads_to_a_machine(
     address: str, interface: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,14 +155,19 @@ def test_the_interface_that_leads_to_a_machine(
 
 def test_a_single_process_has_nobody_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long its devices take to come up, nothing ends it: it may be a notebook."""
-    monkeypatch.setattr(placement, "_limit_meeting", lambda seconds: pytest.fail("a deadline for one process"))
+    monkeypatch.setattr(
+        placement, "_limit_meeting", lambda seconds: pytest.fail("a deadline for one process")
+    )
     fabric, _ = placement.launch(
-        FabricConfig(accelerator="cpu", devices=1), lambda: pytest.fail("one process is not several")
+        FabricConfig(accelerator="cpu", devices=1),
+        lambda: pytest.fail("one process is not several"),
     )
     assert fabric.world_size == 1
 
 
-def test_the_ranks_that_do_not_meet_end_and_say_what_to_look_at(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_ranks_that_do_not_meet_end_and_say_what_to_look_at(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     def wait_for_ever() -> None:
         with placement._limit_meeting(0.1):
             time.sleep(60.0)

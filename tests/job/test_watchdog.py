@@ -1,4 +1,5 @@
-"""The watchdog over real sockets between forked processes: who is told to be lost, and how a job ends in good order.
+"""The watchdog over real sockets between forked processes: who is told to be lost, and how a job
+ends in good order.
 
 Whole jobs under every launcher are in ``test_failures.py``.
 """
@@ -26,11 +27,15 @@ from stageb.job.watchdog import Watchdog
 
 TIMEOUT_S, LOAD_TIMEOUT_S = 1.0, 4.0
 FOREVER_S = 60.0
-Act = Callable[[int, Watchdog], None]  # what a rank does once all have met; it ends in good order where this returns
+# what a rank does once all have met; it ends in good order where this returns
+Act = Callable[[int, Watchdog], None]
 
 
-def job(folder: Path, world_size: int, act: Act, meddle: Callable[[Address], None] | None = None) -> tuple[list[int], str]:
-    """Each rank's exit code, as shells see it, and what was said. ``meddle`` goes to rank 0's door before any rank."""
+def job(
+    folder: Path, world_size: int, act: Act, meddle: Callable[[Address], None] | None = None
+) -> tuple[list[int], str]:
+    """Each rank's exit code, as shells see it, and what was said. ``meddle`` goes to rank 0's door
+    before any rank."""
     said = folder / "err"
     said.write_text("")
     first = Watchdog(0, world_size, TIMEOUT_S, LOAD_TIMEOUT_S)
@@ -83,7 +88,7 @@ def wait(label: str) -> None:
         sleep()
 
 
-# --- Good order ------------------------------------------------------------------------------------------------------
+# --- Good order -----------------------------------------------------------------------------------
 
 
 def test_a_bye_never_looks_like_a_loss(tmp_path: Path) -> None:
@@ -98,7 +103,8 @@ def test_a_bye_never_looks_like_a_loss(tmp_path: Path) -> None:
 
 
 def test_signs_of_life_and_waits_for_the_busy_are_no_failure(tmp_path: Path) -> None:
-    """For three times the timeout: work that ticks on rank 1, rank 2 waits for it, rank 0 is at quiet work."""
+    """For three times the timeout: work that ticks on rank 1, rank 2 waits for it, rank 0 is at
+    quiet work."""
 
     def act(rank: int, dog: Watchdog) -> None:
         if rank == 0:
@@ -116,10 +122,13 @@ def test_signs_of_life_and_waits_for_the_busy_are_no_failure(tmp_path: Path) -> 
 
 
 def test_a_rank_may_be_done_long_before_the_others(tmp_path: Path) -> None:
-    assert job(tmp_path, 3, lambda rank, dog: time.sleep(2 * TIMEOUT_S * (rank == 0))) == ([0, 0, 0], "")
+    assert job(tmp_path, 3, lambda rank, dog: time.sleep(2 * TIMEOUT_S * (rank == 0))) == (
+        [0, 0, 0],
+        "",
+    )
 
 
-# --- Meeting ---------------------------------------------------------------------------------------------------------
+# --- Meeting --------------------------------------------------------------------------------------
 
 RANDOM = random.Random(5).randbytes
 STRANGERS = {
@@ -156,7 +165,8 @@ def test_a_stranger_delays_nobody(tmp_path: Path, message: bytes, stays: bool) -
 
 
 def test_a_flood_of_strangers_does_not_keep_ranks_apart(tmp_path: Path) -> None:
-    """Some hold more connections than rank 0 may have open, others call as fast as they can and say what comes to mind."""
+    """Some hold more connections than rank 0 may have open, others call as fast as they can and say
+    what comes to mind."""
     pests = []
 
     def meddle(address: Address) -> None:
@@ -171,8 +181,13 @@ def test_a_flood_of_strangers_does_not_keep_ranks_apart(tmp_path: Path) -> None:
         def throw() -> None:
             draw = random.Random(os.getpid())
             while True:
-                with contextlib.suppress(OSError), socket.create_connection(address[:2], 1.0) as stranger:
-                    stranger.sendall(draw.choice([*STRANGERS.values(), draw.randbytes(draw.randrange(2000))]))
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(address[:2], 1.0) as stranger,
+                ):
+                    stranger.sendall(
+                        draw.choice([*STRANGERS.values(), draw.randbytes(draw.randrange(2000))])
+                    )
 
         pests.extend([child(hold), child(hold), child(hold), child(throw)])
         time.sleep(1.0)
@@ -188,8 +203,11 @@ def test_a_flood_of_strangers_does_not_keep_ranks_apart(tmp_path: Path) -> None:
             os.waitpid(pest, 0)
 
 
-def test_a_rank_does_not_follow_who_only_stands_at_rank_0s_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever listens there must prove that it knows the word; to give back what the rank sends proves nothing."""
+def test_a_rank_does_not_follow_who_only_stands_at_rank_0s_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever listens there must prove that it knows the word; to give back what the rank sends
+    proves nothing."""
     monkeypatch.setattr(meeting, "MEET_S", 1.0)
     heard = []
 
@@ -206,14 +224,19 @@ def test_a_rank_does_not_follow_who_only_stands_at_rank_0s_door(tmp_path: Path, 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=echo, args=(listener,), daemon=True).start()
         with pytest.raises(RankError, match="rank 1 failed at launch: the ranks could not connect"):
-            Watchdog(1, 2, TIMEOUT_S, LOAD_TIMEOUT_S).meet(("127.0.0.1", listener.getsockname()[1], "the word"))
+            Watchdog(1, 2, TIMEOUT_S, LOAD_TIMEOUT_S).meet(
+                ("127.0.0.1", listener.getsockname()[1], "the word")
+            )
     assert heard and b"the word" not in b"".join(heard)
 
 
 def test_who_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "MEET_S", 0.3)
     dog = Watchdog(0, 3, TIMEOUT_S, LOAD_TIMEOUT_S)
-    with pytest.raises(RankError, match=r"rank 0 failed at launch: the ranks could not connect: rank 1, rank 2 did not"):
+    with pytest.raises(
+        RankError,
+        match=r"rank 0 failed at launch: the ranks could not connect: rank 1, rank 2 did not",
+    ):
         dog.meet(dog.listen("127.0.0.1"))
 
 
@@ -231,7 +254,7 @@ def test_rank_0_listens_where_the_others_reach_it_and_nowhere_else() -> None:
     assert open_at("127.0.0.1") == "127.0.0.1"
 
 
-# --- What ranks send -------------------------------------------------------------------------------------------------
+# --- What ranks send ------------------------------------------------------------------------------
 
 UNREADABLE = {
     "no JSON": b"heartbeat\n",
@@ -252,7 +275,10 @@ def test_what_cannot_be_read_ends_the_job_with_a_clear_error(tmp_path: Path, lin
         sleep()
 
     codes, said = job(tmp_path, 2, act)
-    assert said.startswith("rank 1 failed at start: it sent a message that cannot be read: ") and said.count("\n") == 1
+    assert (
+        said.startswith("rank 1 failed at start: it sent a message that cannot be read: ")
+        and said.count("\n") == 1
+    )
     assert len(said) < 300
     assert codes == [1, 1]
 
@@ -260,13 +286,17 @@ def test_what_cannot_be_read_ends_the_job_with_a_clear_error(tmp_path: Path, lin
 def test_a_message_without_end_is_not_taken_in(tmp_path: Path) -> None:
     def act(rank: int, dog: Watchdog) -> None:
         if rank == 1:
-            with contextlib.suppress(OSError), dog._peers[0].lock:  # no sign of life in between, which would end a line
+            # no sign of life in between, which would end a line
+            with contextlib.suppress(OSError), dog._peers[0].lock:
                 while True:
                     dog._peers[0].channel.connection.sendall(b"x" * 100_000)
         sleep()
 
     ends_with(
-        tmp_path, act, "rank 1 failed at start: it sent a message that cannot be read: a message longer than 2000000 bytes"
+        tmp_path,
+        act,
+        "rank 1 failed at start: it sent a message that cannot be read: a message longer than "
+        "2000000 bytes",
     )
 
 
@@ -278,7 +308,9 @@ def test_half_a_message_is_silence(tmp_path: Path) -> None:
                 sleep()
         sleep()
 
-    assert ends_with(tmp_path, act, f"rank 1 failed at start: no sign of life for {TIMEOUT_S:g} s") == [1, 137]
+    assert ends_with(
+        tmp_path, act, f"rank 1 failed at start: no sign of life for {TIMEOUT_S:g} s"
+    ) == [1, 137]
 
 
 def test_an_error_of_any_length_is_told(tmp_path: Path) -> None:
@@ -286,7 +318,14 @@ def test_an_error_of_any_length_is_told(tmp_path: Path) -> None:
 
     def act(rank: int, dog: Watchdog) -> None:
         if rank == 1:
-            dog.fail(RankError(1, "ticket 7", "\U0001f600" * 1_000_000, "Traceback\n" + "x" * 3_000_000 + "\nthe end\n"))
+            dog.fail(
+                RankError(
+                    1,
+                    "ticket 7",
+                    "\U0001f600" * 1_000_000,
+                    "Traceback\n" + "x" * 3_000_000 + "\nthe end\n",
+                )
+            )
         sleep()
 
     codes, said = job(tmp_path, 2, act)
@@ -294,7 +333,7 @@ def test_an_error_of_any_length_is_told(tmp_path: Path) -> None:
     assert "\nthe end\nrank 1 failed at ticket 7: \U0001f600" in said
 
 
-# --- Bad order -------------------------------------------------------------------------------------------------------
+# --- Bad order ------------------------------------------------------------------------------------
 
 
 def test_an_error_is_said_by_rank_0(tmp_path: Path) -> None:
@@ -307,7 +346,9 @@ def test_an_error_is_said_by_rank_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank_0_too", [True, False])
-def test_bad_input_is_said_by_rank_0_in_its_own_words_if_it_has_them(tmp_path: Path, rank_0_too: bool) -> None:
+def test_bad_input_is_said_by_rank_0_in_its_own_words_if_it_has_them(
+    tmp_path: Path, rank_0_too: bool
+) -> None:
     error = ConfigError("seed", "x", "a whole number")
 
     def act(rank: int, dog: Watchdog) -> None:
@@ -331,7 +372,11 @@ def test_a_closed_connection(tmp_path: Path) -> None:
             os._exit(0)
         sleep()
 
-    assert ends_with(tmp_path, act, "rank 1 failed at square item 3: its connection closed", 3) == [1, 0, 1]
+    assert ends_with(tmp_path, act, "rank 1 failed at square item 3: its connection closed", 3) == [
+        1,
+        0,
+        1,
+    ]
 
 
 def test_silence(tmp_path: Path) -> None:
@@ -340,7 +385,9 @@ def test_silence(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         sleep()
 
-    assert ends_with(tmp_path, act, f"rank 1 failed at start: no sign of life for {TIMEOUT_S:g} s", 3) == [1, 137, 1]
+    assert ends_with(
+        tmp_path, act, f"rank 1 failed at start: no sign of life for {TIMEOUT_S:g} s", 3
+    ) == [1, 137, 1]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -354,7 +401,8 @@ def test_no_progress(tmp_path: Path, rank: int) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_hang_in_quiet_work(tmp_path: Path, rank: int) -> None:
-    """Such as loading, or rank 0's own between two maps; it may take longer than work that shows signs of life."""
+    """Such as loading, or rank 0's own between two maps; it may take longer than work that shows
+    signs of life."""
 
     def act(mine: int, dog: Watchdog) -> None:
         if mine == rank:
@@ -362,7 +410,10 @@ def test_a_hang_in_quiet_work(tmp_path: Path, rank: int) -> None:
             sleep()
         wait("gather")
 
-    cause = f"no sign of life and no disk traffic for {LOAD_TIMEOUT_S:g} s (fabric.load_timeout_s): considered hung"
+    cause = (
+        f"no sign of life and no disk traffic for {LOAD_TIMEOUT_S:g} s "
+        f"(fabric.load_timeout_s): considered hung"
+    )
     assert ends_with(tmp_path, act, f"rank {rank} failed at loading the model: {cause}") == [1, 1]
 
 
@@ -388,7 +439,10 @@ def test_ranks_that_are_stuck_at_one_place_are_all_named(tmp_path: Path) -> None
     codes, said = job(tmp_path, 3, act)
     cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): considered hung"
     first_to_come = ((0, 2), (2, 0))
-    assert said in [f"rank {rank} failed at parting: {cause}; rank {other} is there too\n" for rank, other in first_to_come]
+    assert said in [
+        f"rank {rank} failed at parting: {cause}; rank {other} is there too\n"
+        for rank, other in first_to_come
+    ]
     assert codes == [1, 1, 1]
 
 
@@ -405,9 +459,15 @@ def test_a_rank_that_does_not_come_to_its_end_after_the_others(tmp_path: Path, r
 
 
 def test_ranks_that_all_wait_never_meet(tmp_path: Path) -> None:
-    said = "every rank waits for the others: rank 1 at gather; rank 2 at broadcast; they ran different code"
+    said = (
+        "every rank waits for the others: rank 1 at gather; rank 2 at broadcast; they ran "
+        "different code"
+    )
     codes = ends_with(
-        tmp_path, lambda rank, dog: wait("gather" if rank == 1 else "broadcast"), f"rank 0 failed at broadcast: {said}", 3
+        tmp_path,
+        lambda rank, dog: wait("gather" if rank == 1 else "broadcast"),
+        f"rank 0 failed at broadcast: {said}",
+        3,
     )
     assert codes == [1, 1, 1]
 
@@ -417,7 +477,9 @@ def test_ranks_that_all_wait_never_meet(tmp_path: Path) -> None:
     [(os._exit, "its connection closed"), (os.kill, f"no sign of life for {1.5 * TIMEOUT_S:g} s")],
     ids=["gone", "stopped"],
 )
-def test_rank_1_speaks_where_rank_0_is_lost(tmp_path: Path, mishap: Callable[..., None], why: str) -> None:
+def test_rank_1_speaks_where_rank_0_is_lost(
+    tmp_path: Path, mishap: Callable[..., None], why: str
+) -> None:
     def act(rank: int, dog: Watchdog) -> None:
         time.sleep(0.3)
         if rank == 0:

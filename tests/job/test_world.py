@@ -1,7 +1,8 @@
-"""The world where nothing fails: the same results, in order, at every world size and under every launcher.
+"""The world where nothing fails: the same results, in order, at every world size and under every
+launcher.
 
-Collectives run on forks (``programs/ranks.py``), whole jobs as real processes (``programs/job.py``); how jobs end when
-something fails is in ``test_failures.py``.
+Collectives run on forks (``programs/ranks.py``), whole jobs as real processes
+(``programs/job.py``); how jobs end when something fails is in ``test_failures.py``.
 """
 
 from __future__ import annotations
@@ -32,12 +33,18 @@ ONE = FabricConfig(accelerator="cpu", devices=1)
 every = pytest.mark.parametrize("world_size", [1, 2, 3])
 slow = pytest.mark.slow
 
-# --- Collectives -----------------------------------------------------------------------------------------------------
+# --- Collectives ----------------------------------------------------------------------------------
 
 
 @every
 def test_broadcast_brings_any_object_of_rank_0(world_size: int) -> None:
-    values: list[Any] = [None, {"a": (1, "\ud800é")}, FabricConfig(devices=3), b"x" * 3_000_000, torch.arange(3)]
+    values: list[Any] = [
+        None,
+        {"a": (1, "\ud800é")},
+        FabricConfig(devices=3),
+        b"x" * 3_000_000,
+        torch.arange(3),
+    ]
 
     def act(world: World) -> list[Any]:
         return [world.broadcast(value if world.is_global_zero else "other") for value in values]
@@ -60,9 +67,15 @@ def test_gather_brings_every_ranks_bytes(world_size: int, size: Callable[[int], 
 
 def test_tensors_are_gathered_bit_by_bit() -> None:
     def act(world: World) -> list[tuple[list[float], str, int]]:
-        mine = {"numbers": [torch.tensor([0.1, torch.inf], dtype=torch.float64) * (1 + world.rank)], "rank": world.rank}
+        mine = {
+            "numbers": [torch.tensor([0.1, torch.inf], dtype=torch.float64) * (1 + world.rank)],
+            "rank": world.rank,
+        }
         found = [unpack(part) for part in world.gather(pack(mine))]
-        return [(each["numbers"][0].tolist(), str(each["numbers"][0].dtype), each["rank"]) for each in found]
+        return [
+            (each["numbers"][0].tolist(), str(each["numbers"][0].dtype), each["rank"])
+            for each in found
+        ]
 
     expected = [([0.1, torch.inf], "torch.float64", 0), ([0.2, torch.inf], "torch.float64", 1)]
     assert on_ranks(2, act) == [expected] * 2
@@ -85,7 +98,10 @@ def test_ranks_that_agree_go_on(world_size: int) -> None:
 
 def test_ranks_that_disagree_raise_the_same_everywhere() -> None:
     found = on_ranks(3, lambda world: world.agree("inputs", "other" if world.rank == 2 else "same"))
-    said = "inputs differs between ranks: 'same' on rank 0, 'other' on rank 2; give every rank the same inputs"
+    said = (
+        "inputs differs between ranks: 'same' on rank 0, 'other' on rank 2; give every rank "
+        "the same inputs"
+    )
     assert found == [Raised("InputError", said)] * 3
 
 
@@ -95,16 +111,21 @@ def test_a_collective_of_fabrics_own_is_a_wait_and_breaks_under_its_name() -> No
             assert (heartbeat.now().label, heartbeat.now().kind) == ("gradients", "waiting")
             raise RuntimeError("Connection closed by peer")
 
-    with pytest.raises(RankError, match="rank 0 failed at gradients: RuntimeError: Connection closed by peer"):
+    with pytest.raises(
+        RankError, match="rank 0 failed at gradients: RuntimeError: Connection closed by peer"
+    ):
         run(ONE, main)
 
 
-# --- Work ------------------------------------------------------------------------------------------------------------
+# --- Work -----------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers()), st.integers(1, 9))
 def test_dealt_is_the_inverse_of_share(items: list[int], world_size: int) -> None:
-    fabrics = (SimpleNamespace(global_rank=r, world_size=world_size, is_global_zero=r == 0, device="cpu") for r in range(9))
+    fabrics = (
+        SimpleNamespace(global_rank=r, world_size=world_size, is_global_zero=r == 0, device="cpu")
+        for r in range(9)
+    )
     worlds = [World(fabric) for fabric in list(fabrics)[:world_size]]  # type: ignore[arg-type]
     shares = [world.share(items) for world in worlds]
     assert worlds[0].join_shares(shares) == items
@@ -113,7 +134,9 @@ def test_dealt_is_the_inverse_of_share(items: list[int], world_size: int) -> Non
 
 @every
 @pytest.mark.parametrize("count", [0, 1, 7])
-def test_map_gives_rank_0_results_in_order_and_every_rank_its_share(world_size: int, count: int) -> None:
+def test_map_gives_rank_0_results_in_order_and_every_rank_its_share(
+    world_size: int, count: int
+) -> None:
     def act(world: World) -> Any:
         done: list[int] = []
         seen: list[int] = []
@@ -125,9 +148,13 @@ def test_map_gives_rank_0_results_in_order_and_every_rank_its_share(world_size: 
         return world.map("item", work, range(count), seen.append), done, seen
 
     for rank, (found, done, seen) in enumerate(on_ranks(world_size, act)):
-        assert found == ([[item, item % world_size, "é"] for item in range(count)] if rank == 0 else [])
+        assert found == (
+            [[item, item % world_size, "é"] for item in range(count)] if rank == 0 else []
+        )
         assert done == list(range(count))[rank::world_size]
-        assert seen == ([min(n * world_size, count) for n in range(1, len(done) + 1)] if rank == 0 else [])
+        assert seen == (
+            [min(n * world_size, count) for n in range(1, len(done) + 1)] if rank == 0 else []
+        )
 
 
 @every
@@ -158,7 +185,11 @@ def test_what_rank_0_asks_all_ranks_answer(world_size: int) -> None:
                 found += yield count
             return base + world.rank, found
 
-        return world.consult(answer, steps, 4, base=100), world.consult(answer, steps, 0, base=7), asked
+        return (
+            world.consult(answer, steps, 4, base=100),
+            world.consult(answer, steps, 0, base=7),
+            asked,
+        )
 
     found = [[item, item % world_size] for count in range(4) for item in range(count)]
     first, *others = on_ranks(world_size, act)
@@ -167,7 +198,8 @@ def test_what_rank_0_asks_all_ranks_answer(world_size: int) -> None:
 
 
 def test_an_error_in_a_map_names_rank_and_item(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stageb.job.world.SETTLE_S", 0.0)  # there is no watchdog here that would end rank 0 meanwhile
+    # there is no watchdog here that would end rank 0 meanwhile
+    monkeypatch.setattr("stageb.job.world.SETTLE_S", 0.0)
 
     def act(world: World) -> Any:
         def work(item: int) -> Json:
@@ -182,7 +214,7 @@ def test_an_error_in_a_map_names_rank_and_item(monkeypatch: pytest.MonkeyPatch) 
     assert first.kind == "RankError" and first.text.startswith("rank 0 failed at gather: ")
 
 
-# --- Where rank 0 is found --------------------------------------------------------------------------------------------
+# --- Where rank 0 is found ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -190,26 +222,35 @@ def test_an_error_in_a_map_names_rank_and_item(monkeypatch: pytest.MonkeyPatch) 
     [
         (1, ["192.0.2.7"], "127.0.0.1"),
         (2, ["192.0.2.7", "192.0.2.7"], "192.0.2.7"),
-        (2, ["127.0.1.1", "192.0.2.7"], "192.0.2.7"),  # as Debian has a machine look up its own name
+        # as Debian has a machine look up its own name
+        (2, ["127.0.1.1", "192.0.2.7"], "192.0.2.7"),
         (2, ["::1", "2001:db8::7"], "2001:db8::7"),
         (2, ["127.0.0.1", "127.0.0.1"], "127.0.0.1"),  # two nodes that are one machine
     ],
 )
 def test_rank_0_is_found_at_the_narrowest_address(nodes: int, seen: list[str], host: str) -> None:
     environment = SimpleNamespace(main_address=seen[0])
-    fabric: Any = SimpleNamespace(strategy=SimpleNamespace(num_nodes=nodes, cluster_environment=environment))
-    world: Any = SimpleNamespace(fabric=fabric, rank=0, gather=lambda mine: [mine, *map(encode, seen[1:])])
+    fabric: Any = SimpleNamespace(
+        strategy=SimpleNamespace(num_nodes=nodes, cluster_environment=environment)
+    )
+    world: Any = SimpleNamespace(
+        fabric=fabric, rank=0, gather=lambda mine: [mine, *map(encode, seen[1:])]
+    )
     assert _find_host(world) == host
 
 
-# --- Whole jobs ------------------------------------------------------------------------------------------------------
+# --- Whole jobs -----------------------------------------------------------------------------------
 
 
 def result(items: int = 7, size: int = 1) -> str:
     """What ``programs/job.py`` prints, up to the number of ranks."""
     texts = "\ud800é" + "x" * size
-    results = [{"square": item * item, "pair": [item, 0.1 * item], "text": texts} for item in range(items)]
-    return f"result: {hashlib.sha256(json.dumps(results).encode()).hexdigest()[:16]} of {items} from"
+    results = [
+        {"square": item * item, "pair": [item, 0.1 * item], "text": texts} for item in range(items)
+    ]
+    return (
+        f"result: {hashlib.sha256(json.dumps(results).encode()).hexdigest()[:16]} of {items} from"
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,7 +278,8 @@ def test_results_are_the_same_everywhere(launcher: str, world_size: int) -> None
 @pytest.mark.parametrize("launcher", ["own", "torchrun"])
 @pytest.mark.parametrize("mishap", ["reflect", "api"], ids=["rank 0 thinks", "work that ticks"])
 def test_long_work_is_no_failure(launcher: str, mishap: str) -> None:
-    """Rank 0 may think for longer than the timeout, and work may last longer that shows signs of life."""
+    """Rank 0 may think for longer than the timeout, and work may last longer that shows signs of
+    life."""
     ended = run_job(launcher, 2, "--mishap", mishap, "--timeout_s", "2", "--items", "2")
     assert (ended.code, ended.orphans) == (0, 0), ended.err
     assert ended.out.startswith(result(2))
@@ -253,11 +295,13 @@ def test_every_rank_returns_the_code_of_lead(world_size: int) -> None:
 @slow
 def test_torchrun_wants_devices_that_agree_with_it() -> None:
     ended = run_job("torchrun", 2, "--devices", "3")
-    said = "config: fabric.devices: 3: 2 processes were started on this machine: set it to 2, or auto"
+    said = (
+        "config: fabric.devices: 3: 2 processes were started on this machine: set it to 2, or auto"
+    )
     assert ended.code == 1 and ended.err.count(said) == 1, ended.err
 
 
-# --- One process -----------------------------------------------------------------------------------------------------
+# --- One process ----------------------------------------------------------------------------------
 
 
 def mapping(work: Callable[[Any], Any], items: list[Any]) -> Callable[[World], int]:
@@ -271,7 +315,9 @@ def mapping(work: Callable[[Any], Any], items: list[Any]) -> Callable[[World], i
 
 
 @pytest.mark.parametrize(("given", "held"), [(None, ":4096:8"), (":16:8", ":16:8")])
-def test_cublas_has_one_workspace_for_all_streams(monkeypatch: pytest.MonkeyPatch, given: str | None, held: str) -> None:
+def test_cublas_has_one_workspace_for_all_streams(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, held: str
+) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", given or "")
     if given is None:
         monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
@@ -287,10 +333,18 @@ def test_cublas_has_one_workspace_for_all_streams(monkeypatch: pytest.MonkeyPatc
 
 def test_one_process_has_no_group_and_passes_values_through_json() -> None:
     def main(world: World) -> int:
-        assert (world.rank, world.world_size, world.is_global_zero, world.device) == (0, 1, True, "cpu")
+        assert (world.rank, world.world_size, world.is_global_zero, world.device) == (
+            0,
+            1,
+            True,
+            "cpu",
+        )
         assert not torch.distributed.is_initialized()
         world.agree("inputs", "anything")
-        assert world.map("item", lambda item: ((1, 2), item), ["a", "b"]) == [[[1, 2], "a"], [[1, 2], "b"]]
+        assert world.map("item", lambda item: ((1, 2), item), ["a", "b"]) == [
+            [[1, 2], "a"],
+            [[1, 2], "b"],
+        ]
         return 7
 
     assert run(ONE, main) == 7
@@ -328,7 +382,11 @@ def test_the_innermost_label_is_named_and_a_rank_error_passes_as_it_is() -> None
 def test_a_result_that_is_no_json_is_an_error_at_its_item() -> None:
     with pytest.raises(RankError) as caught:
         run(ONE, mapping(lambda item: {1, 2}, [0]))
-    assert str(caught.value) == "rank 0 failed at judge item 0 of 1: TypeError: Object of type set is not JSON serializable"
+    assert (
+        str(caught.value)
+        == "rank 0 failed at judge item 0 of 1: TypeError: Object of type set is not JSON "
+        "serializable"
+    )
 
 
 def test_signals_are_given_back() -> None:
@@ -338,7 +396,11 @@ def test_signals_are_given_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [FabricConfig(accelerator="cpu", devices=2, strategy="ddp_spawn"), FabricConfig(accelerator="abacus")]
+    "settings",
+    [
+        FabricConfig(accelerator="cpu", devices=2, strategy="ddp_spawn"),
+        FabricConfig(accelerator="abacus"),
+    ],
 )
 def test_what_fabric_refuses_is_a_config_error(settings: FabricConfig) -> None:
     before = signal.getsignal(signal.SIGTERM)
@@ -348,7 +410,11 @@ def test_what_fabric_refuses_is_a_config_error(settings: FabricConfig) -> None:
 
 
 documents = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec=None)),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec=None)),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 

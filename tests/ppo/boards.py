@@ -15,7 +15,8 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 
 def game_of(board: str, heading: int, **keys: Any) -> Game:
-    """The game that a drawing shows: ``.`` free, ``*`` food, ``a`` the tail and so on up to the head."""
+    """The game that a drawing shows: ``.`` free, ``*`` food, ``a`` the tail and so on up to the
+    head."""
     letters = board.split()
     marks = {".": 0, "*": len(letters) + 1}
     cells = [marks.get(letter, ord(letter) - ord("a") + 1) for letter in letters]
@@ -30,7 +31,9 @@ def game_of(board: str, heading: int, **keys: Any) -> Game:
 def drawn(game: Game) -> str:
     """The board of the first game, as ``game_of`` reads it."""
     grid = game.grids()[0].tolist()
-    letters = ["." if age == 0 else "*" if age > len(grid) else chr(ord("a") + age - 1) for age in grid]
+    letters = [
+        "." if age == 0 else "*" if age > len(grid) else chr(ord("a") + age - 1) for age in grid
+    ]
     size = game.config.size
     return "\n".join(" ".join(letters[row : row + size]) for row in range(0, len(letters), size))
 
@@ -41,7 +44,8 @@ def same(board: str, game: Game) -> bool:
 
 
 def advance(game: Game, *actions: int) -> MoveResult:
-    """Steps of one game, none of which but the last may end it; ``restart`` is not called after that."""
+    """Steps of one game, none of which but the last may end it; ``restart`` is not called after
+    that."""
     for turn, action in enumerate(actions):
         outcome = game.move(torch.tensor([action]))
         if turn + 1 < len(actions):

@@ -27,7 +27,8 @@ def test_a_vector_is_gymnasiums_vector_of_single_games() -> None:
     config, count = GameConfig(size=5, patience=12), 24
     ours = SnakeVectorEnv(count, config)
     theirs = SyncVectorEnv(
-        [partial(SnakeEnv, config, number) for number in range(count)], autoreset_mode=AutoresetMode.SAME_STEP
+        [partial(SnakeEnv, config, number) for number in range(count)],
+        autoreset_mode=AutoresetMode.SAME_STEP,
     )
     assert ours.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert ours.observation_space == theirs.observation_space

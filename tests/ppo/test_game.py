@@ -98,7 +98,9 @@ def test_a_win_brings_its_reward_beside_the_last_foods() -> None:
 
 
 @settings(max_examples=30)
-@given(st.sampled_from([4, 5, 6, 7, 8, 15, 16, 30]), st.integers(0, 2**32), st.sampled_from([3, 40]))
+@given(
+    st.sampled_from([4, 5, 6, 7, 8, 15, 16, 30]), st.integers(0, 2**32), st.sampled_from([3, 40])
+)
 def test_many_games_go_as_plain_ones_do(size: int, seed: int, patience: int) -> None:
     count = 16
     game = Game(GameConfig(size=size, patience=patience), seed, range(count))
@@ -106,9 +108,12 @@ def test_many_games_go_as_plain_ones_do(size: int, seed: int, patience: int) -> 
     plain = [Plain(size, int(food), patience) for food in game.food]
     for turn in range(200):
         outcome = game.move(actions[turn])
-        found = torch.stack([outcome.ate, outcome.terminated & ~outcome.won, outcome.won, outcome.truncated], dim=1)
+        found = torch.stack(
+            [outcome.ate, outcome.terminated & ~outcome.won, outcome.won, outcome.truncated], dim=1
+        )
         assert found.tolist() == [
-            list(each.step(action)) for each, action in zip(plain, actions[turn].tolist(), strict=True)
+            list(each.step(action))
+            for each, action in zip(plain, actions[turn].tolist(), strict=True)
         ]
         done = outcome.terminated | outcome.truncated
         game.renew(done, outcome.ate)

@@ -1,4 +1,5 @@
-"""Games that users bring: what they return is copied and read strictly, what they hold is closed, all kinds are learnt."""
+"""Games that users bring: what they return is copied and read strictly, what they hold is closed,
+all kinds are learnt."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from programs.processes import Job
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
 from stageb.job import heartbeat
-from stageb.ppo.config import AgentConfig, EnvConfig, EvaluationConfig, PpoLoopConfig, PpoRunnerConfig
+from stageb.ppo.config import (
+    AgentConfig,
+    EnvConfig,
+    EvaluationConfig,
+    PpoLoopConfig,
+    PpoRunnerConfig,
+)
 from stageb.ppo.environment import Joint
 from stageb.ppo.envs.gym import GymEnvironment
 from stageb.ppo.evaluate import play_out
@@ -39,20 +46,29 @@ LEARNS = {
     "curves": False,
     "loggers": [],
 }
-SHORT = {"runner.envs": 8, "runner.total_steps": 2048, "evaluation.episodes": 12, "runner.global_batch": 64}
+SHORT = {
+    "runner.envs": 8,
+    "runner.total_steps": 2048,
+    "evaluation.episodes": 12,
+    "runner.global_batch": 64,
+}
 
 
 def line(root: Path, make: str, **keys: Any) -> list[str]:
     """What follows ``stageb`` for a small run."""
     named = {name.replace("__", "."): value for name, value in keys.items()}
     given = {**LEARNS, "env.make": f"programs.games:{make}", "output.root": str(root), **named}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()
+    }
     return ["fit", "--loop=ppo", *(f"--{key}={text}" for key, text in texts.items())]
 
 
 def short(root: Path, make: str, **keys: Any) -> list[str]:
     """A run that learns nothing yet."""
-    return line(root, make, **{name.replace(".", "__"): value for name, value in SHORT.items()} | keys)
+    return line(
+        root, make, **{name.replace(".", "__"): value for name, value in SHORT.items()} | keys
+    )
 
 
 def last_row(root: Path) -> dict[str, Any]:
@@ -61,7 +77,9 @@ def last_row(root: Path) -> dict[str, Any]:
 
 
 def config_of(make: str, **sections: Any) -> PpoLoopConfig:
-    return PpoLoopConfig(env=EnvConfig(make=f"programs.games:{make}"), agent=AgentConfig(hidden=8), **sections)
+    return PpoLoopConfig(
+        env=EnvConfig(make=f"programs.games:{make}"), agent=AgentConfig(hidden=8), **sections
+    )
 
 
 def start(arguments: list[str], folder: Path) -> Job:
@@ -71,8 +89,18 @@ def start(arguments: list[str], folder: Path) -> Job:
 
 
 def test_a_vector_that_hands_out_its_own_buffer_is_learnt_without_keys(tmp_path: Path) -> None:
-    few = {"--runner.total_steps=8192", "--evaluation.episodes=64", "--fabric.accelerator=cpu", "--fabric.devices=1"}
-    own = {"--env.make=programs.games:Guess", f"--output.root={tmp_path}", "--curves=false", "--loggers=[]"}
+    few = {
+        "--runner.total_steps=8192",
+        "--evaluation.episodes=64",
+        "--fabric.accelerator=cpu",
+        "--fabric.devices=1",
+    }
+    own = {
+        "--env.make=programs.games:Guess",
+        f"--output.root={tmp_path}",
+        "--curves=false",
+        "--loggers=[]",
+    }
     assert main(["fit", "--loop=ppo", *sorted(few | own)]) == 0
     assert last_row(tmp_path)["eval/return"] == 20  # chance: 10
 
@@ -111,18 +139,24 @@ def test_games_in_processes_are_the_games_of_one(tmp_path: Path) -> None:
     assert differing(one, several) == []
 
 
-def test_a_process_of_games_that_is_gone_ends_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_process_of_games_that_is_gone_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(short(tmp_path, "Crashing", env__workers=2)) == 1
     assert "its process ended, exit code 7" in capsys.readouterr().err
 
 
-def test_a_vector_and_games_in_processes_go_on_after_a_kill_to_the_very_bytes(tmp_path: Path) -> None:
+def test_a_vector_and_games_in_processes_go_on_after_a_kill_to_the_very_bytes(
+    tmp_path: Path,
+) -> None:
     """Amid episodes, which are played again from their seeds and actions."""
     for make, workers in (("Guess", 0), ("Mixed", 2)):
 
         def line_of(part: str, size: int, make: str = make, workers: int = workers) -> list[str]:
             root = tmp_path / make / part
-            return short(root, make, env__workers=workers, fabric__devices=size, runner__commit_every=1)
+            return short(
+                root, make, env__workers=workers, fabric__devices=size, runner__commit_every=1
+            )
 
         def read(part: str, make: str = make) -> dict[str, bytes]:
             return content(tmp_path / make / part / "run")
@@ -133,7 +167,9 @@ def test_a_vector_and_games_in_processes_go_on_after_a_kill_to_the_very_bytes(tm
 def test_episodes_outlast_commits(tmp_path: Path) -> None:
     """Though two rollouts are shorter than one."""
     assert main(short(tmp_path, "Plain", runner__commit_every=1, runner__rollout_steps=8)) == 0
-    rows = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert max(row["length"] or 0 for row in rows) == 20
 
 
@@ -161,7 +197,9 @@ def test_an_evaluation_of_games_that_never_end_ends(tmp_path: Path) -> None:
 def test_an_evaluation_makes_no_more_games_than_a_rollout_and_plays_the_same_episodes() -> None:
     found = []
     for envs in (2, 5, 64):
-        config = config_of("Scaled", runner=PpoRunnerConfig(envs=envs), evaluation=EvaluationConfig(episodes=5))
+        config = config_of(
+            "Scaled", runner=PpoRunnerConfig(envs=envs), evaluation=EvaluationConfig(episodes=5)
+        )
         agent = make_agent(config, make_environment(config, 0, [0], "cpu"))
         found.append(play_out(agent, config, 7, range(5), nullcontext))
     assert all(torch.allclose(each, found[0]) for each in found)
@@ -169,7 +207,11 @@ def test_an_evaluation_makes_no_more_games_than_a_rollout_and_plays_the_same_epi
 
 @pytest.mark.parametrize(
     ("make", "wanted", "steps", "rate"),
-    [("Scaled", -8.0, 30_720, 0.003), ("Pictures", 19.0, 12_288, 0.001), ("Mixed", 17.0, 15_360, 0.003)],
+    [
+        ("Scaled", -8.0, 30_720, 0.003),
+        ("Pictures", 19.0, 12_288, 0.001),
+        ("Mixed", 17.0, 15_360, 0.003),
+    ],
 )
 def test_numbers_of_any_scale_pictures_and_choices_of_many_parts_are_learnt(
     tmp_path: Path, make: str, wanted: float, steps: int, rate: float
@@ -196,16 +238,28 @@ def test_a_joint_action_is_as_probable_as_its_parts_together() -> None:
 
 
 FAULTS = [
-    ("OldReset", "reset returned ndarray alone; return observation, info (as Gymnasium has it)", True),
+    (
+        "OldReset",
+        "reset returned ndarray alone; return observation, info (as Gymnasium has it)",
+        True,
+    ),
     ("NoSeed", "reset: TypeError: ", True),
-    ("OldStep", "step returned 4 values; return observation, reward, terminated, truncated, info", True),
+    (
+        "OldStep",
+        "step returned 4 values; return observation, reward, terminated, truncated, info",
+        True,
+    ),
     ("WrongShape", "its shape is (5,), and observation_space says (3,)", True),
     ("NoSpaces", "it has no observation_space and action_space", True),
     ("nothing", "it has no observation_space and action_space", True),
     ("ListReward", "the reward is array([1.]); return one number", True),
     ("LateMask", "info of step has action_mask, that of reset has none; tell it in both", True),
     ("NoChoice", "step 3 of its episode 1: action_mask allows no action", False),
-    ("NanReward", "game 0, step 8 of its episode 1: the reward is nan; return a finite number", False),
+    (
+        "NanReward",
+        "game 0, step 8 of its episode 1: the reward is nan; return a finite number",
+        False,
+    ),
     ("NanShown", "game 0, step 8 of its episode 1: the observation holds nan", False),
     ("Raising", "game 0, step 12 of its episode 1: step: ValueError: sensor offline", False),
 ]
@@ -220,8 +274,14 @@ def test_faults_of_games_are_told_in_a_line_with_their_place(
     assert main(["validate", *short(tmp_path, make)[1:]]) == 2
     said = capsys.readouterr().err
     place = re.search(r"\((?:\S*/)?programs/games\.py:(\d+)\)$", said.strip())
-    assert told in said and said.count("\n") == 1 and said.startswith(f"stageb: config: env.make: 'programs.games:{make}': ")
-    assert place and re.search(r"def (reset|step|nothing)|class NoS|raise|super\(\)", source[int(place[1]) - 1]), said
+    assert (
+        told in said
+        and said.count("\n") == 1
+        and said.startswith(f"stageb: config: env.make: 'programs.games:{make}': ")
+    )
+    assert place and re.search(
+        r"def (reset|step|nothing)|class NoS|raise|super\(\)", source[int(place[1]) - 1]
+    ), said
     assert main(short(tmp_path, make)) == (2 if at_once else 1)
     said = capsys.readouterr().err
     assert told.replace("game 0, ", "") in said.splitlines()[-1] and "Traceback" not in said
@@ -246,7 +306,11 @@ def test_texts_among_options_are_taken_and_given_again_for_the_folder_of_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A folder may be somebody else's, and a text may name a file."""
-    keys: dict[str, Any] = {"env__make": None, "env__name": "FrozenLake-v1", "evaluation__episodes": 4}
+    keys: dict[str, Any] = {
+        "env__make": None,
+        "env__name": "FrozenLake-v1",
+        "evaluation__episodes": 4,
+    }
     keys |= {"env__options": {"map_name": "4x4", "is_slippery": False}}
     assert main(short(tmp_path, "", **keys)) == 0
     words = ["evaluate", str(tmp_path / "run"), "--episodes=2", "--accelerator=cpu"]
@@ -283,11 +347,19 @@ def test_an_exported_agent_names_actions_as_the_game_counts_them_and_says_what_i
         assert actions.tolist() == [[kind, *levels, *lamps] for kind, levels, lamps in wanted]
     else:
         assert (told["low"], told["high"]) == ([0, 10], [1000, 20])
-        assert actions[:, 0].tolist() == pytest.approx([float(each["far"][0]) for each in wanted], rel=1e-5)
+        assert actions[:, 0].tolist() == pytest.approx(
+            [float(each["far"][0]) for each in wanted], rel=1e-5
+        )
 
 
-def test_envs_per_rank_play_more_games_on_more_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keys: dict[str, Any] = {"runner__envs": "auto", "runner__envs_per_rank": 3, "runner__global_batch": 96}
+def test_envs_per_rank_play_more_games_on_more_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys: dict[str, Any] = {
+        "runner__envs": "auto",
+        "runner__envs_per_rank": 3,
+        "runner__global_batch": 96,
+    }
     for ranks in (1, 2):
         root = tmp_path / str(ranks)
         ended = forks.run(short(root, "Plain", **keys, fabric__devices=ranks), ranks, root / "job")
@@ -313,37 +385,66 @@ def test_the_precision_of_fabric_run_is_the_runs_and_another_cannot_resume_it(
     for asked, told in (("bf16-mixed", "bf16-mixed"), ("32", "32-true")):
         monkeypatch.setenv("LT_PRECISION", asked)
         parsed = parse(short(tmp_path, "Plain")[1:])
-        assert parsed.config.fabric.precision == told and f"precision: {told}" in parsed.resolved_yaml
+        assert (
+            parsed.config.fabric.precision == told and f"precision: {told}" in parsed.resolved_yaml
+        )
     assert main(short(tmp_path, "Plain", fabric__precision="bf16-mixed")) == 2
-    assert "fabric run was given --precision 32-true: leave one of them out" in capsys.readouterr().err
+    assert (
+        "fabric run was given --precision 32-true: leave one of them out" in capsys.readouterr().err
+    )
     monkeypatch.setenv("LT_PRECISION", "64")
     assert main(short(tmp_path, "Plain")) == 2
-    assert "fabric.precision: '64-true': 32-true or bf16-mixed for this loop" in capsys.readouterr().err
+    assert (
+        "fabric.precision: '64-true': 32-true or bf16-mixed for this loop"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_run_under_fabric_run_tells_its_precision_and_one_in_another_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fabric, program = Path(sys.executable).with_name("fabric"), Path(__file__).parents[2] / "bin" / "fit.py"
+    fabric, program = (
+        Path(sys.executable).with_name("fabric"),
+        Path(__file__).parents[2] / "bin" / "fit.py",
+    )
     words = short(tmp_path, "Plain", runner__total_steps=512, evaluation__episodes=2)
-    line = [str(fabric), "run", "--precision=bf16-mixed", "--accelerator=cpu", "--devices=1", str(program), *words[1:]]
+    line = [
+        str(fabric),
+        "run",
+        "--precision=bf16-mixed",
+        "--accelerator=cpu",
+        "--devices=1",
+        str(program),
+        *words[1:],
+    ]
     job = Job.start(line, tmp_path / "job", {"PYTHONPATH": str(Path(__file__).parents[1])})
     assert job.wait(200) and job.code == 0, job.err
     assert "precision: bf16-mixed" in (tmp_path / "run" / "config.yaml").read_text()
-    for name in ("LT_CLI_USED", "LT_PRECISION"):  # as ``fabric run --precision=32-true`` would have it
+    # as ``fabric run --precision=32-true`` would have it
+    for name in ("LT_CLI_USED", "LT_PRECISION"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("LT_PRECISION", "32-true")
     assert main(words) == 2
     assert 'precision: "bf16-mixed" there, "32" now' in capsys.readouterr().err
 
 
-def test_devices_that_are_no_indices_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_that_are_no_indices_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(short(tmp_path, "Plain", fabric__devices="cuda:0")) == 2
-    assert "fabric.devices: 'cuda:0': a count, a list of indices such as [0, 1], or auto" in capsys.readouterr().err
+    assert (
+        "fabric.devices: 'cuda:0': a count, a list of indices such as [0, 1], or auto"
+        in capsys.readouterr().err
+    )
 
 
-def test_workers_are_refused_where_games_are_many_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for keys, told in (({}, "env.make makes many games at once"), ({"env__make": None}, "0 for env.name snake")):
+def test_workers_are_refused_where_games_are_many_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for keys, told in (
+        ({}, "env.make makes many games at once"),
+        ({"env__make": None}, "0 for env.name snake"),
+    ):
         assert main(short(tmp_path, "Guess", env__workers=2, **keys)) == 2
         assert told in capsys.readouterr().err
 
@@ -357,5 +458,16 @@ def test_what_the_folder_of_a_stranger_says_cannot_move_the_terminal(
     kept["state"]["update"] = "8\x1b[2J"
     commit.write_text(json.dumps(kept))
     capsys.readouterr()
-    assert main(["evaluate", str(tmp_path / "run"), "--make=programs.games:Plain", "--episodes=2", "--accelerator=cpu"]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                str(tmp_path / "run"),
+                "--make=programs.games:Plain",
+                "--episodes=2",
+                "--accelerator=cpu",
+            ]
+        )
+        == 0
+    )
     assert "8\\x1b[2J" in capsys.readouterr().out

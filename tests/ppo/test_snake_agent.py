@@ -33,11 +33,14 @@ def boards_of(agent: Agent, size: int) -> Tensor:
 
 @torch.no_grad()
 @pytest.mark.parametrize(("size", "patch"), [(6, 1), (8, 2), (9, 3), (16, 2)])
-def test_a_turned_or_mirrored_board_is_valued_alike_and_played_by_turned_or_mirrored_moves(size: int, patch: int) -> None:
+def test_a_turned_or_mirrored_board_is_valued_alike_and_played_by_turned_or_mirrored_moves(
+    size: int, patch: int
+) -> None:
     agent = agent_of(size, patch=patch)
     boards = boards_of(agent, size)
     logits, values = agent.decide(boards.flatten(1))
-    around, same = agent.decide(boards.rot90(1, (1, 2)).flatten(1))  # against the clock: what was right is up
+    # against the clock: what was right is up
+    around, same = agent.decide(boards.rot90(1, (1, 2)).flatten(1))
     torch.testing.assert_close(same, values)
     torch.testing.assert_close(around, logits.roll(-1, 1))
     mirrored, same = agent.decide(boards.flip(2).flatten(1))
@@ -50,13 +53,17 @@ def test_a_turned_or_mirrored_board_is_valued_alike_and_played_by_turned_or_mirr
 @pytest.mark.parametrize(
     ("board", "heading", "left"),
     [
-        (". . . . . a d . . b c . . . . *", UP, {UP, RIGHT, LEFT}),  # the tail leaves its cell, the neck lies below
+        # the tail leaves its cell, the neck lies below
+        (". . . . . a d . . b c . . . . *", UP, {UP, RIGHT, LEFT}),
         (". . . . . e d . a b c . . . . *", LEFT, {UP, LEFT}),
         ("c b a . . . . . . . . . . . . *", LEFT, {DOWN}),  # a corner
-        ("h g a . e f b . d c . . . . . *", UP, set(range(ACTIONS))),  # trapped: whatever it does, it dies
+        # trapped: whatever it does, it dies
+        ("h g a . e f b . d c . . . . . *", UP, set(range(ACTIONS))),
     ],
 )
-def test_deadly_moves_have_no_probability_while_there_is_another(board: str, heading: int, left: set[int]) -> None:
+def test_deadly_moves_have_no_probability_while_there_is_another(
+    board: str, heading: int, left: set[int]
+) -> None:
     game = game_of(board, heading)
     logits, _ = agent_of(4).decide(game.grids())
     assert set(logits.softmax(1)[0].nonzero()[:, 0].tolist()) == left
@@ -65,7 +72,14 @@ def test_deadly_moves_have_no_probability_while_there_is_another(board: str, hea
 @torch.no_grad()
 def test_a_snake_dies_only_where_it_is_trapped() -> None:
     agent, numbers = agent_of(5), range(256)
-    player = Player(agent, SnakeEnvironment(GameConfig(size=5), 0, numbers, "cpu"), 64, numbers, 0, contextlib.nullcontext)
+    player = Player(
+        agent,
+        SnakeEnvironment(GameConfig(size=5), 0, numbers, "cpu"),
+        64,
+        numbers,
+        0,
+        contextlib.nullcontext,
+    )
     rollout, played = player.play(0)
     dead = rollout.terminated & (rollout.rewards < 0)
     assert 0 < int(dead.sum()) == played.sums[list(SnakeEnvironment.measures).index("death_rate")]
@@ -82,7 +96,9 @@ def test_only_games_that_ended_count_with_what_they_ate_and_how_long_they_took()
     config = GameConfig(size=5, food=1.0, death=0.0, step=0.0)
     numbers = range(16)
     agent = Agent(AgentConfig(channels=8, blocks=1, hidden=16), config.size, 0)
-    player = Player(agent, SnakeEnvironment(config, 0, numbers, "cpu"), 96, numbers, 0, contextlib.nullcontext)
+    player = Player(
+        agent, SnakeEnvironment(config, 0, numbers, "cpu"), 96, numbers, 0, contextlib.nullcontext
+    )
     rollout, played = player.play(0)
     done = rollout.terminated | rollout.truncated
     score = steps = 0
@@ -99,8 +115,13 @@ def test_only_games_that_ended_count_with_what_they_ate_and_how_long_they_took()
 @torch.no_grad()
 def test_what_a_step_led_to_is_valued_before_another_game_begins() -> None:
     config, numbers = GameConfig(size=5, patience=3), range(16)
-    agent, game = Agent(AgentConfig(channels=8, blocks=1, hidden=16), config.size, 0), Game(config, 0, numbers)
-    player = Player(agent, SnakeEnvironment(config, 0, numbers, "cpu"), 32, numbers, 0, contextlib.nullcontext)
+    agent, game = (
+        Agent(AgentConfig(channels=8, blocks=1, hidden=16), config.size, 0),
+        Game(config, 0, numbers),
+    )
+    player = Player(
+        agent, SnakeEnvironment(config, 0, numbers, "cpu"), 32, numbers, 0, contextlib.nullcontext
+    )
     rollout, _ = player.play(0)
     assert rollout.truncated.any()
     for actions, truncated, terminated, found in zip(
@@ -118,7 +139,11 @@ def test_what_a_step_led_to_is_valued_before_another_game_begins() -> None:
 
 
 def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
-    agent, config, games = Agent(AgentConfig(4, 1, 16), 5, 0), GameConfig(size=5, patience=40), range(12)
+    agent, config, games = (
+        Agent(AgentConfig(4, 1, 16), 5, 0),
+        GameConfig(size=5, patience=40),
+        range(12),
+    )
     found = play_out(agent, PpoLoopConfig(game=config), 7, list(games), nullcontext).tolist()
     alone = []
     for number in games:
@@ -128,14 +153,18 @@ def test_a_game_counts_by_its_first_episode_however_long_others_go_on() -> None:
                 game.renew(torch.zeros(1, dtype=torch.bool), outcome.ate)
             outcome = game.move(agent.decide(game.grids())[0].argmax(-1))
         won, cut = int(outcome.won), int(outcome.truncated)
-        alone.append([1, int(game.score), float(game.length / 25), won, 1 - won - cut, cut, int(game.steps)])
+        alone.append(
+            [1, int(game.score), float(game.length / 25), won, 1 - won - cut, cut, int(game.steps)]
+        )
     assert found == alone
     assert len({steps for *_, steps in alone}) > 1
 
 
 @pytest.mark.parametrize("size", [4, 6, 10])
 def test_going_around_the_board_wins_every_game(size: int) -> None:
-    found = play_out(Cycle(size), PpoLoopConfig(game=GameConfig(size=size)), 0, range(8), nullcontext).sum(0)
+    found = play_out(
+        Cycle(size), PpoLoopConfig(game=GameConfig(size=size)), 0, range(8), nullcontext
+    ).sum(0)
     games, score, fill, won, died, cut, _ = found.tolist()
     assert won == fill == games == 8
     assert died == cut == 0

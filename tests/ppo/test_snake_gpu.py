@@ -1,4 +1,5 @@
-"""What only GPUs show: a step of the optimiser that was recorded is the step itself, on one rank and on several."""
+"""What only GPUs show: a step of the optimiser that was recorded is the step itself, on one rank
+and on several."""
 
 from __future__ import annotations
 
@@ -20,12 +21,17 @@ from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, PpoRunnerC
 from stageb.ppo.ranks import Ranks, make_batch
 from stageb.ppo.schedule import Schedule
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
 GPUS = torch.cuda.device_count()
 SIZES = [size for size in (1, 2, 4) if size <= max(1, GPUS)]
 
 
-def on_gpus(root: Path, world_size: int, job: Path, kill_before: int | None = None, **keys: object) -> forks.Ended:
+def on_gpus(
+    root: Path, world_size: int, job: Path, kill_before: int | None = None, **keys: object
+) -> forks.Ended:
     line = brief(root, world_size, fabric__accelerator="cuda", **keys)
     return forks.run(line, world_size, job, kill_before)
 
@@ -47,7 +53,9 @@ def test_a_recorded_step_is_the_step_itself(precision: Literal["32-true", "bf16-
         ranks.step.uses_graphs = recorded
         rollout, losses = ranks.roll_out(0), []
         whole = make_batch(rollout, rollout.rewards, rollout.values)
-        for number, batch in enumerate(ranks.learner._minibatches(whole, len(rollout.rewards), (0, 0))):
+        for number, batch in enumerate(
+            ranks.learner._minibatches(whole, len(rollout.rewards), (0, 0))
+        ):
             spoilt = replace(batch, returns=batch.returns * torch.nan) if number == 2 else batch
             losses.append(ranks.step.take(spoilt))
         weights = torch.cat([each.detach().flatten() for each in ranks.agent.parameters()])
@@ -81,7 +89,9 @@ def test_a_compiled_run_goes_on_to_the_very_bytes(tmp_path: Path, world_size: in
     undisturbed = forks.Forks(brief(whole, world_size, **keys), world_size, whole / "job").wait(400)
     assert set(undisturbed.codes) == {0}, undisturbed.err
     line = brief(broken, world_size, **keys)
-    killed = forks.killed_after_a_commit(line, world_size, broken / "killed", broken / "run" / "commit.json", 400)
+    killed = forks.killed_after_a_commit(
+        line, world_size, broken / "killed", broken / "run" / "commit.json", 400
+    )
     assert killed.codes[0] == 137, killed.err
     resumed = forks.Forks(line, world_size, broken / "resumed").wait(400)
     assert set(resumed.codes) == {0}, resumed.err
@@ -91,10 +101,18 @@ def test_a_compiled_run_goes_on_to_the_very_bytes(tmp_path: Path, world_size: in
 
 @pytest.mark.skipif(GPUS < 2, reason="there is no second GPU")
 def test_a_last_bit_of_a_moment_ends_the_run(tmp_path: Path) -> None:
-    keys = {"fabric__accelerator": "cuda", "parts": "moments", "parts_on": 1, "runner__commit_every": 4}
+    keys = {
+        "fabric__accelerator": "cuda",
+        "parts": "moments",
+        "parts_on": 1,
+        "runner__commit_every": 4,
+    }
     ended = forks.run(brief(tmp_path, 2, "parting", **keys), 2, tmp_path / "job")
     assert ended.codes == (1, 1), ended.err
-    assert "update 8: rank 1 diverged from rank 0 in moments; the last commit is intact" in ended.err.splitlines()[-1]
+    assert (
+        "update 8: rank 1 diverged from rank 0 in moments; the last commit is intact"
+        in ended.err.splitlines()[-1]
+    )
 
 
 @pytest.mark.skipif(GPUS < 2, reason="there is no second GPU")
@@ -103,7 +121,11 @@ def test_the_gradient_of_several_ranks_is_that_of_one_on_all_their_batches(tmp_p
     means = []
     for world_size in SIZES:
         root = tmp_path / str(world_size)
-        one_step = {"runner__global_batch": GAMES * 4, "runner__total_steps": GAMES * 4, "ppo__epochs": 1}
+        one_step = {
+            "runner__global_batch": GAMES * 4,
+            "runner__total_steps": GAMES * 4,
+            "ppo__epochs": 1,
+        }
         done = on_gpus(root, world_size, root / "job", ppo__max_grad_norm=1e9, **one_step)
         assert set(done.codes) == {0}, done.err
         [path] = (root / "run").glob("checkpoint-*.pt")
@@ -119,4 +141,7 @@ def test_ranks_hold_one_agent(tmp_path: Path) -> None:
     done = forks.run(line, SIZES[-1], tmp_path / "job")
     assert set(done.codes) == {0}, done.err
     rows = (tmp_path / "run" / "metrics.jsonl").read_text()
-    assert rows.count('"ddp/replica_divergence":0.0') + rows.count('"ddp/replica_divergence": 0.0') == 3
+    assert (
+        rows.count('"ddp/replica_divergence":0.0') + rows.count('"ddp/replica_divergence": 0.0')
+        == 3
+    )

@@ -26,7 +26,9 @@ CONFIG = PpoLoopConfig(
     game=GameConfig(size=5),
     agent=AgentConfig(channels=4, blocks=1, hidden=16),
     ppo=PpoConfig(epochs=2, learning_rate=0.01),
-    runner=PpoRunnerConfig(total_steps=GAMES * 8 * 100, rollout_steps=8, global_batch=GAMES * 4, envs=GAMES),
+    runner=PpoRunnerConfig(
+        total_steps=GAMES * 8 * 100, rollout_steps=8, global_batch=GAMES * 4, envs=GAMES
+    ),
 )
 
 
@@ -55,7 +57,9 @@ def test_the_gradient_of_two_ranks_is_that_of_one_on_both_their_batches() -> Non
         part = batch.rows(mine)
         losses = ppo.ppo_loss(ranks.step.model(*part.inputs), part, CONFIG.ppo, 0.01)
         world.fabric.backward(losses.total)
-        gradient: list[float] = torch.cat([each.grad.flatten() for each in ranks.agent.parameters()]).tolist()  # type: ignore[union-attr]
+        gradient: list[float] = torch.cat(
+            [each.grad.flatten() for each in ranks.agent.parameters()]  # type: ignore[union-attr]
+        ).tolist()
         return gradient
 
     [alone] = on_ranks(1, act)
@@ -81,20 +85,28 @@ def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size()
     for parts in zip(whole, two, three, five, strict=True):
         one, *others = [sorted(name for part in each for name in part) for each in parts]
         assert others == [one, one, one]
-        assert [[len(part) for part in each] for each in parts[1:]] == [[24, 24], [16, 16, 16], [8, 8, 12, 8, 12]]
+        assert [[len(part) for part in each] for each in parts[1:]] == [
+            [24, 24],
+            [16, 16, 16],
+            [8, 8, 12, 8, 12],
+        ]
     assert sorted(name for (part,) in whole for name in part) == list(range(8 * GAMES))
 
 
 def test_ranks_with_unequal_shares_learn_what_one_rank_does() -> None:
     """Of 12 games on 5 ranks. Adam's first mean is a tenth of the first gradient."""
     whole = replace(
-        CONFIG, runner=replace(CONFIG.runner, global_batch=GAMES * 8), ppo=PpoConfig(epochs=1, max_grad_norm=1e9)
+        CONFIG,
+        runner=replace(CONFIG.runner, global_batch=GAMES * 8),
+        ppo=PpoConfig(epochs=1, max_grad_norm=1e9),
     )
 
     def act(world: World) -> tuple[list[float], dict[str, float]]:
         ranks = ranks_of(world, whole)
         figures = asdict(ranks.learn(ranks.roll_out(0), 0))
-        means = [ranks.optimizer.state[each]["exp_avg"].flatten() for each in ranks.agent.parameters()]
+        means = [
+            ranks.optimizer.state[each]["exp_avg"].flatten() for each in ranks.agent.parameters()
+        ]
         return torch.cat(means).tolist(), figures
 
     [(alone, wanted)] = on_ranks(1, act)
@@ -108,7 +120,8 @@ def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
     def act(world: World) -> list[list[float]]:
         ranks = ranks_of(world)
         rollout, seen = ranks.roll_out(0), list[list[float]]()
-        named = replace(rollout, log_probs=torch.arange(8.0 * GAMES).view(8, GAMES))  # so that a step of a game can be told
+        # so that a step of a game can be told
+        named = replace(rollout, log_probs=torch.arange(8.0 * GAMES).view(8, GAMES))
         ranks.step.take = lambda batch: (seen.append(batch.log_probs.tolist()), torch.zeros(6))[1]  # type: ignore[method-assign, func-returns-value]
         for update in (0, 1):
             ranks.learn(named, update)
@@ -120,7 +133,9 @@ def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
     assert all(one[0] not in other for one, other in itertools.combinations(passes, 2))
 
 
-def test_losses_that_are_not_finite_are_counted_on_all_ranks_and_end_the_run_after_three_in_a_row() -> None:
+def test_losses_that_are_not_finite_are_counted_on_all_ranks_and_end_the_run_after_three_in_a_row() -> (
+    None
+):
     def act(world: World) -> tuple[list[int], str]:
         ranks, skipped = ranks_of(world), []
         for update in range(2):
@@ -145,7 +160,9 @@ def test_a_step_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
         ranks = ranks_of(world)
         rollout = ranks.roll_out(0)
         advantages = rollout.rewards.clone()
-        good, bad, *_ = ranks.learner._minibatches(make_batch(rollout, advantages, advantages), 8, (0, 0))
+        good, bad, *_ = ranks.learner._minibatches(
+            make_batch(rollout, advantages, advantages), 8, (0, 0)
+        )
         ranks.step.set_hyperparameters(learning_rate=0.01, entropy_weight=0.01)
         ranks.step.take(good)
         before = weights(ranks)
@@ -165,8 +182,14 @@ def test_warming_up_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     def act(world: World) -> tuple[bool, list[float]]:
         ranks = ranks_of(world)
         fresh = Agent(CONFIG.agent, CONFIG.game.size, CONFIG.seed)
-        same = all(map(torch.equal, ranks.agent.parameters(), fresh.parameters())) and kept[-1:] == ["cpu"]
-        return same, [float(each.abs().sum()) for state in ranks.optimizer.state.values() for each in state.values()]
+        same = all(map(torch.equal, ranks.agent.parameters(), fresh.parameters())) and kept[
+            -1:
+        ] == ["cpu"]
+        return same, [
+            float(each.abs().sum())
+            for state in ranks.optimizer.state.values()
+            for each in state.values()
+        ]
 
     for size in (1, 2):
         for same, sums in on_ranks(size, act):
@@ -178,7 +201,10 @@ def test_a_step_that_is_left_out_leaves_the_stop_by_divergence_on() -> None:
     def act(world: World) -> list[tuple[int, int, bool]]:
         found = []
         for target in (1e-7, 1e9):
-            runner, ppo = replace(CONFIG.runner, global_batch=GAMES * 2), replace(CONFIG.ppo, target_kl=target)
+            runner, ppo = (
+                replace(CONFIG.runner, global_batch=GAMES * 2),
+                replace(CONFIG.ppo, target_kl=target),
+            )
             ranks = ranks_of(world, replace(CONFIG, runner=runner, ppo=ppo))
             rollout = ranks.roll_out(0)
             if world.rank == world.world_size - 1:

@@ -47,7 +47,13 @@ def random_boards(seed: int) -> Tensor:
     parts = []
     for highest in (1, 2, 3, 6, 15):
         tiles = torch.randint(1, highest + 1, (600, 16), generator=generator)
-        parts.append(tiles * (torch.rand(tiles.shape, generator=generator) < torch.linspace(0.2, 1.1, 600)[:, None]))
+        parts.append(
+            tiles
+            * (
+                torch.rand(tiles.shape, generator=generator)
+                < torch.linspace(0.2, 1.1, 600)[:, None]
+            )
+        )
     return torch.cat(parts).to(torch.uint8)
 
 
@@ -55,10 +61,13 @@ def test_every_row_slides_as_by_hand() -> None:
     rows = torch.cartesian_prod(*[torch.arange(16)] * 4)
     games = boards_of(torch.cat([rows, torch.zeros(len(rows), 12)], dim=1).to(torch.uint8))
     rewards = games.step(torch.full((len(rows),), LEFT)).rewards
-    for row, found, reward in zip(rows.tolist(), games.board[:, :4].tolist(), rewards.tolist(), strict=True):
+    for row, found, reward in zip(
+        rows.tolist(), games.board[:, :4].tolist(), rewards.tolist(), strict=True
+    ):
         wanted, points = slide(row)
         assert reward == torch.tensor(points / 1000), row
-        assert all(cell == due or due == 0 for cell, due in zip(found, wanted, strict=True)), row  # where a tile appeared
+        # where a tile appeared
+        assert all(cell == due or due == 0 for cell, due in zip(found, wanted, strict=True)), row
 
 
 def test_moves_and_masks_are_those_of_a_plain_game() -> None:
@@ -72,11 +81,14 @@ def test_moves_and_masks_are_those_of_a_plain_game() -> None:
             (after, points), found = move(board, action), games.board[place].tolist()
             changed = [cell for cell in range(16) if found[cell] != after[cell]]
             assert allowed[place, action] == (after != board)
-            assert len(changed) == length[place] == (after != board)  # a new tile, but for a move that changes nothing
+            # a new tile, but for a move that changes nothing
+            assert len(changed) == length[place] == (after != board)
             assert all(after[cell] == 0 and found[cell] in (1, 2) for cell in changed)
             assert outcome.rewards[place] == torch.tensor(points / 1000) and score[place] == points
             assert highest[place] == 2 ** max(found) and reached[place] == (max(found) >= 11)
-            assert outcome.terminated[place] == all(move(found, other)[0] == found for other in MOVES)
+            assert outcome.terminated[place] == all(
+                move(found, other)[0] == found for other in MOVES
+            )
     stuck = boards_of(torch.tensor([[1, 2, 1, 2, 2, 1, 2, 1] * 2], dtype=torch.uint8))
     assert bool(stuck.step(torch.tensor([UP])).terminated)
 
@@ -98,7 +110,9 @@ def test_a_game_begins_with_two_tiles() -> None:
     assert near((board[board > 0] == 1).double().mean(), 0.9)
 
 
-def test_a_new_tile_is_a_2_nine_times_of_ten_on_any_free_cell_and_another_after_each_move_and_in_each_game() -> None:
+def test_a_new_tile_is_a_2_nine_times_of_ten_on_any_free_cell_and_another_after_each_move_and_in_each_game() -> (
+    None
+):
     board = torch.tensor([0, 0, 3, 4, 0, 0, 0, 5, 0, 6, 0, 7, 0, 0, 0, 8], dtype=torch.uint8)
     slid = torch.tensor([3, 4, 0, 0, 5, 0, 0, 0, 6, 7, 0, 0, 8, 0, 0, 0], dtype=torch.uint8)
 

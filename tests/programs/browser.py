@@ -1,4 +1,5 @@
-"""A headless Chromium, driven over a pipe by the DevTools protocol: https://chromedevtools.github.io/devtools-protocol/."""
+"""A headless Chromium, driven over a pipe by the DevTools protocol:
+https://chromedevtools.github.io/devtools-protocol/."""
 
 from __future__ import annotations
 
@@ -12,10 +13,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-COMMAND = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+COMMAND = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
 OPTIONS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-extensions --hide-scrollbars --remote-debugging-pipe"
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking "
+    "--disable-component-update --disable-sync --disable-extensions --hide-scrollbars "
+    "--remote-debugging-pipe"
 ).split()
 SLOW_S = 60.0  # for an answer, on a busy machine
 
@@ -44,7 +54,9 @@ class Browser:
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Network", "Log", "Runtime"):
             self.call(f"{domain}.enable")
 
@@ -62,7 +74,13 @@ class Browser:
 
     def open(self, page: Path, width: int, dark: bool) -> None:
         """Show a file on a screen so wide, and wait until it is loaded."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
@@ -76,7 +94,9 @@ class Browser:
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression in the page, whose own policy does not bind this."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 

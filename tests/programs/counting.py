@@ -1,6 +1,8 @@
-"""A loop of its own, for tests of the command line: it counts, and its keys are of every type that a config may have.
+"""A loop of its own, for tests of the command line: it counts, and its keys are of every type that
+a config may have.
 
-python -m programs.counting fit --loop counting ...   the ``stageb`` command with this loop registered
+python -m programs.counting fit --loop counting ...   the ``stageb`` command with this loop
+registered
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ COUNTING = Loop(
     "programs.counting:CountingConfig",
     "programs.counting:fit",
     tools={
-        "recount": Tool("Count once more.", "programs.counting:recount", "programs.counting:CountingConfig"),
+        "recount": Tool(
+            "Count once more.", "programs.counting:recount", "programs.counting:CountingConfig"
+        ),
         "play": Tool("Count words.", "programs.counting:words"),
     },
 )

@@ -40,19 +40,31 @@ def write(folder: Path, train: int = 12, test: int = 3) -> None:
         write_shapes(folder, "test", test, seed=1)
 
 
-def brief(root: Path, world_size: int = 1, loop: str = "two_channel", /, **keys: object) -> list[str]:
+def brief(
+    root: Path, world_size: int = 1, loop: str = "two_channel", /, **keys: object
+) -> list[str]:
     """``arguments`` of a run of short steps, with a commit after every one."""
-    few = {"schedule__pattern": ["A", "B"], "schedule__steps": 12, "schedule__commit_every": 1, "evaluation__pictures": 0}
+    few = {
+        "schedule__pattern": ["A", "B"],
+        "schedule__steps": 12,
+        "schedule__commit_every": 1,
+        "evaluation__pictures": 0,
+    }
     few |= {"channel_a__samples_per_step": 3, "channel_b__rollouts_per_step": 3}
     return arguments(root, world_size, loop, **{**few, **keys})
 
 
-def arguments(root: Path, world_size: int = 1, loop: str = "two_channel", /, **keys: object) -> list[str]:
-    """What follows ``stageb`` on the command line of a small run in ``root/run``; ``keys`` win, with ``__`` for dots."""
+def arguments(
+    root: Path, world_size: int = 1, loop: str = "two_channel", /, **keys: object
+) -> list[str]:
+    """What follows ``stageb`` on the command line of a small run in ``root/run``; ``keys`` win,
+    with ``__`` for dots."""
     data = root.parent / "shapes"  # for all runs of a test
     write(data)
     place = {"output.root": str(root), "fabric.devices": world_size}
     place |= {f"data.{split}": str(data / f"{split}.jsonl") for split in ("train", "test")}
     given = {**SMALL, **place, **{name.replace("__", "."): value for name, value in keys.items()}}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()
+    }
     return ["fit", f"--loop={loop}", *(f"--{key}={text}" for key, text in texts.items())]

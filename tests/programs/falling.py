@@ -1,4 +1,5 @@
-"""A run of the Snake loop of which a rank raises amid the work, as a loop of its own: registered once this is imported."""
+"""A run of the Snake loop of which a rank raises amid the work, as a loop of its own: registered
+once this is imported."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Literal
 from stageb.cli.commands import Loop, loops
 from stageb.ppo.config import PpoLoopConfig
 
-loops()["falling"] = Loop("Play Snake, and fall.", "programs.falling:FallingConfig", "programs.falling:fit")
+loops()["falling"] = Loop(
+    "Play Snake, and fall.", "programs.falling:FallingConfig", "programs.falling:fit"
+)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""The ranks of a job as forks of a server that has imported torch and the loops: a start costs tenths of a second.
+"""The ranks of a job as forks of a server that has imported torch and the loops: a start costs
+tenths of a second.
 
-For what a loop does. How jobs are launched, and end under every launcher, is tested with the real commands. To the ranks
-this looks like torchrun.
+For what a loop does. How jobs are launched, and end under every launcher, is tested with the real
+commands. To the ranks this looks like torchrun.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Ended:
     out: str
     err: str
     operations: tuple[tuple[str, ...], ...]  # of each rank, in order: "open /the/path"
-    collectives: tuple[tuple[str, ...], ...]  # of each rank, in order: what it waited in for the others
+    # of each rank, in order: what it waited in for the others
+    collectives: tuple[tuple[str, ...], ...]
     seconds: float
 
 
@@ -52,8 +54,9 @@ class Forks:
         nodes: Sequence[Node] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """``folder`` is for what is printed and noted; rank 0 is killed just before that many file operations are done.
-        Each of ``nodes`` has as many ranks as any other; without them all are here. ``environment`` is for all ranks."""
+        """``folder`` is for what is printed and noted; rank 0 is killed just before that many file
+        operations are done. Each of ``nodes`` has as many ranks as any other; without them all are
+        here. ``environment`` is for all ranks."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._began = time.monotonic()
@@ -71,7 +74,12 @@ class Forks:
                 args=(
                     list(arguments),
                     dict(environment or {})
-                    | {**place, "RANK": str(rank), "LOCAL_RANK": str(rank % local), "GROUP_RANK": str(rank // local)}
+                    | {
+                        **place,
+                        "RANK": str(rank),
+                        "LOCAL_RANK": str(rank % local),
+                        "GROUP_RANK": str(rank // local),
+                    }
                     if world_size > 1
                     else dict(environment or {}),
                     str(folder),
@@ -86,7 +94,8 @@ class Forks:
             process.start()
 
     def wait(self, seconds: float = 60.0) -> Ended:
-        """Wait for the end of all ranks. Raises ``TimeoutError`` where one lives on (and kills it)."""
+        """Wait for the end of all ranks. Raises ``TimeoutError`` where one lives on (and kills
+        it)."""
         deadline = time.monotonic() + seconds
         living: list[Any] = [process.sentinel for process in self.ranks]
         while living:
@@ -95,18 +104,23 @@ class Forks:
                 for process in self.ranks:
                     process.kill()
                 raise TimeoutError(
-                    f"{len(living)} of {len(self.ranks)} ranks live on after {seconds} s: {self._text('err')}"
+                    f"{len(living)} of {len(self.ranks)} ranks live on after {seconds} s: "
+                    f"{self._text('err')}"
                 )
             living = [sentinel for sentinel in living if sentinel not in ended]
         took = time.monotonic() - self._began
         for process in self.ranks:
             process.join()
-        codes = tuple(128 - code if (code := process.exitcode or 0) < 0 else code for process in self.ranks)
+        codes = tuple(
+            128 - code if (code := process.exitcode or 0) < 0 else code for process in self.ranks
+        )
         operations, collectives = self._notes("operations"), self._notes("collectives")
         return Ended(codes, self._text("out"), self._text("err"), operations, collectives, took)
 
     def _notes(self, what: str) -> tuple[tuple[str, ...], ...]:
-        return tuple(tuple(self._text(f"{what}.{rank}").splitlines()) for rank in range(len(self.ranks)))
+        return tuple(
+            tuple(self._text(f"{what}.{rank}").splitlines()) for rank in range(len(self.ranks))
+        )
 
     def _text(self, name: str) -> str:
         path = self.folder / name
@@ -124,7 +138,9 @@ def run(
     return Forks(arguments, world_size, folder, kill_before, environment=environment).wait()
 
 
-def killed_after_a_commit(arguments: Sequence[str], world_size: int, folder: Path, committed: Path, seconds: float) -> Ended:
+def killed_after_a_commit(
+    arguments: Sequence[str], world_size: int, folder: Path, committed: Path, seconds: float
+) -> Ended:
     """A job whose rank 0 is killed once the file ``committed`` is there."""
     job, deadline = Forks(arguments, world_size, folder), time.monotonic() + seconds
     while not committed.exists() and time.monotonic() < deadline:
@@ -134,7 +150,12 @@ def killed_after_a_commit(arguments: Sequence[str], world_size: int, folder: Pat
 
 
 def _rank(
-    arguments: list[str], place: dict[str, str], folder: str, rank: int, kill_before: int | None, node: Node | None
+    arguments: list[str],
+    place: dict[str, str],
+    folder: str,
+    rank: int,
+    kill_before: int | None,
+    node: Node | None,
 ) -> None:
     """One rank, in its process."""
     if node:

@@ -1,4 +1,5 @@
-"""Games as users bring them: vectors of their own, spaces of every kind, and faults that a first try has."""
+"""Games as users bring them: vectors of their own, spaces of every kind, and faults that a first
+try has."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Told = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 class Guess(VectorEnv[Any, Any, Any]):
-    """A bit is shown, and is to be named. All steps write into one buffer, as many a fast environment's do."""
+    """A bit is shown, and is to be named. All steps write into one buffer, as many a fast
+    environment's do."""
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012 - Gymnasium's own way
 
@@ -51,7 +53,9 @@ class Guess(VectorEnv[Any, Any, Any]):
 def async_cartpoles(num_envs: int) -> AsyncVectorEnv:
     """A process for each game, forked or spawned as this Python does by default."""
     return AsyncVectorEnv(
-        [lambda: gymnasium.make("CartPole-v1")] * num_envs, autoreset_mode=AutoresetMode.DISABLED, context="fork"
+        [lambda: gymnasium.make("CartPole-v1")] * num_envs,
+        autoreset_mode=AutoresetMode.DISABLED,
+        context="fork",
     )
 
 
@@ -108,7 +112,9 @@ class Crashing(Plain):
 class Scaled(Plain):
     """A number from 0 to 1000 is to be named, and another in whole numbers from 10 to 20."""
 
-    action_space = spaces.Dict({"far": spaces.Box(0, 1000, (1,), np.float32), "whole": spaces.Box(10, 20, (1,), np.int64)})
+    action_space = spaces.Dict(
+        {"far": spaces.Box(0, 1000, (1,), np.float32), "whole": spaces.Box(10, 20, (1,), np.int64)}
+    )
 
     def judge(self, action: Any) -> float:
         assert action in self.action_space, action
@@ -135,15 +141,27 @@ class Mixed(Plain):
     """Each part of what is shown is to be answered by a part of the action."""
 
     observation_space = spaces.Dict(
-        {"kind": spaces.Discrete(3), "levels": spaces.MultiDiscrete([2, 2]), "lamps": spaces.MultiBinary(2)}
+        {
+            "kind": spaces.Discrete(3),
+            "levels": spaces.MultiDiscrete([2, 2]),
+            "lamps": spaces.MultiBinary(2),
+        }
     )
     action_space = spaces.Tuple(
-        (spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 2], start=[0, 10]), spaces.MultiBinary(2))
+        (
+            spaces.Discrete(3, start=5),
+            spaces.MultiDiscrete([2, 2], start=[0, 10]),
+            spaces.MultiBinary(2),
+        )
     )
 
     def show(self) -> Any:
         kind, *bits = (int(self.np_random.integers(count)) for count in (3, 2, 2, 2, 2))
-        self.shown = {"kind": kind, "levels": np.array(bits[:2]), "lamps": np.array(bits[2:], np.int8)}
+        self.shown = {
+            "kind": kind,
+            "levels": np.array(bits[:2]),
+            "lamps": np.array(bits[2:], np.int8),
+        }
         return self.shown
 
     def judge(self, action: Any) -> float:

@@ -30,9 +30,14 @@ SMALL = {
 }
 
 
-def arguments(root: Path, world_size: int = 1, loop: str = "growth", /, **keys: object) -> list[str]:
-    """What follows ``stageb`` on the command line of a small run; ``keys`` win, with ``__`` for dots."""
+def arguments(
+    root: Path, world_size: int = 1, loop: str = "growth", /, **keys: object
+) -> list[str]:
+    """What follows ``stageb`` on the command line of a small run; ``keys`` win, with ``__`` for
+    dots."""
     place = {"output.root": str(root), "fabric.devices": world_size}
     given = {**SMALL, **place, **{name.replace("__", "."): value for name, value in keys.items()}}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()
+    }
     return ["fit", f"--loop={loop}", *(f"--{key}={text}" for key, text in texts.items())]

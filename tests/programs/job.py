@@ -2,8 +2,8 @@
 
     python job.py --devices 2 --mishap raise --on 1
 
-Prints ``result: <digest> <first> <last>`` on success. ``--ready FILE`` is written by rank 0 just before the
-work, with the ranks' process ids; ``FILE.mishap`` holds the moment of the mishap.
+Prints ``result: <digest> <first> <last>`` on success. ``--ready FILE`` is written by rank 0 just
+before the work, with the ranks' process ids; ``FILE.mishap`` holds the moment of the mishap.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def befall(rank: int, mishap: str, key: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     if mishap in ("hang", "hang_in_loading", "hang_in_lead"):
         time.sleep(FOREVER_S)
-    if mishap == "lock":  # holds the interpreter's lock and never lets go: no thread of this process runs again
+    # holds the interpreter's lock and never lets go: no thread of this process runs again
+    if mishap == "lock":
         re.match(r"(a+)+$", "a" * 64 + "b")
 
 
@@ -99,7 +100,8 @@ def square(world: World, item: int, late: int | None) -> Json:
 
 
 def main(world: World) -> int:
-    """Every rank: begin, do a share of squares with the others, have rank 0 ask for squares, end."""
+    """Every rank: begin, do a share of squares with the others, have rank 0 ask for squares,
+    end."""
     befall(world.rank, "config", "at start")
     befall(world.rank, "raise_at_start", "at start")
     with heartbeat.at("loading the model", "quiet"):
@@ -117,11 +119,19 @@ def main(world: World) -> int:
 
     def answer(question: Question) -> list[Any]:
         if question.kind == "where":
-            return world.map("where item", lambda item: [world.rank, world.device, os.getpid()], question.items)
-        return world.map("square item", lambda item: square(world, item, question.late), question.items, seen.append)
+            return world.map(
+                "where item", lambda item: [world.rank, world.device, os.getpid()], question.items
+            )
+        return world.map(
+            "square item",
+            lambda item: square(world, item, question.late),
+            question.items,
+            seen.append,
+        )
 
     code = world.broadcast(world.consult(answer, lead, world, seen))
-    if (args.mishap, args.on) == ("at_the_end", world.rank):  # stuck in torch, all of its own work done
+    # stuck in torch, all of its own work done
+    if (args.mishap, args.on) == ("at_the_end", world.rank):
         note_the_time()
         torch.distributed.destroy_process_group = partial(time.sleep, FOREVER_S)
     return code
@@ -137,7 +147,8 @@ def lead(world: World, seen: list[int]) -> Generator[Question, list[Any], int]:
     befall(0, "hang_in_lead", "reflection")
     if args.ready:
         args.ready.write_text(json.dumps([place[2] for place in places]))
-    if args.mishap == "reflect":  # busy between two questions for longer than the timeout: not a failure
+    # busy between two questions for longer than the timeout: not a failure
+    if args.mishap == "reflect":
         time.sleep(2.5 * args.timeout_s)
     if args.mishap == "reflect_forever":
         time.sleep(FOREVER_S)
@@ -151,7 +162,8 @@ def lead(world: World, seen: list[int]) -> Generator[Question, list[Any], int]:
 
 
 devices: int | str = int(args.devices) if args.devices.isdigit() else args.devices
-accelerator = os.environ.get("JOB_ACCELERATOR", "cpu")  # cuda: the same cases with tensors over NCCL
+# cuda: the same cases with tensors over NCCL
+accelerator = os.environ.get("JOB_ACCELERATOR", "cpu")
 settings = FabricConfig(
     accelerator=accelerator,
     devices=devices,

@@ -1,4 +1,5 @@
-"""Start ``job.py`` under a launcher, wait for it to end, and see what it left: output, exit code, processes, and when."""
+"""Start ``job.py`` under a launcher, wait for it to end, and see what it left: output, exit code,
+processes, and when."""
 
 from __future__ import annotations
 
@@ -44,7 +45,14 @@ def command(launcher: str, world_size: int, *arguments: str) -> list[str]:
             return [sys.executable, *program, "--devices", str(world_size)]
         case "torchrun":
             ranks = f"--nproc_per_node={world_size}"
-            return [sys.executable, "-m", "torch.distributed.run", ranks, f"--master_port={free_port()}", *program]
+            return [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                ranks,
+                f"--master_port={free_port()}",
+                *program,
+            ]
         case "fabric":
             place = [
                 f"--accelerator={os.environ.get('JOB_ACCELERATOR', 'cpu')}",
@@ -57,7 +65,8 @@ def command(launcher: str, world_size: int, *arguments: str) -> list[str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and none of those that the kernel gives to whoever asks for any."""
+    """A port that nobody listens on, and none of those that the kernel gives to whoever asks for
+    any."""
     while True:
         port = random.SystemRandom().randrange(15_000, 32_000)
         with socket.socket() as listener, contextlib.suppress(OSError):
@@ -66,13 +75,21 @@ def free_port() -> int:
 
 
 def run_job(
-    launcher: str, world_size: int, *arguments: str, send: signal.Signals | None = None, to: str = "", limit_s: float = 60.0
+    launcher: str,
+    world_size: int,
+    *arguments: str,
+    send: signal.Signals | None = None,
+    to: str = "",
+    limit_s: float = 60.0,
 ) -> Ended:
-    """Run the job to its end. ``send`` goes ``to`` "parent" (whatever was started here) or a rank ("0"), amid the work."""
+    """Run the job to its end. ``send`` goes ``to`` "parent" (whatever was started here) or a rank
+    ("0"), amid the work."""
     with tempfile.TemporaryDirectory() as name:
         ready = Path(name) / "job.ready"
         began = time.time()
-        job = Job.start([*command(launcher, world_size, *arguments), "--ready", str(ready)], Path(name))
+        job = Job.start(
+            [*command(launcher, world_size, *arguments), "--ready", str(ready)], Path(name)
+        )
         if send:
             wait_until(ready.exists, 120.0)
             time.sleep(1.0)  # into the work
@@ -81,7 +98,10 @@ def run_job(
             os.kill(job.parent.pid if to == "parent" else processes[int(to)], send)
         else:
             mishap = ready.with_suffix(".mishap")
-            if wait_until(lambda: mishap.exists() or job.parent.poll() is not None, 120.0) and mishap.exists():
+            if (
+                wait_until(lambda: mishap.exists() or job.parent.poll() is not None, 120.0)
+                and mishap.exists()
+            ):
                 wait_until(lambda: bool(mishap.read_text()), 1.0)
                 began = float(mishap.read_text())
         job.wait(began + limit_s - time.time())

@@ -1,4 +1,5 @@
-"""Functions that answer in a language model's place, for configs to name: ``programs.models:slow``."""
+"""Functions that answer in a language model's place, for configs to name:
+``programs.models:slow``."""
 
 from __future__ import annotations
 

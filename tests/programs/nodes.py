@@ -1,6 +1,8 @@
-"""Two nodes on one machine, with a cable between them: each has a network, a host name, processes and mounts of its own.
+"""Two nodes on one machine, with a cable between them: each has a network, a host name, processes
+and mounts of its own.
 
-Linux namespaces, made by ``unshare`` and entered by ``nsenter``; the cable is a veth pair. Wants root and iproute2.
+Linux namespaces, made by ``unshare`` and entered by ``nsenter``; the cable is a veth pair. Wants
+root and iproute2.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from pathlib import Path
 
 DEVICE = "eth0"
 SPACES = ("--net", "--uts", "--mount", "--pid")
-SET_UP = 'mount --bind "$1" /etc/hosts && hostname "$2" && ip link set lo up && echo ready && read line'
+SET_UP = (
+    'mount --bind "$1" /etc/hosts && hostname "$2" && ip link set lo up && echo ready && read line'
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Node:
         return subprocess.run(self.line(*words), check=True, capture_output=True, text=True).stdout
 
     def enter(self) -> None:
-        """Go on as a process of this node: a fork does, and this process waits for it. There must be but one thread."""
+        """Go on as a process of this node: a fork does, and this process waits for it. There must
+        be but one thread."""
         libc = ctypes.CDLL(None, use_errno=True)
         for space in ("net", "uts", "pid", "mnt"):  # the last hides the others' names
             with Path(f"/proc/{self.first}/ns/{space}").open() as entry:
@@ -53,7 +58,8 @@ class Node:
         self.do("ip", "route", "add", "default", "dev", DEVICE)
 
     def unplug(self) -> None:
-        """Pull the cable out: no packet leaves, and none arrives that would tell the other side of it."""
+        """Pull the cable out: no packet leaves, and none arrives that would tell the other side of
+        it."""
         self.do("ip", "link", "set", DEVICE, "down")
 
 
@@ -63,17 +69,22 @@ def missing() -> str:
         if not shutil.which(command):
             return f"needs {command}"
     tried = subprocess.run(
-        ["unshare", *SPACES, "--fork", "--mount-proc", "true"], capture_output=True, text=True, check=False
+        ["unshare", *SPACES, "--fork", "--mount-proc", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return f"needs namespaces: {tried.stderr.strip()}" if tried.returncode else ""
 
 
 @contextlib.contextmanager
 def two_nodes(folder: Path, hosts: Sequence[str] = ("", "")) -> Iterator[tuple[Node, Node]]:
-    """``node0`` and ``node1``, both plugged in; ``hosts`` are the first lines of their ``/etc/hosts``. All that runs on them
-    ends with them."""
+    """``node0`` and ``node1``, both plugged in; ``hosts`` are the first lines of their
+    ``/etc/hosts``. All that runs on them ends with them."""
     names, addresses = ("node0", "node1"), ("10.77.0.1", "10.77.0.2")
-    known = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for address, name in zip(addresses, names, strict=True))
+    known = "127.0.0.1 localhost\n" + "".join(
+        f"{address} {name}\n" for address, name in zip(addresses, names, strict=True)
+    )
     with contextlib.ExitStack() as stack:
         nodes = []
         for name, address, first_lines in zip(names, addresses, hosts, strict=True):
@@ -92,7 +103,9 @@ def two_nodes(folder: Path, hosts: Sequence[str] = ("", "")) -> Iterator[tuple[N
                 str(table),
                 name,
             ]
-            holder = stack.enter_context(subprocess.Popen(begin, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            holder = stack.enter_context(
+                subprocess.Popen(begin, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
             assert holder.stdout and holder.stdout.readline() == "ready\n"
             children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
             nodes.append(Node(name, address, int(children[0])))

@@ -1,4 +1,5 @@
-"""A run of the Snake loop of which a rank parts from the others, as a loop of its own: registered once this is imported."""
+"""A run of the Snake loop of which a rank parts from the others, as a loop of its own: registered
+once this is imported."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Literal
 from stageb.cli.commands import Loop, loops
 from stageb.ppo.config import PpoLoopConfig
 
-loops()["parting"] = Loop("Play Snake, and part.", "programs.parting:PartingConfig", "programs.parting:fit")
+loops()["parting"] = Loop(
+    "Play Snake, and part.", "programs.parting:PartingConfig", "programs.parting:fit"
+)
 UPDATE = 6  # from 0, in which it happens, unless the run goes on from a commit
 
 
@@ -39,8 +42,14 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
         figures = learn(self, rollout, update)
         if begins and (self.world.rank, update) == (config.parts_on, UPDATE):
             weight = next(iter(self.agent.parameters()))
-            spoilt = weight.data if config.parts == "weights" else self.optimizer.state[weight]["exp_avg_sq"]
-            spoilt[0, 0, 0, 0] = torch.nextafter(spoilt[0, 0, 0, 0], torch.ones_like(spoilt[0, 0, 0, 0]))
+            spoilt = (
+                weight.data
+                if config.parts == "weights"
+                else self.optimizer.state[weight]["exp_avg_sq"]
+            )
+            spoilt[0, 0, 0, 0] = torch.nextafter(
+                spoilt[0, 0, 0, 0], torch.ones_like(spoilt[0, 0, 0, 0])
+            )
         return figures
 
     Ranks.learn = parting  # type: ignore[method-assign]

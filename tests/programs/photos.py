@@ -10,11 +10,16 @@ from PIL import Image
 from programs import small
 
 COLOURS = {"new": "lime", "worn": "blue", "torn": "red"}
-SEEING = ["--model.engine=scripted", "--model.model_name_or_path=programs.models:seeing", "--fabric.accelerator=cpu"]
+SEEING = [
+    "--model.engine=scripted",
+    "--model.model_name_or_path=programs.models:seeing",
+    "--fabric.accelerator=cpu",
+]
 
 
 def write(folder: Path, groups: int) -> Path:
-    """A ticket file without summaries, and beside it an image for each in ``photos``, none like another one."""
+    """A ticket file without summaries, and beside it an image for each in ``photos``, none like
+    another one."""
     lines: list[dict[str, Any]] = []
     for number, row in enumerate(small.rows(groups=groups)):
         state = row.pop("per_image")["image_2"].split(": ")[1].split(";")[0]

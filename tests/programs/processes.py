@@ -1,4 +1,5 @@
-"""Command lines that tests start: each with everything that comes of it, so that what is left behind can be found."""
+"""Command lines that tests start: each with everything that comes of it, so that what is left
+behind can be found."""
 
 from __future__ import annotations
 
@@ -12,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARKER = "STAGEB_TEST_JOB"
-LAUNCHERS = ("LT_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "NODE_RANK", "TORCHELASTIC", "SLURM_", "STAGEB_")
+LAUNCHERS = (
+    "LT_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_",
+    "MASTER_",
+    "NODE_RANK",
+    "TORCHELASTIC",
+    "SLURM_",
+    "STAGEB_",
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,9 @@ class Job:
     folder: Path  # holds what it prints
 
     @classmethod
-    def start(cls, line: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> Job:
+    def start(
+        cls, line: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> Job:
         """Start ``line``; output goes to files in ``folder``."""
         marker = uuid.uuid4().hex
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +58,11 @@ class Job:
         found = {}
         for pid, environment in _environments():
             if f"{MARKER}={self.marker}".encode() in environment:
-                ranks = [entry.partition(b"=")[2] for entry in environment if entry.startswith(b"LOCAL_RANK=")]
+                ranks = [
+                    entry.partition(b"=")[2]
+                    for entry in environment
+                    if entry.startswith(b"LOCAL_RANK=")
+                ]
                 found[pid] = int(ranks[0]) if ranks else 0
         return found
 
@@ -79,7 +96,8 @@ class Job:
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what a launcher, this tests' own included, may have put there; one thread each."""
+    """This process's environment without what a launcher, this tests' own included, may have put
+    there; one thread each."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
     return kept | {"OMP_NUM_THREADS": "1"}
 

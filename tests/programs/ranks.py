@@ -1,4 +1,5 @@
-"""A function of a ``World`` on some ranks that are forks of this process: tenths of a second, for what collectives do.
+"""A function of a ``World`` on some ranks that are forks of this process: tenths of a second, for
+what collectives do.
 
 How jobs are launched, watched and ended is tested with real commands (``jobs.py``).
 """

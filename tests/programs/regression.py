@@ -1,11 +1,14 @@
-"""A loop of the other kind, for tests: it learns weights, with gradients that are reduced over ranks.
+"""A loop of the other kind, for tests: it learns weights, with gradients that are reduced over
+ranks.
 
-    python -m programs.regression fit --loop regression ...   the ``stageb`` command with this loop registered
+    python -m programs.regression fit --loop regression ...   the ``stageb`` command with this loop
+    registered
 
-A small network learns a curve by plain gradient descent, so weights are all there is to keep: a versioned file of the
-journal, and a commit for every step. Every rank learns from its share of the step's examples; gradients are averaged by DDP,
-so that ranks hold the same weights at all times. The sum over ranks rounds otherwise at each world size: equal bytes are
-promised at one world size, killed and resumed or not, and weights within a tolerance across world sizes.
+A small network learns a curve by plain gradient descent, so weights are all there is to keep: a
+versioned file of the journal, and a commit for every step. Every rank learns from its share of the
+step's examples; gradients are averaged by DDP, so that ranks hold the same weights at all times.
+The sum over ranks rounds otherwise at each world size: equal bytes are promised at one world size,
+killed and resumed or not, and weights within a tolerance across world sizes.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from stageb.job.world import World, run
 from stageb.seeds import shuffled, stream, uniform
 from stageb.store.journal import Journal
 
-loops()["regression"] = Loop("Learn a curve.", "programs.regression:RegressionConfig", "programs.regression:fit")
+loops()["regression"] = Loop(
+    "Learn a curve.", "programs.regression:RegressionConfig", "programs.regression:fit"
+)
 WEIGHTS = "weights/curve.safetensors"
 EXAMPLES = 96
 
@@ -63,7 +68,9 @@ def main(world: World, config: RegressionConfig, resolved_yaml: str, fresh: bool
     begun, weights = world.lead(keeper.begin, config, resolved_yaml, fresh)
     if weights:
         network.load_state_dict(weights)
-    model, optimizer = world.fabric.setup(network, torch.optim.SGD(network.parameters(), lr=config.learning_rate))
+    model, optimizer = world.fabric.setup(
+        network, torch.optim.SGD(network.parameters(), lr=config.learning_rate)
+    )
     for step in range(begun, config.steps):
         drawn = shuffled(range(EXAMPLES), stream(config.seed, "step", step))[: config.batch_size]
         with world.at(f"step {step}"):
@@ -72,7 +79,8 @@ def main(world: World, config: RegressionConfig, resolved_yaml: str, fresh: bool
             x, y = examples(config.seed, world.share(drawn))
             loss = (model(x) - y).square().sum() / len(drawn)
         with world.together("gradients"):
-            world.fabric.backward(loss * world.world_size)  # DDP averages over ranks, and the loss is a mean over all
+            # DDP averages over ranks, and the loss is a mean over all
+            world.fabric.backward(loss * world.world_size)
             total: Any = world.fabric.all_reduce(loss.detach(), reduce_op="sum")
         optimizer.step()
         optimizer.zero_grad()
@@ -86,10 +94,14 @@ class Keeper:
 
     journal: Journal  # from ``begin`` on
 
-    def begin(self, config: RegressionConfig, resolved_yaml: str, fresh: bool) -> tuple[int, dict[str, Tensor] | None]:
+    def begin(
+        self, config: RegressionConfig, resolved_yaml: str, fresh: bool
+    ) -> tuple[int, dict[str, Tensor] | None]:
         """Steps done, and the weights that came of them; None before the first."""
         root, name = config.output.root, config.output.run_name
-        self.journal = Journal.open(root, name, asdict(config), fresh=fresh, ignored=("fabric.", "output."))
+        self.journal = Journal.open(
+            root, name, asdict(config), fresh=fresh, ignored=("fabric.", "output.")
+        )
         if self.journal.number == 0:
             self.journal.replace("config.yaml", resolved_yaml)
         path = self.journal.path(WEIGHTS)

@@ -1,6 +1,7 @@
-"""A run of the two-channel loop whose answers are made up rather than a model's, as a loop of its own: registered once this
-is imported. An answer is the truth with some objects left out, moved, or told twice, by its key and the weights' version, so
-that all of what becomes of answers counts; a rank may raise instead of answering."""
+"""A run of the two-channel loop whose answers are made up rather than a model's, as a loop of its
+own: registered once this is imported. An answer is the truth with some objects left out, moved, or
+told twice, by its key and the weights' version, so that all of what becomes of answers counts; a
+rank may raise instead of answering."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from stageb.engines.protocol import Decode
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import Detection, DetectorRollout, Sample
 
-loops()["scribbling"] = Loop("Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit")
+loops()["scribbling"] = Loop(
+    "Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit"
+)
 FATEFUL = 1  # the step of channel B, of those that a rank answers in, in which it raises
 
 
@@ -63,12 +66,18 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
             if config.raises_on == world.rank and answered == FATEFUL + 1:
                 raise ValueError("the lamp went out")
             return [
-                DetectorRollout(scribbled(sample, seeds.stream(key, version), self.detector.spelling), True, version)
+                DetectorRollout(
+                    scribbled(sample, seeds.stream(key, version), self.detector.spelling),
+                    True,
+                    version,
+                )
                 for sample, key in zip(samples, keys, strict=True)
             ]
 
         rollout.Writer.write = write  # type: ignore[method-assign]
-        rollout.Writer.chances = lambda writer, samples, answers: [(-1.0,) * len(ids) for ids in answers]  # type: ignore
+        rollout.Writer.chances = lambda writer, samples, answers: [  # type: ignore
+            (-1.0,) * len(ids) for ids in answers
+        ]
         return loop.main(world, config, inputs, resolved_yaml, fresh)
 
     return worlds.run(config.fabric, main)

@@ -1,8 +1,9 @@
 """``stageb`` as a shell finds it, without the seconds that each start takes to import torch.
 
-A folder for ``PATH`` holds a ``stageb`` that hands its arguments, its folder, its environment and its three streams to the
-tests, which run the command in a fork of the server of ``forks``. To the shell it is the command: it waits, hands Ctrl-C on,
-and ends with its exit code. The ``python`` beside it does the same for ``python -m stageb``, and else is the real one.
+A folder for ``PATH`` holds a ``stageb`` that hands its arguments, its folder, its environment and
+its three streams to the tests, which run the command in a fork of the server of ``forks``. To the
+shell it is the command: it waits, hands Ctrl-C on, and ends with its exit code. The ``python``
+beside it does the same for ``python -m stageb``, and else is the real one.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def _serve(client: socket.socket, python: str) -> None:
     with client:
         _, descriptors, _, _ = socket.recv_fds(client, 1, 3)
         asked = json.loads(b"".join(iter(lambda: client.recv(1 << 16), b"")))
-        process = SERVER.Process(target=_command, args=(*asked, [_Stream(each) for each in descriptors], python))
+        process = SERVER.Process(
+            target=_command, args=(*asked, [_Stream(each) for each in descriptors], python)
+        )
         process.start()
         client.sendall(f"{process.pid:8}".encode())
         for each in descriptors:
@@ -98,7 +101,11 @@ def _serve(client: socket.socket, python: str) -> None:
 
 
 def _command(
-    arguments: Sequence[str], folder: str, environment: Mapping[str, str], streams: Sequence[_Stream], python: str
+    arguments: Sequence[str],
+    folder: str,
+    environment: Mapping[str, str],
+    streams: Sequence[_Stream],
+    python: str,
 ) -> None:
     """The command, in its process; ``python`` is what it starts others with."""
     for place, stream in enumerate(streams):

@@ -1,4 +1,5 @@
-"""Small runs of the guidance loop: tickets with a hidden rule, and a config under which the fake model soon finds it."""
+"""Small runs of the guidance loop: tickets with a hidden rule, and a config under which the fake
+model soon finds it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ SMALL = {
     "reflection.batch_size": 18,
     "reflection.num_proposals": 4,
     "fabric.accelerator": "cpu",
-    "report": False,  # costs more than such a run; what it shows is tested in tests/guidance/commands/report
+    # costs more than such a run; what it shows is tested in tests/guidance/commands/report
+    "report": False,
 }
 
 
@@ -30,26 +32,34 @@ def rows(mission: str = "valves", groups: int = 160) -> Iterator[dict[str, Any]]
     """Lines of a ticket file: a ticket fails if its state is torn."""
     for n in range(groups):
         part, state, colour = (
-            values[int(uniform(stream(mission, n), k) * len(values))] for k, values in enumerate((PARTS, STATES, COLOURS))
+            values[int(uniform(stream(mission, n), k) * len(values))]
+            for k, values in enumerate((PARTS, STATES, COLOURS))
         )
         yield {
             "mission": mission,
             "group_id": f"g-{n}",
             "label": "fail" if state == "torn" else "pass",
             # No two say the same: they would be one group.
-            "per_image": {"image_1": f"part: {part}; number: {n}", "image_2": f"state: {state}; colour: {colour}"},
+            "per_image": {
+                "image_1": f"part: {part}; number: {n}",
+                "image_2": f"state: {state}; colour: {colour}",
+            },
         }
 
 
 def write(path: Path, *missions: str, groups: int = 160) -> Path:
     """A ticket file of ``groups`` tickets for each mission."""
-    lines = (json.dumps(row, ensure_ascii=False) for mission in missions for row in rows(mission, groups))
+    lines = (
+        json.dumps(row, ensure_ascii=False) for mission in missions for row in rows(mission, groups)
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
-def arguments(tickets: Path, root: Path, world_size: int = 1, keys: Mapping[str, Any] | None = None) -> list[str]:
+def arguments(
+    tickets: Path, root: Path, world_size: int = 1, keys: Mapping[str, Any] | None = None
+) -> list[str]:
     """What follows ``stageb`` on the command line of a small run; ``keys`` win."""
     given = {
         **SMALL,
@@ -59,5 +69,7 @@ def arguments(tickets: Path, root: Path, world_size: int = 1, keys: Mapping[str,
         "runner.per_rank_rollout_batch_size": ROUND // world_size,
         **(keys or {}),
     }
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()
+    }
     return ["fit", *(f"--{key}={text}" for key, text in texts.items())]

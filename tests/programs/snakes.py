@@ -30,12 +30,20 @@ BRIEF = {"runner.total_steps": GAMES * 4 * 12, "runner.divergence_every": 4, "ev
 
 def brief(root: Path, world_size: int = 1, loop: str = "ppo", /, **keys: object) -> list[str]:
     """``arguments`` of a run half as long, for eight ranks on a machine with few cores."""
-    return arguments(root, world_size, loop, **{name.replace(".", "__"): value for name, value in BRIEF.items()} | keys)
+    return arguments(
+        root,
+        world_size,
+        loop,
+        **{name.replace(".", "__"): value for name, value in BRIEF.items()} | keys,
+    )
 
 
 def arguments(root: Path, world_size: int = 1, loop: str = "ppo", /, **keys: object) -> list[str]:
-    """What follows ``stageb`` on the command line of a small run; ``keys`` win, with ``__`` for dots."""
+    """What follows ``stageb`` on the command line of a small run; ``keys`` win, with ``__`` for
+    dots."""
     place = {"output.root": str(root), "fabric.devices": world_size}
     given = {**SMALL, **place, **{name.replace("__", "."): value for name, value in keys.items()}}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()
+    }
     return ["fit", f"--loop={loop}", *(f"--{key}={text}" for key, text in texts.items())]

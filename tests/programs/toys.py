@@ -1,4 +1,5 @@
-"""Environments so small that what an agent must learn of them is plain, made as a user's own are."""
+"""Environments so small that what an agent must learn of them is plain, made as a user's own
+are."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ class Doors(gymnasium.Env[Any, Any]):
     def __init__(self, told: bool = True) -> None:
         self.told = told
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.turn = 0
         return np.zeros(1, np.float32), self._open()
@@ -30,7 +33,13 @@ class Doors(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         right = action == self.door
         self.turn += 1
-        return np.zeros(1, np.float32), float(right), bool(not right), self.turn == TURNS, self._open()
+        return (
+            np.zeros(1, np.float32),
+            float(right),
+            bool(not right),
+            self.turn == TURNS,
+            self._open(),
+        )
 
     def _open(self) -> dict[str, Any]:
         self.door = int(self.np_random.integers(4))
@@ -38,12 +47,15 @@ class Doors(gymnasium.Env[Any, Any]):
 
 
 class Mirror(gymnasium.Env[Any, Any]):
-    """Two numbers are shown, in units far from 1; the nearer the action comes to their sign and size, the better."""
+    """Two numbers are shown, in units far from 1; the nearer the action comes to their sign and
+    size, the better."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Box(-1, 1, (2,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.turn = 0
         return self._show(), {}
@@ -60,8 +72,8 @@ class Mirror(gymnasium.Env[Any, Any]):
 
 
 class Cue(gymnasium.Env[Any, Any]):
-    """One of two lamps is lit, at the first step alone; the action of the last step must name it. The episode ends then, or
-    is ``cut``."""
+    """One of two lamps is lit, at the first step alone; the action of the last step must name it.
+    The episode ends then, or is ``cut``."""
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -69,7 +81,9 @@ class Cue(gymnasium.Env[Any, Any]):
     def __init__(self, cut: bool = False) -> None:
         self.cut = cut
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.turn, self.lamp = 0, int(self.np_random.integers(2))
         return np.eye(2, dtype=np.float32)[self.lamp], {}
@@ -77,7 +91,13 @@ class Cue(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.turn += 1
         last = self.turn == TURNS
-        return np.zeros(2, np.float32), float(last and action == self.lamp), last and not self.cut, last and self.cut, {}
+        return (
+            np.zeros(2, np.float32),
+            float(last and action == self.lamp),
+            last and not self.cut,
+            last and self.cut,
+            {},
+        )
 
 
 class Pictures(Doors):

@@ -1,4 +1,5 @@
-"""A run of the growth loop of which a rank raises amid the work, as a loop of its own: registered once this is imported."""
+"""A run of the growth loop of which a rank raises amid the work, as a loop of its own: registered
+once this is imported."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Any, Literal
 from stageb.cli.commands import Loop, loops
 from stageb.growth.config import GrowthConfig
 
-loops()["withering"] = Loop("Grow networks, and wither.", "programs.withering:WitheringConfig", "programs.withering:fit")
+loops()["withering"] = Loop(
+    "Grow networks, and wither.", "programs.withering:WitheringConfig", "programs.withering:fit"
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,10 @@ def fit(config: WitheringConfig, resolved_yaml: str, fresh: bool) -> int:
 
     def main(world: World) -> int:
         def withering(block: Any, controller: Any) -> Any:
-            if world.rank == config.raises_on and block.places.numbers[0] >= 3 * config.growth.environments:
+            if (
+                world.rank == config.raises_on
+                and block.places.numbers[0] >= 3 * config.growth.environments
+            ):
                 raise ValueError("the seed is gone")
             return play(block, controller)
 

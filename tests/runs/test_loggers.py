@@ -1,4 +1,5 @@
-"""Loggers that a config names: what they are shown, what is refused, and that a run does not depend on them."""
+"""Loggers that a config names: what they are shown, what is refused, and that a run does not depend
+on them."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Breaking(CSVLogger):
 
 
 class Service(Logger):
-    """A service that keeps runs by their ids, as W&B and MLflow do; here a file a run, of all that it was told."""
+    """A service that keeps runs by their ids, as W&B and MLflow do; here a file a run, of all that
+    it was told."""
 
     def __init__(self, save_dir: str, project: str, run_id: str | None = None) -> None:
         self.run = run_id or f"{project}-{len(list(Path(save_dir).glob('*.told')))}"
@@ -68,7 +70,10 @@ class Service(Logger):
 
 
 def told(folder: Path) -> dict[str, list[Any]]:
-    return {path.stem: list(map(json.loads, path.open())) for path in sorted(folder.glob("logs.d/*.told"))}
+    return {
+        path.stem: list(map(json.loads, path.open()))
+        for path in sorted(folder.glob("logs.d/*.told"))
+    }
 
 
 def logged(folder: Path) -> list[dict[str, str]]:
@@ -77,7 +82,9 @@ def logged(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
-def test_loggers_see_the_figures_and_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loggers_see_the_figures_and_change_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=60)
     assert main(small.arguments(tickets, tmp_path / "plain", keys=KEYS)) == 0
     err = capsys.readouterr().err
@@ -95,7 +102,9 @@ def test_loggers_see_the_figures_and_change_nothing(tmp_path: Path, capsys: pyte
     for row in (json.loads(line) for line in (run / "valves/metrics.jsonl").open()):
         name = f"valves/{row['split']}"
         seen = [each for each in rows if each[f"{name}/acc"] and each["epoch"] == f"{row['epoch']}"]
-        assert [(float(each[f"{name}/acc"]), int(each[f"{name}/fp"])) for each in seen] == [(row["acc"], row["fp"])]
+        assert [(float(each[f"{name}/acc"]), int(each[f"{name}/fp"])) for each in seen] == [
+            (row["acc"], row["fp"])
+        ]
     assert any(each["valves/train/round/tickets_per_second"] for each in rows)
     assert list(run.glob("logs.d/lightning_logs/version_*/events.*"))
     ((first, second, *_, last),) = told(run).values()
@@ -115,9 +124,17 @@ def test_a_run_that_goes_on_does_so_in_the_run_of_a_service(tmp_path: Path) -> N
 
     part([1, 2], "aborted")
     part([3], "success")
-    lines = [["metrics", 1], ["config", "guidance", 1], ["metrics", 2], ["failed"], ["metrics", 3], ["success"]]
+    lines = [
+        ["metrics", 1],
+        ["config", "guidance", 1],
+        ["metrics", 2],
+        ["failed"],
+        ["metrics", 3],
+        ["success"],
+    ]
     assert told(tmp_path) == {"tickets-0": lines}
-    asked = [LoggerConfig(SERVICE["class_path"], {"project": "other"})]  # another project does not know that run
+    # another project does not know that run
+    asked = [LoggerConfig(SERVICE["class_path"], {"project": "other"})]
     part([4], "success")
     assert told(tmp_path)["other-1"] == [["metrics", 4], ["config", "guidance", 1], ["success"]]
     (tmp_path / "logs.d/runs.json").write_text("{")
@@ -127,9 +144,18 @@ def test_a_run_that_goes_on_does_so_in_the_run_of_a_service(tmp_path: Path) -> N
 
 def test_snakes_rows_go_there_too(tmp_path: Path) -> None:
     keys = {"loggers": ALL[:1], "runner.total_steps": snakes.GAMES * 4 * 2, "log_level": "error"}
-    assert main(snakes.arguments(tmp_path, **{name.replace(".", "__"): value for name, value in keys.items()})) == 0
+    assert (
+        main(
+            snakes.arguments(
+                tmp_path, **{name.replace(".", "__"): value for name, value in keys.items()}
+            )
+        )
+        == 0
+    )
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
-    assert [float(row["policy_loss"]) for row in logged(tmp_path / "run")] == [row["policy_loss"] for row in rows]
+    assert [float(row["policy_loss"]) for row in logged(tmp_path / "run")] == [
+        row["policy_loss"] for row in rows
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +179,9 @@ def test_snakes_rows_go_there_too(tmp_path: Path) -> None:
 def test_a_logger_that_cannot_be_is_told_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], loggers: list[Any], told: str
 ) -> None:
-    arguments = small.arguments(tmp_path / "none.jsonl", tmp_path / "out", keys={"loggers": loggers})
+    arguments = small.arguments(
+        tmp_path / "none.jsonl", tmp_path / "out", keys={"loggers": loggers}
+    )
     assert main(arguments) == 2
     err = capsys.readouterr().err
     assert told in err

@@ -1,4 +1,5 @@
-"""What a person is told while a run of many updates goes on: lines elsewhere, a bar on a terminal."""
+"""What a person is told while a run of many updates goes on: lines elsewhere, a bar on a
+terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-def test_lines_come_for_what_is_worth_one_and_else_now_and_then(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_come_for_what_is_worth_one_and_else_now_and_then(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     shown = Progress("out/run: 12 steps", *PLAN, "info")
     clock.now += 40.0
     shown.show_row(3, "loss 3", worth_a_line=False)  # the first
@@ -54,7 +57,9 @@ def test_lines_come_for_what_is_worth_one_and_else_now_and_then(clock: Clock, ca
     ]
 
 
-def test_a_level_above_info_leaves_the_lines_of_rows_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_level_above_info_leaves_the_lines_of_rows_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shown = Progress("opening", *PLAN, "warning")
     shown.show_row(3, "loss 3", worth_a_line=True)
     shown.tells("a logger is left out")

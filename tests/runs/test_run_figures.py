@@ -19,7 +19,14 @@ def test_wilsons_interval_is_that_of_the_literature() -> None:
 
 
 def printed(width: int, rows: list[tuple[str, str, str, str]]) -> list[str]:
-    console = Console(file=(shown := io.StringIO()), width=width, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=(shown := io.StringIO()),
+        width=width,
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
     table = make_table("accuracy (95 % interval)", ["mission"], ["accuracy", "wrong pass"], "text")
     for row in rows:
         table.add_row(*row)
@@ -28,7 +35,10 @@ def printed(width: int, rows: list[tuple[str, str, str, str]]) -> list[str]:
 
 
 def test_a_wide_terminal_has_a_table_and_a_narrow_one_a_paragraph_for_each_row() -> None:
-    rows = [("valves", "54.2% -> 100.0%", " 22 ->    0", "Fail if it is torn."), ("清洁", "9.0%", "1 ->  1", "")]
+    rows = [
+        ("valves", "54.2% -> 100.0%", " 22 ->    0", "Fail if it is torn."),
+        ("清洁", "9.0%", "1 ->  1", ""),
+    ]
     assert [line.rstrip() for line in printed(80, rows)] == [
         "accuracy (95 % interval)",
         "mission         accuracy   wrong pass  text",
@@ -45,9 +55,17 @@ def test_a_wide_terminal_has_a_table_and_a_narrow_one_a_paragraph_for_each_row()
     ]
 
 
-@given(st.integers(20, 200), st.lists(st.sampled_from(["0", "12,345", "100.0% (96%-100%)"]), min_size=1, max_size=5))
-def test_nothing_is_cut_and_nothing_is_wider_than_the_terminal(width: int, figures: list[str]) -> None:
-    lines = printed(width, [("rack cabling", figure, "22 -> 0", "a rule that names a seal") for figure in figures])
+@given(
+    st.integers(20, 200),
+    st.lists(st.sampled_from(["0", "12,345", "100.0% (96%-100%)"]), min_size=1, max_size=5),
+)
+def test_nothing_is_cut_and_nothing_is_wider_than_the_terminal(
+    width: int, figures: list[str]
+) -> None:
+    lines = printed(
+        width,
+        [("rack cabling", figure, "22 -> 0", "a rule that names a seal") for figure in figures],
+    )
     whole = " ".join(" ".join(lines).split())
     assert "…" not in whole
     for word in ("accuracy", "wrong pass", "rack cabling", "22 -> 0", *figures):

@@ -1,4 +1,5 @@
-"""What runs of all loops owe alike: they let go of what they took however they end, and say what they run on."""
+"""What runs of all loops owe alike: they let go of what they took however they end, and say what
+they run on."""
 
 from __future__ import annotations
 
@@ -36,9 +37,13 @@ def arguments(loop: str, root: Path) -> list[str]:
         tickets = small.write(root.parent / "tickets.jsonl", "valves", groups=24)
         return small.arguments(tickets, root, keys={"runner.epochs": 1, "loggers": LOGGER})
     if loop == "ppo":
-        return snakes.arguments(root, runner__total_steps=snakes.GAMES * 4 * 4, evaluation__every=0, loggers=LOGGER)
+        return snakes.arguments(
+            root, runner__total_steps=snakes.GAMES * 4 * 4, evaluation__every=0, loggers=LOGGER
+        )
     if loop == "growth":
-        return growths.arguments(root, growth__updates=2, evaluation__environments=2, loggers=LOGGER)
+        return growths.arguments(
+            root, growth__updates=2, evaluation__environments=2, loggers=LOGGER
+        )
     return detectors.brief(root, schedule__steps=4, loggers=LOGGER)
 
 
@@ -73,7 +78,9 @@ def test_a_run_lets_go_of_its_folder_and_its_loggers_however_it_ends(
     assert machine["world_size"] == 1
 
 
-def test_other_programs_see_the_rows_of_every_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_programs_see_the_rows_of_every_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit, seen = Journal.commit, list[int]()
     view = tmp_path / "out" / "run" / "logs.d/lightning_logs/version_0/metrics.csv"
 

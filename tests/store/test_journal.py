@@ -28,7 +28,11 @@ def opened(root: Path, **options: Any) -> Journal:
 
 def content(folder: Path) -> dict[str, bytes]:
     """The bytes of a run that are to be equal, by file."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in (".lock", "timings.jsonl"))
+    files = (
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in (".lock", "timings.jsonl")
+    )
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -70,7 +74,10 @@ def test_nothing_else_in_the_folder_is_touched(tmp_path: Path) -> None:
     for name in ("mine.jsonl", "m/mine.txt", "m/.mine.tmp"):
         (tmp_path / "run" / name).write_text("mine")
     work(tmp_path)
-    assert all((tmp_path / "run" / name).read_text() == "mine" for name in ("mine.jsonl", "m/mine.txt", "m/.mine.tmp"))
+    assert all(
+        (tmp_path / "run" / name).read_text() == "mine"
+        for name in ("mine.jsonl", "m/mine.txt", "m/.mine.tmp")
+    )
 
 
 def test_rows_are_written_as_they_are(tmp_path: Path) -> None:
@@ -87,7 +94,10 @@ def test_rows_are_written_as_they_are(tmp_path: Path) -> None:
 
 
 def test_the_order_in_which_files_were_begun_makes_no_difference(tmp_path: Path) -> None:
-    for root, files in ((tmp_path / "a", ("x.jsonl", "y.jsonl")), (tmp_path / "b", ("y.jsonl", "x.jsonl"))):
+    for root, files in (
+        (tmp_path / "a", ("x.jsonl", "y.jsonl")),
+        (tmp_path / "b", ("y.jsonl", "x.jsonl")),
+    ):
         with opened(root) as journal:
             for file in files:
                 journal.append(file, [{"n": 1}])
@@ -120,7 +130,11 @@ def test_a_changed_config_is_refused_with_the_keys_and_the_ways_out(tmp_path: Pa
     with pytest.raises(InputError) as raised:
         opened(tmp_path, config=changed)
     message = str(raised.value)
-    for part in ("seed: 17 there, 18 now", 'model.name: "x" there, absent now', 'model.dtype: absent there, "auto" now'):
+    for part in (
+        "seed: 17 there, 18 now",
+        'model.name: "x" there, absent now',
+        'model.dtype: absent there, "auto" now',
+    ):
         assert part in message
     assert "give --fresh to set it aside and begin anew, or another output.run_name" in message
     assert "elsewhere" not in message
@@ -148,7 +162,9 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_folder(tmp_path: Path
         "print('held', flush=True)",
         "time.sleep(60)",
     ])  # fmt: skip
-    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
@@ -191,7 +207,14 @@ def test_a_file_that_another_program_writes_to_is_noticed(tmp_path: Path) -> Non
         '{"number": 1, "state": 0, "config": {}, "lengths": {"../x": 0}, "versions": {}}',
         *(
             f'{{"number": 1, "state": 0, "config": {{}}, "lengths": {{}}, "versions": {versions}}}'
-            for versions in ("[]", '{"../x": [[1, 0]]}', '{"x": []}', '{"x": [1]}', '{"x": [["1", 0]]}', '{"x": null}')
+            for versions in (
+                "[]",
+                '{"../x": [[1, 0]]}',
+                '{"x": []}',
+                '{"x": [1]}',
+                '{"x": [["1", 0]]}',
+                '{"x": null}',
+            )
         ),
     ],
 )
@@ -221,7 +244,9 @@ def test_a_copy_without_hidden_files_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "run" / ".lock").exists()
 
 
-def test_a_refused_open_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_open_leaves_no_folder_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("", ".", "..", "a/b", "a\\b", "a\0b"):
         with pytest.raises(InputError, match="run name"):
             Journal.open(tmp_path / "out", name, CONFIG)
@@ -250,7 +275,21 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "/abs", "../x", "a/../b", "a//b", "a/", ".lock", ".begun", "commit.json", "m/.hidden", "a\nb", "a\\b", "a\0"],
+    [
+        "",
+        "/abs",
+        "../x",
+        "a/../b",
+        "a//b",
+        "a/",
+        ".lock",
+        ".begun",
+        "commit.json",
+        "m/.hidden",
+        "a\nb",
+        "a\\b",
+        "a\0",
+    ],
 )
 def test_file_names_can_not_escape_or_clash(tmp_path: Path, name: str) -> None:
     with opened(tmp_path) as journal:
@@ -296,7 +335,9 @@ def test_a_closed_journal_writes_nothing(tmp_path: Path) -> None:
             act()
 
 
-def test_what_is_committed_reached_the_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_committed_reached_the_disk_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[str] = []
     real = disk.sync
 
@@ -313,7 +354,9 @@ def test_what_is_committed_reached_the_disk_first(tmp_path: Path, monkeypatch: p
         assert synced == ["a.jsonl", ".unfinished-commit.json", "run"]
 
 
-def test_a_folder_that_was_set_aside_is_so_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_was_set_aside_is_so_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[Path] = []
     with opened(tmp_path) as journal:
         journal.commit(1)
@@ -323,7 +366,9 @@ def test_a_folder_that_was_set_aside_is_so_on_the_disk(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["../out", "m/../../out", "{root}/out", "..\\out", "m//../../out"])
-def test_what_a_strange_list_names_outside_the_folder_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_what_a_strange_list_names_outside_the_folder_is_left_alone(
+    tmp_path: Path, name: str
+) -> None:
     with opened(tmp_path) as journal:
         journal.append("m/a.jsonl", [{"n": 1}])
         journal.commit(1)
@@ -347,7 +392,8 @@ def test_a_version_belongs_to_its_commit(tmp_path: Path) -> None:
         journal.put("w/policy.bin", weights(2))
         place = journal.folder / "w"
         assert journal.path("w/policy.bin") == place / "policy-00000002.bin"
-        assert content(place) == {"policy-00000001.bin": b"w", "policy-00000002.bin": b"ww"}  # until the commit
+        # until the commit
+        assert content(place) == {"policy-00000001.bin": b"w", "policy-00000002.bin": b"ww"}
     with opened(tmp_path) as journal:  # the second was never committed
         assert journal.path("w/policy.bin") == place / "policy-00000001.bin"
         assert content(place) == {"policy-00000001.bin": b"w"}
@@ -376,7 +422,10 @@ def test_a_writer_that_fails_leaves_what_was(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
         journal.put("w.bin", weights(1))
         journal.commit(1)
-        with pytest.raises(JournalError, match=r"w\.bin: it could not be written: RuntimeError: iostream error; the last"):
+        with pytest.raises(
+            JournalError,
+            match=r"w\.bin: it could not be written: RuntimeError: iostream error; the last",
+        ):
             journal.put("w.bin", fails)
         with pytest.raises(ValueError, match="no file was written"):
             journal.put("w.bin", lambda _: None)
@@ -388,10 +437,17 @@ def test_a_writer_that_fails_leaves_what_was(tmp_path: Path) -> None:
 def test_a_commit_writes_the_parts_that_changed_and_keeps_the_others(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
         assert journal.part("valves") is None
-        journal.commit({"done": 1}, {"valves": {"pending": [1, 2]}, "挡风板": ["é\u2028\n", "half \ud800"], "gone": 7})
-        others = {file: data for file, data in content(journal.folder).items() if "valves" not in file}
+        journal.commit(
+            {"done": 1},
+            {"valves": {"pending": [1, 2]}, "挡风板": ["é\u2028\n", "half \ud800"], "gone": 7},
+        )
+        others = {
+            file: data for file, data in content(journal.folder).items() if "valves" not in file
+        }
         journal.commit({"done": 2}, {"valves": {"pending": []}, "gone": None, "never there": None})
-        assert (journal.folder / "commit.d" / "valves-00000002.json").read_text() == '{"pending": []}\n'
+        assert (
+            journal.folder / "commit.d" / "valves-00000002.json"
+        ).read_text() == '{"pending": []}\n'
         assert len(list((journal.folder / "commit.d").iterdir())) == 2
         journal.commit({"done": 3})
     with opened(tmp_path) as journal:
@@ -400,9 +456,9 @@ def test_a_commit_writes_the_parts_that_changed_and_keeps_the_others(tmp_path: P
         assert journal.part("挡风板") == ["é\u2028\n", "half \ud800"]
         assert journal.part("gone") is None
         now = content(journal.folder)
-        assert [file for file in others if file != "commit.json" and now.get(file) != others[file]] == [
-            file for file in others if "gone" in file
-        ]
+        assert [
+            file for file in others if file != "commit.json" and now.get(file) != others[file]
+        ] == [file for file in others if "gone" in file]
 
 
 def test_what_is_no_json_changes_nothing(tmp_path: Path) -> None:
@@ -416,13 +472,22 @@ def test_what_is_no_json_changes_nothing(tmp_path: Path) -> None:
         assert content(journal.folder) == before
 
 
-ODD = [*"..|../../x|/etc/passwd|a/b|a\\b||.|\0|a\nb|\ud800|con|A|a|a-00000001".split("|"), "挡" * 200]
+ODD = [
+    *"..|../../x|/etc/passwd|a/b|a\\b||.|\0|a\nb|\ud800|con|A|a|a-00000001".split("|"),
+    "挡" * 200,
+]
 NAMES = st.text(max_size=60) | st.sampled_from(ODD)
 
 
-@given(st.lists(st.dictionaries(NAMES, st.none() | st.integers() | st.text(max_size=5), max_size=5), max_size=4))
+@given(
+    st.lists(
+        st.dictionaries(NAMES, st.none() | st.integers() | st.text(max_size=5), max_size=5),
+        max_size=4,
+    )
+)
 def test_parts_may_have_any_name(commits: list[dict[str, Any]]) -> None:
-    """They stay apart and in the folder, and are after every commit what the last commit that named them gave."""
+    """They stay apart and in the folder, and are after every commit what the last commit that named
+    them gave."""
     with tempfile.TemporaryDirectory() as root:
         expected: dict[str, Any] = {}
         for parts in commits:
@@ -432,7 +497,9 @@ def test_parts_may_have_any_name(commits: list[dict[str, Any]]) -> None:
                 assert {name: journal.part(name) for name in expected} == expected
                 files = set(content(Path(root))) - {"run/commit.json"}
                 assert len(files) == sum(value is not None for value in expected.values())
-                assert all(file.startswith("run/commit.d/") and file.count("/") == 2 for file in files)
+                assert all(
+                    file.startswith("run/commit.d/") and file.count("/") == 2 for file in files
+                )
 
 
 def test_a_version_that_lost_committed_bytes_is_named(tmp_path: Path) -> None:
@@ -447,13 +514,17 @@ def test_a_version_that_lost_committed_bytes_is_named(tmp_path: Path) -> None:
         whole = victim.read_bytes()
         for spoilt, did in ((whole[:-5], "cut"), (b"", "cut"), (whole + b"x", "changed")):
             victim.write_bytes(spoilt)
-            said = f"{name}: another program {did} it: {len(spoilt)} bytes, {len(whole)} were committed"
+            said = (
+                f"{name}: another program {did} it: {len(spoilt)} bytes, {len(whole)} were "
+                f"committed"
+            )
             with pytest.raises(JournalError, match=said):
                 opened(tmp_path)
         victim.unlink()
         with pytest.raises(JournalError, match=f"{name}: another program cut it: 0 bytes"):
             opened(tmp_path)
-        assert content(tmp_path / "run").keys() == before.keys() - {name}  # what is left was not touched
+        # what is left was not touched
+        assert content(tmp_path / "run").keys() == before.keys() - {name}
         victim.write_bytes(whole)
     opened(tmp_path).close()
     assert content(tmp_path / "run") == before
@@ -502,13 +573,16 @@ def test_a_file_of_another_program_is_never_overwritten_by_a_version(tmp_path: P
             (journal.folder / name).write_text("mine")
         with pytest.raises(JournalError, match=r"w-00000001\.bin: .*a file stands in the way"):
             journal.put("w.bin", weights(1))
-        with pytest.raises(JournalError, match=r"valves-00000001\.json: .*a file stands in the way"):
+        with pytest.raises(
+            JournalError, match=r"valves-00000001\.json: .*a file stands in the way"
+        ):
             journal.commit(1, {"valves": 1})
         journal.commit(1)
     opened(tmp_path).close()
-    assert [(tmp_path / "run" / name).read_text() for name in ("w-00000001.bin", "commit.d/valves-00000001.json")] == [
-        "mine"
-    ] * 2
+    assert [
+        (tmp_path / "run" / name).read_text()
+        for name in ("w-00000001.bin", "commit.d/valves-00000001.json")
+    ] == ["mine"] * 2
 
 
 def test_files_of_others_that_are_called_like_versions_are_let_lie(tmp_path: Path) -> None:
@@ -522,7 +596,9 @@ def test_files_of_others_that_are_called_like_versions_are_let_lie(tmp_path: Pat
     assert mine.read_text() == "mine"
 
 
-def test_versions_reach_the_disk_before_the_commit_and_go_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_reach_the_disk_before_the_commit_and_go_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(tmp_path) as journal:
         journal.put("w/a.bin", weights(1))
         journal.commit(1, {"p": 1})
@@ -548,7 +624,12 @@ def test_versions_reach_the_disk_before_the_commit_and_go_after_it(tmp_path: Pat
             done[: done.index("sync .unfinished-commit.json")],
             done[done.index("sync .unfinished-commit.json") + 1 :],
         )
-        assert before == ["sync .begun", "sync run", "sync .unfinished-p-00000002.json", "sync commit.d"]
+        assert before == [
+            "sync .begun",
+            "sync run",
+            "sync .unfinished-p-00000002.json",
+            "sync commit.d",
+        ]
         assert (after[0], set(after[1:-1]), after[-1]) == (
             "sync run", {"unlink a-00000001.bin", "unlink p-00000001.json"}, "unlink .begun",
         )  # fmt: skip
@@ -565,12 +646,15 @@ def lead_to(journal: Journal, keep: str = "") -> None:
     journal.commit(number, {"p": number} if number % 2 else {}, keep=keep)
 
 
-def test_a_run_goes_back_to_a_commit_that_was_kept_and_leaves_what_it_would_have_left_then(tmp_path: Path) -> None:
+def test_a_run_goes_back_to_a_commit_that_was_kept_and_leaves_what_it_would_have_left_then(
+    tmp_path: Path,
+) -> None:
     with opened(tmp_path / "straight") as journal:
         for _ in range(4):
             lead_to(journal)
     with opened(tmp_path) as journal:
-        for keep in ("", "", "first", "first", "second", ""):  # the first that is kept under a name stays
+        # the first that is kept under a name stays
+        for keep in ("", "", "first", "first", "second", ""):
             lead_to(journal, keep)
         journal.append("later.jsonl", [{"n": 0}])
         lead_to(journal)
@@ -597,7 +681,13 @@ def test_a_run_that_is_killed_while_it_goes_back_goes_back_again_or_has_gone_bac
     shutil.copytree(tmp_path / "whole", tmp_path / "back")
     with opened(tmp_path / "back") as journal:
         journal.go_back("end")
-    steps = [(disk, "replace"), (disk, "sync"), (disk, "write_at"), (os, "truncate"), (Path, "unlink")]
+    steps = [
+        (disk, "replace"),
+        (disk, "sync"),
+        (disk, "write_at"),
+        (os, "truncate"),
+        (Path, "unlink"),
+    ]
     killed = 0
     for number, (place, name) in enumerate(steps):
         for nth in range(12):
@@ -610,7 +700,11 @@ def test_a_run_that_is_killed_while_it_goes_back_goes_back_again_or_has_gone_bac
                     raise KeyboardInterrupt
                 return real(*given, **options)
 
-            with opened(root) as journal, monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+            with (
+                opened(root) as journal,
+                monkeypatch.context() as patched,
+                contextlib.suppress(KeyboardInterrupt),
+            ):
                 patched.setattr(place, name, dies)
                 journal.go_back("end")
             killed += left[0] < 0
@@ -623,7 +717,12 @@ def test_a_run_that_is_killed_while_it_goes_back_goes_back_again_or_has_gone_bac
 
 def test_limits_may_be_higher_never_lower(tmp_path: Path) -> None:
     def limited(most: int | None, **options: Any) -> Journal:
-        return opened(tmp_path, config={**CONFIG, "budget": {"most": most}}, limits=("budget.most",), **options)
+        return opened(
+            tmp_path,
+            config={**CONFIG, "budget": {"most": most}},
+            limits=("budget.most",),
+            **options,
+        )
 
     with limited(10) as journal:
         journal.commit(1)
@@ -632,7 +731,10 @@ def test_limits_may_be_higher_never_lower(tmp_path: Path) -> None:
         journal.commit(2)
     with limited(11) as journal:
         assert journal.raised == ()
-    with pytest.raises(InputError, match=r"budget.most: 11 there, 10 now\n.*higher values are allowed for budget.most"):
+    with pytest.raises(
+        InputError,
+        match=r"budget.most: 11 there, 10 now\n.*higher values are allowed for budget.most",
+    ):
         limited(10)
     with limited(None) as journal:
         journal.commit(3)
@@ -655,7 +757,11 @@ def test_notes_are_added_without_reading_those_before(tmp_path: Path) -> None:
 PLAIN = st.text(alphabet="abc-_0", min_size=1, max_size=14)
 
 
-@given(st.lists(st.text(max_size=80) | PLAIN | PLAIN.map(safe_name) | PLAIN.map(str.upper), max_size=12))
+@given(
+    st.lists(
+        st.text(max_size=80) | PLAIN | PLAIN.map(safe_name) | PLAIN.map(str.upper), max_size=12
+    )
+)
 def test_safe_names_are_safe_and_never_shared(names: list[str]) -> None:
     safe = {name: safe_name(name) for name in names}
     assert len({made.casefold() for made in safe.values()}) == len(safe)
@@ -669,7 +775,8 @@ def test_safe_names_are_safe_and_never_shared(names: list[str]) -> None:
 
 def test_safe_names_stay_readable() -> None:
     assert safe_name("valves") == "valves"
-    assert safe_name(safe_name("Valves")) != safe_name("Valves")  # whoever is called that is another one
+    # whoever is called that is another one
+    assert safe_name(safe_name("Valves")) != safe_name("Valves")
     assert safe_name("rack cabling") == "rack cabling"
     assert safe_name("rack cabling ") != safe_name("rack cabling") != safe_name("Rack cabling")
     assert safe_name("挡风板安装检查").startswith("挡风板安装检查-")
@@ -690,7 +797,10 @@ def test_a_run_whose_commit_was_removed_is_not_begun_anew(tmp_path: Path) -> Non
         journal.commit(1, parts={"m": {"a": 1}})
     (tmp_path / "run" / "commit.json").unlink()
     before = content(tmp_path / "run")
-    with pytest.raises(InputError, match=r"commit\.json: another program removed it, .*-00000001.* set the run's folder"):
+    with pytest.raises(
+        InputError,
+        match=r"commit\.json: another program removed it, .*-00000001.* set the run's folder",
+    ):
         opened(tmp_path)
     with pytest.raises(InputError, match="another program removed it"):
         check_folder(tmp_path / "run", {}, fresh=False)
@@ -700,22 +810,32 @@ def test_a_run_whose_commit_was_removed_is_not_begun_anew(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("row", [b"rubbish", b"[1]", b"\xff\0"])
 def test_a_row_that_another_program_changed_is_told_by_its_line(tmp_path: Path, row: bytes) -> None:
-    """Of what runs do not need, such as timings.jsonl, it is taken out; of what they do, the run begins anew."""
+    """Of what runs do not need, such as timings.jsonl, it is taken out; of what they do, the run
+    begins anew."""
     with opened(tmp_path) as journal:
         journal.note("timings.jsonl", [{"seconds": 1}, {"seconds": 2}])
         journal.append("rows.jsonl", [{"a": "a long row"}, {"a": 2}])
         journal.commit({})
         for file in ("timings.jsonl", "rows.jsonl"):
             (journal.folder / file).write_bytes(b'{"seconds": 1}\n' + row + b"\n" * 40)
-        with pytest.raises(JournalError, match=r"timings\.jsonl:2: another program changed it; take the row out"):
+        with pytest.raises(
+            JournalError, match=r"timings\.jsonl:2: another program changed it; take the row out"
+        ):
             journal.notes("timings.jsonl")
-        with pytest.raises(JournalError, match=r"rows\.jsonl:2: another program changed it; set the run's folder aside"):
+        with pytest.raises(
+            JournalError,
+            match=r"rows\.jsonl:2: another program changed it; set the run's folder aside",
+        ):
             journal.rows("rows.jsonl")
         folder = RunFolder(journal.folder)
-        with pytest.raises(JournalError, match=r"timings\.jsonl:2: another program changed it; take the row out"):
+        with pytest.raises(
+            JournalError, match=r"timings\.jsonl:2: another program changed it; take the row out"
+        ):
             folder.read_notes("timings.jsonl")
         (journal.folder / "run.json").write_bytes(row)
-        with pytest.raises(JournalError, match=r"run\.json: another program changed it; take it out of the folder"):
+        with pytest.raises(
+            JournalError, match=r"run\.json: another program changed it; take it out of the folder"
+        ):
             folder.read_machine()
 
 
@@ -727,5 +847,7 @@ def test_one_process_can_not_open_a_run_twice(tmp_path: Path) -> None:
 
 def test_a_long_value_that_differs_is_told_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        check_config(tmp_path, {"rules": ["x" * 5000]}, {"rules": ["y" * 5000]}, "name another folder")
+        check_config(
+            tmp_path, {"rules": ["x" * 5000]}, {"rules": ["y" * 5000]}, "name another folder"
+        )
     assert len(str(caught.value)) < 800

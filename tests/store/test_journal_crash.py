@@ -1,4 +1,5 @@
-"""A run that is killed, or whose disk is full, goes on to leave the very bytes of one that was not."""
+"""A run that is killed, or whose disk is full, goes on to leave the very bytes of one that was
+not."""
 
 import json
 import os
@@ -28,18 +29,25 @@ def opened(root: Path) -> Journal:
 
 def content(folder: Path) -> dict[str, bytes]:
     """The bytes of a run that are to be equal, by file."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in (".lock", "timings.jsonl"))
+    files = (
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in (".lock", "timings.jsonl")
+    )
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def work(root: Path, steps: int = 3, committed: Callable[[Journal], None] = lambda _: None) -> None:
-    """A run of some steps, going on from its last commit: files of every kind and parts, in folders and beside them."""
+    """A run of some steps, going on from its last commit: files of every kind and parts, in folders
+    and beside them."""
     with opened(root) as journal:
         done = journal.state["done"] if journal.state else 0
         journal.replace("config.yaml", "seed: 17\n")
         for step in range(done, steps):
             journal.append("metrics.jsonl", [{"step": step}])
-            journal.append("m/rows.jsonl", [{"step": step, "n": n, "text": "é\n" * n} for n in range(3)])
+            journal.append(
+                "m/rows.jsonl", [{"step": step, "n": n, "text": "é\n" * n} for n in range(3)]
+            )
             if step == 1:
                 journal.append("m/late.jsonl", [{"late": step}])
             journal.put("weights/policy.bin", partial(halves, step=step))
@@ -50,7 +58,11 @@ def work(root: Path, steps: int = 3, committed: Callable[[Journal], None] = lamb
             journal.remove(f"m/old/{step - 1}.json")
             journal.note("timings.jsonl", [{"s": random.random()}])
             trail = journal.part("挡风板") or []
-            parts = {"挡风板": [*trail, step], f"mission {step}": {"step": step}, f"mission {step - 2}": None}
+            parts = {
+                "挡风板": [*trail, step],
+                f"mission {step}": {"step": step},
+                f"mission {step - 2}": None,
+            }
             journal.commit({"done": step + 1}, parts)
             committed(journal)
 
@@ -69,7 +81,8 @@ def belongs_to_a_commit(file: str) -> bool:
 
 @contextmanager
 def before_each_line(act: Callable[[int], None]) -> Iterator[None]:
-    """Call ``act`` before each line that changes a run's folder or may do so, with the line's number, counted from 1."""
+    """Call ``act`` before each line that changes a run's folder or may do so, with the line's
+    number, counted from 1."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -111,10 +124,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_run_killed_between_any_two_changes_of_its_folder_stands_at_its_last_commit(tmp_path: Path) -> None:
+def test_a_run_killed_between_any_two_changes_of_its_folder_stands_at_its_last_commit(
+    tmp_path: Path,
+) -> None:
     whole = tmp_path / "whole"
     states: dict[int, dict[str, bytes]] = {0: {}}  # what each commit left
-    places: list[tuple[int, dict[str, bytes]]] = []  # each thing that the folder ever was, and the line before which it was
+    # each thing that the folder ever was, and the line before which it was
+    places: list[tuple[int, dict[str, bytes]]] = []
 
     def watch(line: int) -> None:
         now = {str(path): path.read_bytes() if path.is_file() else b"" for path in whole.rglob("*")}
@@ -156,7 +172,8 @@ def test_a_run_killed_again_while_it_is_brought_back_to_its_commit(tmp_path: Pat
 
 
 def over_the_limit(root: Path) -> None:
-    """In a process that may write files of 4 kB: appends, replacements and commits fail cleanly, one after another."""
+    """In a process that may write files of 4 kB: appends, replacements and commits fail cleanly,
+    one after another."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
     with opened(root) as journal:
         acts: list[Callable[[], None]] = [
@@ -173,7 +190,11 @@ def over_the_limit(root: Path) -> None:
         assert not list(root.rglob(".unfinished-*"))
         journal.append("metrics.jsonl", [{"n": "fits"}])
         assert journal.rows("metrics.jsonl")[-1] == {"n": "fits"}
-        assert (journal.state, journal.part("fits"), journal.part("挡风板")) == ({"done": 3}, None, [0, 1, 2])
+        assert (journal.state, journal.part("fits"), journal.part("挡风板")) == (
+            {"done": 3},
+            None,
+            [0, 1, 2],
+        )
 
 
 def test_a_full_disk_leaves_the_last_commit_intact(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from stageb.store import disk
 from stageb.store.output import Output, encode_table, read_cell, read_rows, set_aside
 
 
-def test_rows_reach_the_disk_before_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_reach_the_disk_before_their_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[str] = []
     monkeypatch.setattr(disk, "sync", lambda path: synced.append(path.name))
     output = Output(tmp_path / "out.jsonl", {}, {})
@@ -28,12 +30,20 @@ def test_rows_reach_the_disk_before_their_commit(tmp_path: Path, monkeypatch: py
     assert synced == ["out.jsonl", ".unfinished-out.jsonl.commit.json", tmp_path.name]
 
 
-@pytest.mark.parametrize("content", [b'{"a": 1}\nrubbish\n', b'{"a": 1}\n[2]\n', b'{"a": 1}\n\xff\n', None])
-def test_rows_that_another_program_changed_are_told_by_their_line(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "content", [b'{"a": 1}\nrubbish\n', b'{"a": 1}\n[2]\n', b'{"a": 1}\n\xff\n', None]
+)
+def test_rows_that_another_program_changed_are_told_by_their_line(
+    tmp_path: Path, content: bytes | None
+) -> None:
     path = tmp_path / "rows.jsonl"
     if content is not None:
         path.write_bytes(content)
-    what = "rows.jsonl:2: another program changed it" if content else "rows.jsonl: cannot be read: No such file or directory"
+    what = (
+        "rows.jsonl:2: another program changed it"
+        if content
+        else "rows.jsonl: cannot be read: No such file or directory"
+    )
     with pytest.raises(JournalError, match=f"{what}; give --fresh"):
         list(read_rows(path))
 
@@ -55,7 +65,8 @@ def test_a_kill_amid_setting_aside_leaves_no_commit_without_its_rows(
     with pytest.raises(KeyboardInterrupt):
         set_aside(path)
     assert path.exists()
-    with pytest.raises(InputError):  # rows that nothing is known of, not a commit that would begin them anew
+    # rows that nothing is known of, not a commit that would begin them anew
+    with pytest.raises(InputError):
         Output(path, {}, {})
 
 
@@ -76,9 +87,12 @@ def test_where_nothing_is_nothing_is_set_aside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "by"), [(b'"tickets": 4', b'"tickets": "4"'), (b'"done": 1', b'"done": 2'), (b'"state"', b'"x"')]
+    ("was", "by"),
+    [(b'"tickets": 4', b'"tickets": "4"'), (b'"done": 1', b'"done": 2'), (b'"state"', b'"x"')],
 )
-def test_a_commit_that_another_program_changed_is_refused(tmp_path: Path, was: bytes, by: bytes) -> None:
+def test_a_commit_that_another_program_changed_is_refused(
+    tmp_path: Path, was: bytes, by: bytes
+) -> None:
     path = tmp_path / "out.jsonl"
     output = Output(path, {}, {})
     output.add([{"n": 1}], 1, {"tickets": 4}, finished=False)
@@ -116,7 +130,10 @@ def test_rows_in_a_table_have_one_header_however_often_they_go_on(tmp_path: Path
         output.add([], 0, {}, finished=False)
         output.add([row], 1, {}, finished=place == 3)
         output.close()
-    told = [{**row, "n": str(n), "verdict": "", "review": ("false", "true")[n > 1]} for n, row in enumerate(rows)]
+    told = [
+        {**row, "n": str(n), "verdict": "", "review": ("false", "true")[n > 1]}
+        for n, row in enumerate(rows)
+    ]
     assert list(read_rows(path)) == told
     assert path.read_bytes().startswith("\ufeffgroup,n,verdict,review\n".encode())
     path.write_bytes(path.read_bytes() + b"cut off")
@@ -126,7 +143,9 @@ def test_rows_in_a_table_have_one_header_however_often_they_go_on(tmp_path: Path
 
 @given(
     st.lists(
-        st.text(st.sampled_from("=+-@'\t\r\n1.,a\"; "), max_size=5).filter(lambda cell: "\r" not in cell),
+        st.text(st.sampled_from("=+-@'\t\r\n1.,a\"; "), max_size=5).filter(
+            lambda cell: "\r" not in cell
+        ),
         min_size=1,
         max_size=5,
     )

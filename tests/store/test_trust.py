@@ -52,8 +52,12 @@ def test_authority_and_what_says_nothing_is_withheld() -> None:
         trust.check(found)
 
 
-@pytest.mark.parametrize(("item", "is_taken"), [({"number": 2}, True), ({"number": 2, "code": "os:abort"}, False)])
-def test_a_list_of_sections_is_taken_whole_or_not_at_all(item: dict[str, object], is_taken: bool) -> None:
+@pytest.mark.parametrize(
+    ("item", "is_taken"), [({"number": 2}, True), ({"number": 2, "code": "os:abort"}, False)]
+)
+def test_a_list_of_sections_is_taken_whole_or_not_at_all(
+    item: dict[str, object], is_taken: bool
+) -> None:
     found = trust.take_data("out/run", {"many": [item]}, Outer, asdict(Outer()))
     assert (found == {"many": [item]}) == is_taken
 

@@ -25,9 +25,13 @@ def test_a_filter_of_a_convolution_is_a_row_of_a_matrix() -> None:
     generator = torch.Generator().manual_seed(1)
     filters = torch.nn.Parameter(torch.randn(8, 4, 3, 3, generator=generator))
     matrix = torch.nn.Parameter(filters.detach().flatten(1).clone())
-    before, optimizers = filters.detach().clone(), [Muon([each], 0.02, weight_decay=0.05) for each in (filters, matrix)]
+    before, optimizers = (
+        filters.detach().clone(),
+        [Muon([each], 0.02, weight_decay=0.05) for each in (filters, matrix)],
+    )
     for gradient in torch.randn(2, 8, 4, 3, 3, generator=generator):
-        filters.grad = gradient.contiguous(memory_format=torch.channels_last)  # as a convolution may leave it
+        # as a convolution may leave it
+        filters.grad = gradient.contiguous(memory_format=torch.channels_last)
         matrix.grad = gradient.flatten(1)
         for optimizer in optimizers:
             optimizer.step()

@@ -37,7 +37,9 @@ def test_moments_are_those_of_all_that_ranks_saw() -> None:
 def test_returns_begin_and_end_with_their_episodes_as_in_gymnasium() -> None:
     """Of episodes that are cut off; where one terminates, Gymnasium takes its last reward alone."""
     mode = AutoresetMode.SAME_STEP
-    envs = SyncVectorEnv([partial(gymnasium.make, "Pendulum-v1", max_episode_steps=7)] * 3, autoreset_mode=mode)
+    envs = SyncVectorEnv(
+        [partial(gymnasium.make, "Pendulum-v1", max_episode_steps=7)] * 3, autoreset_mode=mode
+    )
     wrapped, scale = NormalizeReward(envs, gamma=0.9), RewardScale(0.9, 3, "cpu")
     wrapped.reset(seed=1)
     rewards, done = torch.zeros(50, 3), torch.zeros(50, 3, dtype=torch.bool)
@@ -48,7 +50,9 @@ def test_returns_begin_and_end_with_their_episodes_as_in_gymnasium() -> None:
     assert int(done.sum()) == 21
     last = scale.scale(rewards, done, lambda mine: mine)[-1]
     assert torch.allclose(last.double(), torch.tensor(scaled), rtol=1e-4)
-    assert torch.allclose(scale.returns, torch.tensor(wrapped.accumulated_reward, dtype=torch.float64), rtol=1e-5)
+    assert torch.allclose(
+        scale.returns, torch.tensor(wrapped.accumulated_reward, dtype=torch.float64), rtol=1e-5
+    )
 
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:

@@ -29,22 +29,35 @@ def brute_force(rollout: Trajectory, gamma: float, lam: float, step: int, game: 
     for later in range(step, len(rollout.rewards)):
         ended = bool(rollout.terminated[later, game])
         following = 0.0 if ended else float(rollout.next_values[later, game])
-        total += weight * (float(rollout.rewards[later, game]) + gamma * following - float(rollout.values[later, game]))
+        total += weight * (
+            float(rollout.rewards[later, game])
+            + gamma * following
+            - float(rollout.values[later, game])
+        )
         if ended or bool(rollout.truncated[later, game]):
             break
         weight *= gamma * lam
     return total
 
 
-@given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**32), st.floats(0, 1), st.floats(0, 1))
-def test_gae_is_the_sum_written_out(steps: int, games: int, seed: int, gamma: float, lam: float) -> None:
+@given(
+    st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**32), st.floats(0, 1), st.floats(0, 1)
+)
+def test_gae_is_the_sum_written_out(
+    steps: int, games: int, seed: int, gamma: float, lam: float
+) -> None:
     rollout = rollout_of(steps, games, seed)
     found = ppo.gae(rollout, gamma, lam)
-    expected = [[brute_force(rollout, gamma, lam, step, game) for game in range(games)] for step in range(steps)]
+    expected = [
+        [brute_force(rollout, gamma, lam, step, game) for game in range(games)]
+        for step in range(steps)
+    ]
     assert torch.allclose(found, torch.tensor(expected), atol=1e-4)
 
 
-def test_a_terminated_step_bootstraps_from_nothing_and_a_truncated_one_from_its_last_observation() -> None:
+def test_a_terminated_step_bootstraps_from_nothing_and_a_truncated_one_from_its_last_observation() -> (
+    None
+):
     one, yes, no = torch.ones(1, 1), torch.tensor([[True]]), torch.tensor([[False]])
     values, following = torch.tensor([[0.25]]), torch.tensor([[8.0]])
     for terminated, truncated, expected in ((yes, no, 1 - 0.25), (no, yes, 1 + 0.5 * 8 - 0.25)):
@@ -63,7 +76,10 @@ def test_lambda_0_is_one_step_and_lambda_1_the_whole_return() -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_moments_of_parts_are_those_of_the_whole(seed: int, parts: int) -> None:
-    rollouts, config = [rollout_of(6, 3, seed + part) for part in range(parts)], PpoConfig(gamma=0.9, gae_lambda=0.9)
+    rollouts, config = (
+        [rollout_of(6, 3, seed + part) for part in range(parts)],
+        PpoConfig(gamma=0.9, gae_lambda=0.9),
+    )
     sums: list[Tensor] = []  # of each part
 
     def note(mine: Tensor) -> Tensor:
@@ -72,7 +88,10 @@ def test_moments_of_parts_are_those_of_the_whole(seed: int, parts: int) -> None:
 
     for each in rollouts:
         ppo.estimate_advantages(each, config, note)
-    found = [ppo.estimate_advantages(each, config, lambda _: torch.stack(sums).sum(0)) for each in rollouts]
+    found = [
+        ppo.estimate_advantages(each, config, lambda _: torch.stack(sums).sum(0))
+        for each in rollouts
+    ]
     whole = torch.cat([ppo.gae(each, 0.9, 0.9) for each in rollouts]).double()
     returns = whole + torch.cat([each.values for each in rollouts]).double()
     assert torch.allclose(torch.cat([each for _, each, _ in found]).double(), returns, atol=1e-6)
@@ -97,11 +116,17 @@ def evaluated(log_odds: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor
 def test_two_steps_of_an_update_come_to_what_is_worked_out_by_hand() -> None:
     config = PpoConfig(clip=0.2, value_weight=0.5)
     actions, advantages = torch.tensor([1, 0]), torch.tensor([1.0, -1.0])
-    batch = Batch((torch.zeros(2, 1), actions), torch.full((2,), math.log(0.5)), advantages, torch.tensor([2.0, 0.0]))
+    batch = Batch(
+        (torch.zeros(2, 1), actions),
+        torch.full((2,), math.log(0.5)),
+        advantages,
+        torch.tensor([2.0, 0.0]),
+    )
     log_odds = torch.zeros((), requires_grad=True)
     first = ppo.ppo_loss(evaluated(log_odds, actions), batch, config, 0.0)
     [gradient] = torch.autograd.grad(first.total, log_odds)
-    # d ratio / d log-odds = 0.5 for action 1 and -0.5 for action 0: the gradient is -(0.5 * 1 + -0.5 * -1) / 2
+    # d ratio / d log-odds = 0.5 for action 1 and -0.5 for action 0: the gradient is -(0.5 * 1 +
+    # -0.5 * -1) / 2
     assert float(gradient) == pytest.approx(-0.5)
     assert first.policy.item() == pytest.approx(0.0)
     assert first.value.item() == pytest.approx(0.5 * (4 + 0) / 2)
@@ -111,10 +136,13 @@ def test_two_steps_of_an_update_come_to_what_is_worked_out_by_hand() -> None:
     later = torch.tensor(0.6, requires_grad=True)  # after a step that went far: p = 0.6457
     second = ppo.ppo_loss(evaluated(later, actions), batch, config, 0.0)
     p = 1 / (1 + math.exp(-0.6))
-    ratios = (p / 0.5, (1 - p) / 0.5)  # 1.291 and 0.709: both beyond the clip, in the direction of their advantages
+    # 1.291 and 0.709: both beyond the clip, in the direction of their advantages
+    ratios = (p / 0.5, (1 - p) / 0.5)
     assert second.policy.item() == pytest.approx(-(1.2 * 1 + 0.8 * -1) / 2)
     assert float(second.clip_frac) == 1.0
-    assert float(second.approx_kl) == pytest.approx(sum(r - 1 - math.log(r) for r in ratios) / 2, abs=1e-6)
+    assert float(second.approx_kl) == pytest.approx(
+        sum(r - 1 - math.log(r) for r in ratios) / 2, abs=1e-6
+    )
     [stopped] = torch.autograd.grad(second.total, later)
     assert float(stopped) == 0.0
 
@@ -122,25 +150,38 @@ def test_two_steps_of_an_update_come_to_what_is_worked_out_by_hand() -> None:
 def test_the_clip_never_stops_a_step_back() -> None:
     config = PpoConfig(clip=0.2)
     actions = torch.tensor([1])
-    batch = Batch((torch.zeros(1, 1), actions), torch.tensor([math.log(0.5)]), torch.tensor([-1.0]), torch.zeros(1))
+    batch = Batch(
+        (torch.zeros(1, 1), actions),
+        torch.tensor([math.log(0.5)]),
+        torch.tensor([-1.0]),
+        torch.zeros(1),
+    )
     far = torch.tensor(0.6, requires_grad=True)
-    [gradient] = torch.autograd.grad(ppo.ppo_loss(evaluated(far, actions), batch, config, 0.0).total, far)
+    [gradient] = torch.autograd.grad(
+        ppo.ppo_loss(evaluated(far, actions), batch, config, 0.0).total, far
+    )
     assert float(gradient) > 0
 
 
 def test_entropy_is_a_bonus() -> None:
     actions = torch.tensor([1])
-    batch = Batch((torch.zeros(1, 1), actions), torch.tensor([math.log(0.5)]), torch.zeros(1), torch.zeros(1))
+    batch = Batch(
+        (torch.zeros(1, 1), actions), torch.tensor([math.log(0.5)]), torch.zeros(1), torch.zeros(1)
+    )
     loss = ppo.ppo_loss(evaluated(torch.zeros(()), actions), batch, PpoConfig(), 0.1)
     assert loss.total.item() == pytest.approx(-0.1 * math.log(2))
 
 
 def noted(policy: float, norm: float) -> Tensor:
-    return ppo.note_step(ppo.Losses(*(torch.tensor(each) for each in (9.0, policy, 2.0, 3.0, 4.0, 5.0))), torch.tensor(norm))
+    return ppo.note_step(
+        ppo.Losses(*(torch.tensor(each) for each in (9.0, policy, 2.0, 3.0, 4.0, 5.0))),
+        torch.tensor(norm),
+    )
 
 
 def test_figures_are_means_over_the_steps_taken_under_the_names_of_their_losses() -> None:
-    """A step that was left out counts in none of them: its own losses may be finite, where another rank's were not."""
+    """A step that was left out counts in none of them: its own losses may be finite, where another
+    rank's were not."""
     steps = torch.stack([noted(1.0, 6.0), noted(math.nan, math.inf), noted(7.0, math.nan)])
     assert steps[0, ppo.APPROX_KL] == 4
     assert ppo.Figures.of(ppo.average_steps(steps).tolist(), 0.7, 1, 2) == ppo.Figures(

@@ -23,7 +23,8 @@ def test_three_in_a_row_end_a_run_and_a_step_between_begins_anew() -> None:
     with pytest.raises(NonFiniteError) as caught:
         left_out.count(False)
     assert str(caught.value) == (
-        "the gradients of 3 steps in a row are not finite; the last commit is intact. Try a smaller rate"
+        "the gradients of 3 steps in a row are not finite; the last commit is intact. Try a "
+        "smaller rate"
     )
 
 
@@ -66,7 +67,9 @@ def record_step(act: Callable[[], None]) -> None:
 @pytest.mark.parametrize("record", [record_work, record_step])
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("fails", [False, True])
-def test_no_garbage_is_collected_while_recording(record: Callable[..., None], before: bool, fails: bool) -> None:
+def test_no_garbage_is_collected_while_recording(
+    record: Callable[..., None], before: bool, fails: bool
+) -> None:
     """It could free tensors of the GPU then, which spoils the recording."""
     found = []
 

@@ -11,10 +11,20 @@ import torch
 
 from stageb.two_channel.boxes import data, text
 from stageb.two_channel.commands.boxes import write_shapes
-from stageb.two_channel.config import DetectorConfig, LossConfig, PackingConfig, SmallConfig, TwoChannelConfig
+from stageb.two_channel.config import (
+    DetectorConfig,
+    LossConfig,
+    PackingConfig,
+    SmallConfig,
+    TwoChannelConfig,
+)
 from stageb.two_channel.learning.learner import DetectorLearner, StepFigures
 from stageb.two_channel.learning.packing import Line
-from stageb.two_channel.learning.targets import count_totals, make_corrected_target, make_true_target
+from stageb.two_channel.learning.targets import (
+    count_totals,
+    make_corrected_target,
+    make_true_target,
+)
 from stageb.two_channel.model import model
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.types import Match, Sample, StepTotals, Target
@@ -39,7 +49,9 @@ def folder_of(root: Path) -> Path:
     """A checkpoint and six drawn images beneath ``root``."""
     torch.set_num_threads(1)
     write_shapes(root, "train", 6, seed=3)
-    model.make_small(root / "model", SMALL, {each.desc for sample in samples(root) for each in sample.objects})
+    model.make_small(
+        root / "model", SMALL, {each.desc for sample in samples(root) for each in sample.objects}
+    )
     return root
 
 
@@ -63,7 +75,10 @@ def save(found: Detector, folder: Path) -> None:
     made, state = found.model, found.model.state_dict()
     tables = {layer: name for name, layer in made.named_modules()}
     if made.config.get_text_config().tie_word_embeddings or made.config.tie_word_embeddings:
-        into, out = (f"{tables[layer]}.weight" for layer in (made.get_input_embeddings(), made.get_output_embeddings()))
+        into, out = (
+            f"{tables[layer]}.weight"
+            for layer in (made.get_input_embeddings(), made.get_output_embeddings())
+        )
         state[out] = state[into]
     made.save_pretrained(folder, state_dict=state)
     found.tokenizer.save_pretrained(folder)
@@ -81,7 +96,8 @@ def roughened(found: Detector) -> Detector:
 
 
 def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
-    """Every image with its truth; the last two as if a rollout had found its first object twice and missed the others."""
+    """Every image with its truth; the last two as if a rollout had found its first object twice and
+    missed the others."""
     spelling = found.spelling
     targets: list[tuple[Sample, Target]] = []
     for number, sample in enumerate(samples(root)):
@@ -91,7 +107,14 @@ def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
             continue
         answer = text.write_answer([true[0], true[0]], spelling).ids
         matched = Match(((0, 0),), (1,), tuple(range(1, len(true))))
-        targets.append((sample, make_corrected_target(answer, text.parse(answer, spelling), matched, true, spelling)))
+        targets.append(
+            (
+                sample,
+                make_corrected_target(
+                    answer, text.parse(answer, spelling), matched, true, spelling
+                ),
+            )
+        )
     return targets
 
 
@@ -100,7 +123,9 @@ def totals(*packs: list[Line]) -> StepTotals:
     return count_totals(line.target for lines in packs for line in lines)
 
 
-def step(learner: DetectorLearner, number: int, targets: Sequence[tuple[Sample, Target]]) -> StepFigures:
+def step(
+    learner: DetectorLearner, number: int, targets: Sequence[tuple[Sample, Target]]
+) -> StepFigures:
     """A whole step on ``targets``, at a rate of .001."""
     learner.teach(number, targets, count_totals(target for _, target in targets))
     return learner.finish(1e-3)
@@ -108,4 +133,6 @@ def step(learner: DetectorLearner, number: int, targets: Sequence[tuple[Sample, 
 
 def config(**sections: Any) -> TwoChannelConfig:
     """A run's config, with every loss and packs of about two images."""
-    return TwoChannelConfig(**({"losses": EVERY_LOSS, "packing": PackingConfig(160, 128)} | sections))
+    return TwoChannelConfig(
+        **({"losses": EVERY_LOSS, "packing": PackingConfig(160, 128)} | sections)
+    )

@@ -1,4 +1,5 @@
-"""A byte-level tokenizer with the coordinate tokens added, and strategies for objects, samples and rollouts."""
+"""A byte-level tokenizer with the coordinate tokens added, and strategies for objects, samples and
+rollouts."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ DESCS = ("RBC", "WBC", "Platelets", 'a 12" pipe', "back\\slash\\", "红色 阀�
 @cache
 def spelling(box_first: bool = False) -> Spelling:
     tokenizer = bpe()
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in COORDINATES])
+    tokenizer.add_tokens(
+        [AddedToken(token, special=False, normalized=False) for token in COORDINATES]
+    )
     return find_spelling(tokenizer, box_first)
 
 
@@ -25,6 +28,7 @@ def spelling(box_first: bool = False) -> Spelling:
 def placed(draw: st.DrawFn, descs: tuple[str, ...] = DESCS) -> Detection:
     """An object whose box has area."""
     (x1, x2), (y1, y2) = (
-        sorted(draw(st.lists(st.integers(0, BINS - 1), min_size=2, max_size=2, unique=True))) for _ in range(2)
+        sorted(draw(st.lists(st.integers(0, BINS - 1), min_size=2, max_size=2, unique=True)))
+        for _ in range(2)
     )
     return Detection(draw(st.sampled_from(descs)), (x1, y1, x2, y2))

@@ -1,4 +1,5 @@
-"""Views: where a box is moved to, the image shows what was in it; the learner and the engine see the same."""
+"""Views: where a box is moved to, the image shows what was in it; the learner and the engine see
+the same."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from PIL import Image
 from two_channel import made
 
 from stageb.engines.native.vision import ImageInputs
-from stageb.two_channel.boxes.augmentation import OVERLAP, ImageView, Paste, make_view, parse_name, scale_range
+from stageb.two_channel.boxes.augmentation import (
+    OVERLAP,
+    ImageView,
+    Paste,
+    make_view,
+    parse_name,
+    scale_range,
+)
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.model import views
 from stageb.two_channel.model.views import DecodedImage, Pixels, SizedCache, Views, show_views
@@ -25,7 +33,9 @@ from stageb.untrusted.pictures import PictureError
 ALL = AugmentationConfig(mirror=True, upend=True, turn=True, scale_jitter=[0.6, 2.0], light=0.3)
 
 
-def seen(picture: Image.Image, view: ImageView, noted: tuple[int, int], size: tuple[int, int]) -> np.ndarray[Any, Any]:
+def seen(
+    picture: Image.Image, view: ImageView, noted: tuple[int, int], size: tuple[int, int]
+) -> np.ndarray[Any, Any]:
     """``picture`` in a view, (height, width, 3)."""
     (found,) = show_views([DecodedImage.of(picture)], [view], [noted], size)
     return np.asarray(found.permute(1, 2, 0))
@@ -40,17 +50,22 @@ def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
     found = make_view(sample, key, ALL, 0.0)
     assert found == make_view(sample, key, ALL, 0.0)
     path, view = parse_name(found.image)
-    colours = seen(picture, replace(view, light=(0, 0)), picture.size, (found.width, found.height)).astype(int)
+    colours = seen(
+        picture, replace(view, light=(0, 0)), picture.size, (found.width, found.height)
+    ).astype(int)
     assert path == "a#b.png"
     red = np.argwhere(colours[..., 0] - colours[..., 1] > 127)
     if found.objects:
         (x1, y1, x2, y2) = found.objects[0].box
         (top, left), (bottom, right) = red.min(0), red.max(0) + 1
-        assert max(abs(x1 - left), abs(y1 - top), abs(x2 - right), abs(y2 - bottom)) <= 2.0  # a crop blurs edges
+        # a crop blurs edges
+        assert max(abs(x1 - left), abs(y1 - top), abs(x2 - right), abs(y2 - bottom)) <= 2.0
 
 
 @given(st.integers(0, 1 << 40), st.floats(0, 1))
-def test_views_keep_the_aspect_and_their_scales_go_from_the_first_range_to_the_last(key: int, done: float) -> None:
+def test_views_keep_the_aspect_and_their_scales_go_from_the_first_range_to_the_last(
+    key: int, done: float
+) -> None:
     """An object in the middle of the image shows the scale, where the view shows it whole."""
     sample = Sample("a", "a.png", 640, 480, (Object("cell", (280.0, 210.0, 360.0, 270.0)),))
     config = AugmentationConfig(scale_jitter=[2.0, 3.0], scale_jitter_end=[0.7, 1.2])
@@ -66,7 +81,13 @@ def test_views_keep_the_aspect_and_their_scales_go_from_the_first_range_to_the_l
 
 
 def test_a_view_scaled_down_shows_every_object() -> None:
-    sample = Sample("a", "a.png", 640, 480, tuple(Object("cell", (at, at, at + 9.0, at + 9.0)) for at in range(0, 470, 90)))
+    sample = Sample(
+        "a",
+        "a.png",
+        640,
+        480,
+        tuple(Object("cell", (at, at, at + 9.0, at + 9.0)) for at in range(0, 470, 90)),
+    )
     config = AugmentationConfig(scale_jitter=[0.5, 0.9])
     for key in range(40):
         found = make_view(sample, key, config, 0.0)
@@ -78,7 +99,9 @@ def test_a_view_scaled_down_shows_every_object() -> None:
 def test_a_view_of_an_image_made_smaller_is_the_view_made_smaller(key: int, x: int, y: int) -> None:
     picture = Image.new("RGB", (640, 480), "black")
     picture.paste((255, 0, 0), (x, y, x + 150, y + 130))
-    view = parse_name(make_view(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0), 0.0).image)[1]
+    view = parse_name(
+        make_view(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0), 0.0).image
+    )[1]
     size = (72, 96) if view.turned else (96, 72)
     small = seen(picture.resize((96, 72), Image.Resampling.BOX), view, picture.size, size)
     whole = seen(picture, view, picture.size, size)
@@ -87,35 +110,58 @@ def test_a_view_of_an_image_made_smaller_is_the_view_made_smaller(key: int, x: i
 
 def test_a_view_does_not_rest_on_what_is_made_beside_it() -> None:
     """Packs differ with the number of ranks."""
-    frames = [DecodedImage.of(Image.effect_noise((100, 75), 90 + at).convert("RGB")) for at in range(9)]
+    frames = [
+        DecodedImage.of(Image.effect_noise((100, 75), 90 + at).convert("RGB")) for at in range(9)
+    ]
     config = replace(ALL, turn=False)
     sizes = [(100, 75)] * 9
-    shown = [parse_name(make_view(Sample("a", "a.png", 100, 75, ()), key, config, 0.0).image)[1] for key in range(9)]
+    shown = [
+        parse_name(make_view(Sample("a", "a.png", 100, 75, ()), key, config, 0.0).image)[1]
+        for key in range(9)
+    ]
     whole = show_views(frames, shown, sizes, (96, 64))
     for at in range(9):
-        assert torch.equal(show_views(frames[at : at + 1], shown[at : at + 1], sizes[:1], (96, 64))[0], whole[at])
+        assert torch.equal(
+            show_views(frames[at : at + 1], shown[at : at + 1], sizes[:1], (96, 64))[0], whole[at]
+        )
 
 
 @pytest.mark.parametrize(("times", "size"), [(1, (96, 64)), (2, (101, 67)), (2, (30, 45))])
-def test_bytes_become_the_very_numbers_of_the_processor(tmp_path: Path, times: int, size: tuple[int, int]) -> None:
+def test_bytes_become_the_very_numbers_of_the_processor(
+    tmp_path: Path, times: int, size: tuple[int, int]
+) -> None:
     process = made.detector(made.folder_of(tmp_path)).eyes.process
-    process.temporal_patch_size, process.image_mean, process.image_std = times, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28)
+    process.temporal_patch_size, process.image_mean, process.image_std = (
+        times,
+        (0.48, 0.46, 0.41),
+        (0.27, 0.26, 0.28),
+    )
     picture = Image.effect_noise(size, 90).convert("RGB")
     told = process(images=[picture], return_tensors="pt")
     pixels = Pixels.of(process)
     assert pixels
-    assert pixels.numbers(pixels.cut(picture, told["image_grid_thw"][0, 1:].tolist())).equal(told["pixel_values"])
+    assert pixels.numbers(pixels.cut(picture, told["image_grid_thw"][0, 1:].tolist())).equal(
+        told["pixel_values"]
+    )
 
 
-def test_a_processor_of_another_kind_is_asked_for_every_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_of_another_kind_is_asked_for_every_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found, image = made.detector(made.folder_of(tmp_path)), made.samples(tmp_path)[0].image
     kind = type(found.eyes.process)
     sharper = kind.rescale
-    monkeypatch.setattr(kind, "rescale", lambda self, image, scale, **keys: sharper(self, np.sort(image, 2), scale, **keys))
+    monkeypatch.setattr(
+        kind,
+        "rescale",
+        lambda self, image, scale, **keys: sharper(self, np.sort(image, 2), scale, **keys),
+    )
     viewing = Views(found.model, found.eyes.process, 1 << 20)
     assert Pixels.of(found.eyes.process) is None
     plain = ImageInputs(found.model, found.eyes.process, 1 << 20)
-    both = [eyes.inputs(eyes.names_in(eyes.ids((image,))))["pixel_values"] for eyes in (viewing, plain)]
+    both = [
+        eyes.inputs(eyes.names_in(eyes.ids((image,))))["pixel_values"] for eyes in (viewing, plain)
+    ]
     assert both[0].equal(both[1])
 
 
@@ -131,9 +177,12 @@ def test_an_image_that_is_broken_is_told_when_it_is_asked_for(tmp_path: Path) ->
 
 
 def pictures(folder: Path) -> list[Sample]:
-    """Three images: one with nothing in it, one with two objects, one with two that hide each other."""
+    """Three images: one with nothing in it, one with two objects, one with two that hide each
+    other."""
     found = []
-    for number, boxes in enumerate([[], [(10, 8, 24, 18), (40, 20, 52, 36)], [(10, 8, 30, 28), (12, 10, 30, 28)]]):
+    for number, boxes in enumerate(
+        [[], [(10, 8, 24, 18), (40, 20, 52, 36)], [(10, 8, 30, 28), (12, 10, 30, 28)]]
+    ):
         picture = Image.new("RGB", (64, 40), "black")
         for box in boxes:
             picture.paste((255, 0, 0), box)
@@ -157,7 +206,8 @@ def test_a_pasted_object_is_where_its_box_is(tmp_path: Path) -> None:
             (x1, y1, x2, y2), pasted = found.objects[0].box, pasted + 1
             (top, left), (bottom, right) = red.min(0), red.max(0) + 1
             assert max(abs(x1 - left), abs(y1 - top), abs(x2 - right), abs(y2 - bottom)) <= 2.0
-            assert {each.source for each in view.pasted} == {1}  # of the third image each hides the other
+            # of the third image each hides the other
+            assert {each.source for each in view.pasted} == {1}
     assert 10 < pasted < 40
 
 
@@ -173,14 +223,21 @@ def test_what_is_pasted_fades_around_its_box_and_covers_it(tmp_path: Path) -> No
         line = onto[0, 50 // part].tolist()
         assert line[: 36 // part] == [0] * (36 // part) and line[84 // part :] == [0] * (36 // part)
         rising = line[36 // part : 40 // part]
-        assert rising == sorted(rising) and 0 < rising[0] < 200 and rising == line[80 // part : 84 // part][::-1]
+        assert (
+            rising == sorted(rising)
+            and 0 < rising[0] < 200
+            and rising == line[80 // part : 84 // part][::-1]
+        )
 
 
 @given(st.integers(0, 1 << 40))
 def test_pasted_objects_come_from_other_images_and_hide_nothing(key: int) -> None:
     boxes = [(x, y, x + 40.0, y + 40.0) for x in range(0, 600, 150) for y in range(0, 400, 130)]
     sources = [
-        Sample(str(at), f"{at}.png", 640, 480, tuple(Object(f"of {at}", box) for box in boxes[at::3])) for at in range(3)
+        Sample(
+            str(at), f"{at}.png", 640, 480, tuple(Object(f"of {at}", box) for box in boxes[at::3])
+        )
+        for at in range(3)
     ]
     config = AugmentationConfig(copy_paste=5)
     found = make_view(sources[0], key, config, 0.0, sources)
@@ -189,10 +246,16 @@ def test_pasted_objects_come_from_other_images_and_hide_nothing(key: int) -> Non
     assert found.objects[:own] == sources[0].objects
     pasted = found.objects[own:]
     assert len(pasted) <= 5 and len(parse_name(found.image)[1].pasted) == len(pasted)
-    assert all(each.desc in ("of 1", "of 2") and (each.box[2], each.box[3]) <= (640, 480) for each in pasted)
+    assert all(
+        each.desc in ("of 1", "of 2") and (each.box[2], each.box[3]) <= (640, 480)
+        for each in pasted
+    )
     for number, each in enumerate(pasted):
         for other in found.objects[: own + number]:
-            shared = [min(each.box[at + 2], other.box[at + 2]) - max(each.box[at], other.box[at]) for at in (0, 1)]
+            shared = [
+                min(each.box[at + 2], other.box[at + 2]) - max(each.box[at], other.box[at])
+                for at in (0, 1)
+            ]
             assert max(0.0, shared[0]) * max(0.0, shared[1]) <= OVERLAP * 40 * 40
     crowded = replace(sources[0], crowds=(Object("crowd", (0.0, 0.0, 640.0, 480.0)),))
     assert make_view(crowded, key, config, 0.0, sources) is crowded
@@ -201,7 +264,10 @@ def test_pasted_objects_come_from_other_images_and_hide_nothing(key: int) -> Non
 def test_images_are_pasted_into_alike_whatever_is_beside_them(tmp_path: Path) -> None:
     eyes, sources = made.detector(made.folder_of(tmp_path)).eyes, pictures(tmp_path)
     eyes.sources = [sample.image for sample in sources]
-    shown = [make_view(sources[0], key, AugmentationConfig(copy_paste=3), 0.0, sources).image for key in range(6, 18)]
+    shown = [
+        make_view(sources[0], key, AugmentationConfig(copy_paste=3), 0.0, sources).image
+        for key in range(6, 18)
+    ]
     names = [eyes.names_in(eyes.ids((image,)))[0] for image in shown]
     eyes.prepare(names)
     together = eyes.inputs(names)["pixel_values"].chunk(len(names))
@@ -231,7 +297,9 @@ def test_the_least_recent_goes_where_there_is_no_room(monkeypatch: pytest.Monkey
     assert "".join(asked) == "abcb"  # a was asked for again before c came, so b went; then a
 
 
-def test_views_of_long_ago_are_let_go_and_may_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_of_long_ago_are_let_go_and_may_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(views, "KNOWN", 4)
     found = made.detector(made.folder_of(tmp_path))
     image = made.samples(tmp_path)[0].image
@@ -243,7 +311,9 @@ def test_views_of_long_ago_are_let_go_and_may_come_again(tmp_path: Path, monkeyp
         assert len(found.eyes.inputs(found.eyes.names_in(prompt))["pixel_values"]) > 0
 
 
-@pytest.mark.parametrize("noted", ["", "#mirrored", "#upended,turned,light=10:-20", "#crop=0:0:40:40", "#pad=3:5:40:40"])
+@pytest.mark.parametrize(
+    "noted", ["", "#mirrored", "#upended,turned,light=10:-20", "#crop=0:0:40:40", "#pad=3:5:40:40"]
+)
 def test_learner_and_engine_see_a_view_alike(tmp_path: Path, noted: str) -> None:
     found = made.detector(made.folder_of(tmp_path))
     image = made.samples(tmp_path)[0].image

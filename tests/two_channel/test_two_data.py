@@ -22,8 +22,15 @@ from stageb.two_channel.types import Object
 
 
 def line(**but: Any) -> str:
-    row = {"images": ["a.png"], "width": 40, "height": 30, "objects": [{"desc": "cat", "bbox_2d": [1, 2.5, 40, 30]}]}
-    return json.dumps({key: value for key, value in (row | but).items() if value is not ...}, ensure_ascii=False)
+    row = {
+        "images": ["a.png"],
+        "width": 40,
+        "height": 30,
+        "objects": [{"desc": "cat", "bbox_2d": [1, 2.5, 40, 30]}],
+    }
+    return json.dumps(
+        {key: value for key, value in (row | but).items() if value is not ...}, ensure_ascii=False
+    )
 
 
 def written(folder: Path, *lines: str) -> Path:
@@ -36,7 +43,9 @@ def written(folder: Path, *lines: str) -> Path:
 
 def test_images_that_the_run_had_elsewhere_are_named_when_it_is_evaluated(tmp_path: Path) -> None:
     path = written(tmp_path, line(images=["c.png"]))
-    config = TwoChannelConfig(data=DataConfig(train=str(path), val=str(path), images="/data/photos"))
+    config = TwoChannelConfig(
+        data=DataConfig(train=str(path), val=str(path), images="/data/photos")
+    )
     with pytest.raises(InputError, match="add: --images /data/photos"):
         read_samples(str(path), None, config)
     with pytest.raises(BadInputError):
@@ -46,7 +55,12 @@ def test_images_that_the_run_had_elsewhere_are_named_when_it_is_evaluated(tmp_pa
 def test_samples_are_read_as_they_stand(tmp_path: Path) -> None:
     path = written(tmp_path, line(more=7), "", line(images=["b.png"], objects=[]))
     first, second = read([path])
-    assert (first.key, first.image, first.width, first.height) == ("a.png", str(tmp_path / "a.png"), 40, 30)
+    assert (first.key, first.image, first.width, first.height) == (
+        "a.png",
+        str(tmp_path / "a.png"),
+        40,
+        30,
+    )
     assert first.objects == (Object("cat", (1.0, 2.5, 40.0, 30.0)),) and second.objects == ()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -82,12 +96,21 @@ def test_every_fault_is_told_with_its_line_and_remedy(tmp_path: Path) -> None:
         (objects({"desc": "cat", "bbox_2d": box}, {"desc": "cat"}), "object 2: no bbox_2d"),
         (objects({"desc": " ", "bbox_2d": box}), 'object 1: desc " "; name the object'),
         (objects({"desc": "a\nb", "bbox_2d": box}), "its desc has the character U+000A"),
-        (objects({"desc": "cat ", "bbox_2d": box}), 'desc "cat " begins or ends with a space; remove it'),
+        (
+            objects({"desc": "cat ", "bbox_2d": box}),
+            'desc "cat " begins or ends with a space; remove it',
+        ),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 1]}), "write four numbers"),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 1, "1"]}), "write four numbers"),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 0, 1]}), "has no area"),
-        (objects({"desc": "cat", "bbox_2d": [0, 0, 41, 1]}), "is not within the image of 40 x 30; give pixels"),
-        (objects({"desc": "cat", "bbox_2d": box}, {"desc": "cat", "bbox_2d": box}), "object 2 repeats object 1; keep one"),
+        (
+            objects({"desc": "cat", "bbox_2d": [0, 0, 41, 1]}),
+            "is not within the image of 40 x 30; give pixels",
+        ),
+        (
+            objects({"desc": "cat", "bbox_2d": box}, {"desc": "cat", "bbox_2d": box}),
+            "object 2 repeats object 1; keep one",
+        ),
         (line(), f'image "a.png" is at {tmp_path}/data.jsonl:1 already; put all objects'),
     ]
     path = written(tmp_path, line(), *(bad for bad, _ in faults))
@@ -105,12 +128,16 @@ def test_drawn_images_are_their_names_and_hold_what_is_said(tmp_path: Path) -> N
     again = write_shapes(tmp_path / "again", "train", 40, seed=3)
     assert again.read_bytes() == path.read_bytes()
     names = [f"train/{number:05d}.png" for number in range(40)]
-    assert all((tmp_path / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in names)
+    assert all(
+        (tmp_path / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in names
+    )
     assert write_shapes(tmp_path / "other", "train", 40, seed=4).read_bytes() != path.read_bytes()
     kinds = {each.desc for sample in samples for each in sample.objects}
     assert kinds == {f"{colour} {form}" for colour in COLOURS for form in FORMS}
     for sample in samples:
-        assert 1 <= len(sample.objects) <= MOST and len(list_true_objects(sample)) == len(sample.objects)
+        assert 1 <= len(sample.objects) <= MOST and len(list_true_objects(sample)) == len(
+            sample.objects
+        )
         assert {sample.width, sample.height} <= {64, 96}
         assert np.triu(ious(list_true_objects(sample), list_true_objects(sample)), k=1).max() < 0.12
         pixels = np.asarray(Image.open(sample.image))
@@ -118,11 +145,15 @@ def test_drawn_images_are_their_names_and_hold_what_is_said(tmp_path: Path) -> N
             x1, _, x2, y2 = map(int, each.box)
             if each is sample.objects[-1]:
                 red, green, blue = pixels[y2 - 1, (x1 + x2) // 2]
-                assert max((red, "red"), (green, "green"), (blue, "blue"))[1] == each.desc.split()[0]
+                assert (
+                    max((red, "red"), (green, "green"), (blue, "blue"))[1] == each.desc.split()[0]
+                )
 
 
 @pytest.mark.parametrize("command", ["validate", "fit"])
-def test_faults_are_told_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_faults_are_told_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
     bad = written(tmp_path, line(), line(width=41))
     wanted = ["--loop=two_channel", f"--output.root={tmp_path / 'out'}"]
     for named, said in (
@@ -136,7 +167,9 @@ def test_faults_are_told_before_anything_starts(tmp_path: Path, capsys: pytest.C
 
 
 def test_images_that_two_parts_share_are_counted(tmp_path: Path) -> None:
-    one, other = (tuple(read([written(tmp_path, line(images=[name]))])) for name in ("a.png", "b.png"))
+    one, other = (
+        tuple(read([written(tmp_path, line(images=[name]))])) for name in ("a.png", "b.png")
+    )
     assert DetectorData(one, other, ()).shared == DetectorData(one, (), other).shared == []
     assert DetectorData(one, one + other, one + other).shared == [
         "1 of 2 images of val stand in train, too: figures on them flatter.",
@@ -145,9 +178,14 @@ def test_images_that_two_parts_share_are_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_validate_says_what_was_read_and_what_was_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_says_what_was_read_and_what_was_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     train = written(tmp_path, line(), line(images=["b.png"], objects=[]))
-    assert main(["validate", "--loop=two_channel", f"--data.train={train}", f"--data.val={train}"]) == 0
+    assert (
+        main(["validate", "--loop=two_channel", f"--data.train={train}", f"--data.val={train}"])
+        == 0
+    )
     told = capsys.readouterr().out
     assert "The keys are valid, and so is every line of the data: 2 train" in told
     assert "2 val and 0 test samples" in told

@@ -1,4 +1,5 @@
-"""What only GPUs show: half-precision attention learns what the CPU does, and runs are what they are elsewhere."""
+"""What only GPUs show: half-precision attention learns what the CPU does, and runs are what they
+are elsewhere."""
 
 from __future__ import annotations
 
@@ -28,10 +29,14 @@ from stageb.two_channel.model import model
 from stageb.two_channel.model.model import Detector
 from stageb.two_channel.types import Detection
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
 ROOM = 150  # tokens of a pack: steps have several, of several lengths
 GPUS = torch.cuda.device_count()
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as a run has it, and before CUDA is first used
+# as a run has it, and before CUDA is first used
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
-    """The loss of all images as one pack, and its gradient: in half precision on a GPU, in whole on the CPU."""
+    """The loss of all images as one pack, and its gradient: in half precision on a GPU, in whole on
+    the CPU."""
     found: Detector = made.detector(root)
     found.model.to(device)
     lines = [packing.make_line(found, *target) for target in made.taught(root, found)]
@@ -52,22 +58,31 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     loss = compute_losses(states, pack.taught, head, made.EVERY_LOSS).total
     loss.backward()
     named = found.model.named_parameters()
-    return loss.item(), {name: each.grad.float().cpu() for name, each in named if each.grad is not None}
+    return loss.item(), {
+        name: each.grad.float().cpu() for name, each in named if each.grad is not None
+    }
 
 
 def test_a_gpu_in_half_precision_learns_what_a_cpu_does(root: Path) -> None:
     (loss, wanted), (half, found) = gradients(root, "cpu"), gradients(root, "cuda")
     assert half == pytest.approx(loss, rel=0.02)
     assert wanted.keys() == found.keys()
-    apart = {name: float(torch.cosine_similarity(found[name].flatten(), wanted[name].flatten(), 0)) for name in wanted}
+    apart = {
+        name: float(torch.cosine_similarity(found[name].flatten(), wanted[name].flatten(), 0))
+        for name in wanted
+    }
     assert min(apart.values()) > 0.95, sorted(apart.items(), key=lambda item: item[1])[:8]
     for tower in ("visual", "language_model"):
-        sizes = [sum(float(each.square().sum()) for name, each in some.items() if tower in name) for some in (wanted, found)]
+        sizes = [
+            sum(float(each.square().sum()) for name, each in some.items() if tower in name)
+            for some in (wanted, found)
+        ]
         assert sizes[1] == pytest.approx(sizes[0], rel=0.1)
 
 
 def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
-    """Attention over 600 tokens sums gradients from several blocks, whose order must not be left to chance."""
+    """Attention over 600 tokens sums gradients from several blocks, whose order must not be left to
+    chance."""
 
     def learnt() -> dict[str, Tensor]:
         found = made.detector(root, DetectorConfig())
@@ -77,7 +92,9 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
         targets = [(sample, make_true_target(crowd, spelling)) for sample in made.samples(root)]
         config = made.config(packing=PackingConfig(8192, 2048))
         assert all(len(packing.make_line(found, *target)) >= 600 for target in targets)
-        learner = DetectorLearner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)
+        learner = DetectorLearner(
+            World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config
+        )
         for step in range(4):
             made.step(learner, step, targets)
         return {name: each.cpu() for name, each in found.model.state_dict().items()}
@@ -93,7 +110,9 @@ def learner_of(root: Path, **model: Any) -> tuple[DetectorLearner, list[Any]]:
     found.model.to("cuda")
     config = made.config(model=DetectorConfig(**model), packing=PackingConfig(ROOM, ROOM))
     targets = made.taught(root, found)
-    return DetectorLearner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config), targets
+    return DetectorLearner(
+        World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config
+    ), targets
 
 
 def test_compiled_and_recorded_layers_learn_what_others_do(root: Path) -> None:
@@ -105,7 +124,9 @@ def test_compiled_and_recorded_layers_learn_what_others_do(root: Path) -> None:
 
 
 def test_recorded_layers_learn_to_the_very_bytes_whatever_was_recorded_before(root: Path) -> None:
-    def steps(learner: DetectorLearner, targets: list[Any], begin: int, end: int) -> DetectorLearner:
+    def steps(
+        learner: DetectorLearner, targets: list[Any], begin: int, end: int
+    ) -> DetectorLearner:
         for step in range(begin, end):
             made.step(learner, step, targets[step:])  # each step has packs of other lengths
         return learner
@@ -115,7 +136,10 @@ def test_recorded_layers_learn_to_the_very_bytes_whatever_was_recorded_before(ro
     resumed[0].take_up(steps(*begun, 0, 2).state())
     steps(*resumed, 2, 4)
     wanted = dict(whole[0].detector.model.named_parameters())
-    assert all(torch.equal(each, wanted[name]) for name, each in resumed[0].detector.model.named_parameters())
+    assert all(
+        torch.equal(each, wanted[name])
+        for name, each in resumed[0].detector.model.named_parameters()
+    )
 
 
 def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
@@ -128,14 +152,23 @@ def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
 
 
 def middle_commit(operations: tuple[str, ...]) -> int:
-    """Which operation it is: what a compiler keeps makes many more of them at the start of a run."""
-    commits = [at for at, each in enumerate(operations) if each.startswith("os.rename") and each.endswith(f"/{COMMIT}")]
+    """Which operation it is: what a compiler keeps makes many more of them at the start of a
+    run."""
+    commits = [
+        at
+        for at, each in enumerate(operations)
+        if each.startswith("os.rename") and each.endswith(f"/{COMMIT}")
+    ]
     return commits[len(commits) // 2]
 
 
-@pytest.mark.parametrize(("precision", "compiled"), [("32-true", False), ("bf16-mixed", False), ("bf16-mixed", True)])
+@pytest.mark.parametrize(
+    ("precision", "compiled"), [("32-true", False), ("bf16-mixed", False), ("bf16-mixed", True)]
+)
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, ranks: int, precision: str, compiled: bool) -> None:
+def test_a_killed_run_goes_on_to_the_very_bytes(
+    tmp_path: Path, ranks: int, precision: str, compiled: bool
+) -> None:
     if ranks > GPUS:
         pytest.skip("there is no second GPU")
     keys: dict[str, object] = {"fabric__accelerator": "cuda", "fabric__precision": precision}
@@ -144,12 +177,15 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, ranks: int, prec
     def line(folder: Path) -> list[str]:
         return detectors.brief(folder, ranks, **keys)
 
-    # What compilers of layers and kernels keep for the next run is written once, and counted as operations.
+    # What compilers of layers and kernels keep for the next run is written once, and counted as
+    # operations.
     forks.run(line(tmp_path / "first"), ranks, tmp_path / "first-job")
     whole = forks.run(line(tmp_path / "whole"), ranks, tmp_path / "job")
     assert set(whole.codes) == {0}, whole.err
     broken = tmp_path / "broken"
-    killed = forks.run(line(broken), ranks, broken / "killed", middle_commit(whole.operations[0]) + 1)
+    killed = forks.run(
+        line(broken), ranks, broken / "killed", middle_commit(whole.operations[0]) + 1
+    )
     assert killed.codes[0] == 137
     resumed = forks.run(line(broken), ranks, broken / "resumed")
     assert set(resumed.codes) == {0}, resumed.err

@@ -1,4 +1,5 @@
-"""``stageb boxes`` never teaches what nobody annotated, and never breaks: each fault with its file, its place, a remedy."""
+"""``stageb boxes`` never teaches what nobody annotated, and never breaks: each fault with its file,
+its place, a remedy."""
 
 from __future__ import annotations
 
@@ -26,20 +27,30 @@ def root(tmp_path: Path) -> Path:
     """A folder with pictures, in the places of VOC, too."""
     for folder in ("im/sub", "JPEGImages", "Annotations", "ImageSets/Main", "labels"):
         (tmp_path / folder).mkdir(parents=True)
-    for name in ("im/a.png", "im/b.png", "im/a.jpg", "im/sub/c.png", "JPEGImages/a.png", "JPEGImages/b.png"):
+    for name in (
+        "im/a.png",
+        "im/b.png",
+        "im/a.jpg",
+        "im/sub/c.png",
+        "JPEGImages/a.png",
+        "JPEGImages/b.png",
+    ):
         Image.new("RGB", (64, 48)).save(tmp_path / name)
     return tmp_path
 
 
 @pytest.fixture
 def refused(root: Path) -> Callable[..., None]:
-    """Asserts that words are refused, each fault with how it begins and ends, and that nothing is left behind."""
+    """Asserts that words are refused, each fault with how it begins and ends, and that nothing is
+    left behind."""
 
     def check(words: list[str], *said: tuple[Path, str]) -> None:
         with pytest.raises(BadInputError) as caught:
             main([*words, "--to", str(root / "out.jsonl")])
         assert caught.value.exit_code == 2
-        assert [str(each) for each in caught.value.bad] == [f"{file}: {what}" for file, what in said]
+        assert [str(each) for each in caught.value.bad] == [
+            f"{file}: {what}" for file, what in said
+        ]
         assert not list(root.glob("*out*")) and ".unfinished" not in str(caught.value)
 
     return check
@@ -79,15 +90,26 @@ def yolo(root: Path, **labels: str) -> list[str]:
     (root / "names.txt").write_text("cat\n")
     for name, text in labels.items():
         (root / "labels" / f"{name}.txt").write_text(text)
-    return ["yolo", str(root / "labels"), "--images", str(root / "im"), "--names", str(root / "names.txt")]
+    return [
+        "yolo",
+        str(root / "labels"),
+        "--images",
+        str(root / "im"),
+        "--names",
+        str(root / "names.txt"),
+    ]
 
 
 ONE_PLACE = "put all objects of a picture in one place, and remove the other"
 
 
-def test_a_picture_given_twice_is_told_with_both_places(root: Path, refused: Callable[..., None]) -> None:
+def test_a_picture_given_twice_is_told_with_both_places(
+    root: Path, refused: Callable[..., None]
+) -> None:
     names = ["a.png", "./a.png", "a.png/", "b.png", "sub//c.png", "sub/./c.png"]
-    words = coco(root, images=[{"id": number, "file_name": name} for number, name in enumerate(names, 1)])
+    words = coco(
+        root, images=[{"id": number, "file_name": name} for number, name in enumerate(names, 1)]
+    )
     file = root / "c.json"
     refused(
         words,
@@ -96,42 +118,73 @@ def test_a_picture_given_twice_is_told_with_both_places(root: Path, refused: Cal
         (file, f'image 6: "sub/./c.png" is annotated at image 5 already; {ONE_PLACE}'),
     )
     refused(
-        studio(root, task("a.png", id=7), task("/data/upload/1/00112233-a.png", id=9), task("gone.png")),
+        studio(
+            root, task("a.png", id=7), task("/data/upload/1/00112233-a.png", id=9), task("gone.png")
+        ),
         (root / "export.json", f'task 9: "a.png" is annotated at task 7 already; {ONE_PLACE}'),
-        (root / "export.json", f'task number 3: "gone.png": no such picture in {root}/im; put it there, under that name'),
+        (
+            root / "export.json",
+            f'task number 3: "gone.png": no such picture in {root}/im; put it there, under that '
+            f"name",
+        ),
     )
     xml = root / "Annotations"
-    words = voc(root, a="<filename>a.png</filename>", b="<filename>./a.png</filename>", c="<filename>b.png</filename>")
+    words = voc(
+        root,
+        a="<filename>a.png</filename>",
+        b="<filename>./a.png</filename>",
+        c="<filename>b.png</filename>",
+    )
     said = f'"JPEGImages/./a.png" is annotated at {xml}/a.xml already; {ONE_PLACE}'
     refused(words, (xml / "b.xml", said))
     lists = root / "ImageSets" / "Main" / "train.txt"
     lists.write_text("a 1\nc\n\na -1\n")
-    refused([*words, "--split", "train"], (f"{lists}:4", 'annotation "a" is on line 1 already; remove one of the two'))
+    refused(
+        [*words, "--split", "train"],
+        (f"{lists}:4", 'annotation "a" is on line 1 already; remove one of the two'),
+    )
 
 
 def test_a_picture_given_twice_in_the_data_is_told_however_it_is_spelt(root: Path) -> None:
     row = {"width": 64, "height": 48, "objects": []}
-    (root / "d.jsonl").write_text("".join(json.dumps({"images": [name], **row}) + "\n" for name in ("a.png", "./a.png")))
-    with pytest.raises(BadInputError, match=r'd.jsonl:2: image "./a.png" is at .*d.jsonl:1 already'):
+    (root / "d.jsonl").write_text(
+        "".join(json.dumps({"images": [name], **row}) + "\n" for name in ("a.png", "./a.png"))
+    )
+    with pytest.raises(
+        BadInputError, match=r'd.jsonl:2: image "./a.png" is at .*d.jsonl:1 already'
+    ):
         read([root / "d.jsonl"], root / "im")
 
 
-def test_annotations_of_no_image_are_told_with_the_file_that_holds_them(root: Path, refused: Callable[..., None]) -> None:
+def test_annotations_of_no_image_are_told_with_the_file_that_holds_them(
+    root: Path, refused: Callable[..., None]
+) -> None:
     said = "has no annotated image; name one that has"
     refused(coco(root, images=[], annotations=[]), (root / "c.json", said))
     refused(studio(root), (root / "export.json", said))
-    refused(studio(root, {"data": {"image": "a.png"}, "annotations": []}), (root / "export.json", said))
+    refused(
+        studio(root, {"data": {"image": "a.png"}, "annotations": []}), (root / "export.json", said)
+    )
     lists = root / "ImageSets" / "Main" / "none.txt"
     lists.write_text("\n")
     refused([*voc(root, a="<filename>a.png</filename>"), "--split", "none"], (lists, said))
 
 
-def test_names_that_no_data_may_hold_are_told_where_they_stand(root: Path, refused: Callable[..., None]) -> None:
-    what = "its name has the character U+0007, which is a line break, a control or invisible; remove it"
-    refused(coco(root, categories=[{"id": 1, "name": "c\aat"}]), (root / "c.json", f"category 1: {what}"))
+def test_names_that_no_data_may_hold_are_told_where_they_stand(
+    root: Path, refused: Callable[..., None]
+) -> None:
+    what = (
+        "its name has the character U+0007, which is a line break, a control or invisible; "
+        "remove it"
+    )
+    refused(
+        coco(root, categories=[{"id": 1, "name": "c\aat"}]),
+        (root / "c.json", f"category 1: {what}"),
+    )
     value = region()["value"] | {"rectanglelabels": ["c\aat"]}
     refused(
-        studio(root, task("a.png", region(value=value, id="r"), id=1)), (root / "export.json", f'task 1: region "r": {what}')
+        studio(root, task("a.png", region(value=value, id="r"), id=1)),
+        (root / "export.json", f'task 1: region "r": {what}'),
     )
     inner = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
     words = voc(root, a=f"<filename>a.png</filename><object><name>c\u200bat</name>{inner}</object>")
@@ -144,11 +197,16 @@ def test_what_only_the_written_lines_show_is_told_of_the_annotations(
     """No such fault is known: each reader finds what is wrong with its own format first."""
     monkeypatch.setattr("stageb.two_channel.boxes.imports.text_fault", lambda text: "")
     words = coco(root, categories=[{"id": 1, "name": "c\aat"}])
-    what = "object 1: its desc has the character U+0007, which is a line break, a control or invisible; remove it"
+    what = (
+        "object 1: its desc has the character U+0007, which is a line break, a control or "
+        "invisible; remove it"
+    )
     refused(words, (root / "c.json", f"image 1: {what}"))
 
 
-def test_ids_of_coco_that_collide_or_are_missing_are_told_together(root: Path, refused: Callable[..., None]) -> None:
+def test_ids_of_coco_that_collide_or_are_missing_are_told_together(
+    root: Path, refused: Callable[..., None]
+) -> None:
     file = root / "c.json"
     images: list[dict[str, Any]] = [
         {"id": 1, "file_name": "a.png"},
@@ -156,7 +214,12 @@ def test_ids_of_coco_that_collide_or_are_missing_are_told_together(root: Path, r
         {"file_name": "a.jpg"},
         {"id": True, "file_name": "sub/c.png"},
     ]
-    categories = [{"id": 1, "name": "cat"}, {"id": 1, "name": "dog"}, {"name": "cow"}, {"id": [2], "name": "hen"}]
+    categories = [
+        {"id": 1, "name": "cat"},
+        {"id": 1, "name": "dog"},
+        {"name": "cow"},
+        {"id": [2], "name": "hen"},
+    ]
     sound = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5]}
     annotations = [
         {**sound, "id": 5},
@@ -169,10 +232,18 @@ def test_ids_of_coco_that_collide_or_are_missing_are_told_together(root: Path, r
     own = "its own id, a number or a text"
     refused(
         coco(root, images=images, categories=categories, annotations=annotations),
-        (file, f'image number 2, "b.png": its id 1.0 is also that of image number 1; give every image {own}'),
+        (
+            file,
+            f'image number 2, "b.png": its id 1.0 is also that of image number 1; give every '
+            f"image {own}",
+        ),
         (file, f'image number 3, "a.jpg": no id; give every image {own}'),
         (file, f'image number 4, "sub/c.png": the id true; give every image {own}'),
-        (file, f'category number 2, "dog": its id 1 is also that of category number 1; give every category {own}'),
+        (
+            file,
+            f'category number 2, "dog": its id 1 is also that of category number 1; give every '
+            f"category {own}",
+        ),
         (file, f'category number 3, "cow": no id; give every category {own}'),
         (file, f'category number 4, "hen": the id [2]; give every category {own}'),
         (file, "annotation number 2: no image_id; give it the id of its image"),
@@ -188,22 +259,35 @@ def test_ids_of_coco_may_be_texts_and_numbers_with_a_point(root: Path) -> None:
     images = [{"id": "1", "file_name": "a.png"}, {"id": 1.0, "file_name": "b.png"}]
     crowd = {"image_id": 1, "category_id": "c", "iscrowd": 1, "segmentation": [[0, 0, 9, 0, 9, 9]]}
     annotations = [{"image_id": "1", "category_id": "c", "bbox": [0, 0, 5, 5]}, crowd]
-    words = coco(root, images=images, annotations=annotations, categories=[{"id": "c", "name": "cat"}])
+    words = coco(
+        root, images=images, annotations=annotations, categories=[{"id": "c", "name": "cat"}]
+    )
     assert main([*words, "--polygons", "--to", str(root / "out.jsonl")]) == 0
     first, second = read([root / "out.jsonl"], root / "im")
-    assert [len(first.objects), len(first.crowds), len(second.objects), len(second.crowds)] == [1, 0, 0, 1]
+    assert [len(first.objects), len(first.crowds), len(second.objects), len(second.crowds)] == [
+        1,
+        0,
+        0,
+        1,
+    ]
 
 
-def test_a_label_file_of_yolo_belongs_to_one_picture(root: Path, refused: Callable[..., None]) -> None:
+def test_a_label_file_of_yolo_belongs_to_one_picture(
+    root: Path, refused: Callable[..., None]
+) -> None:
     remedy = "keep one of these pictures, or give each its own name"
     words = yolo(root, a="0 .5 .5 .1 .1\n", b="1 .5 .5 .1 .1")
     refused(
         words,
         (root / "labels" / "a.txt", f'"a.jpg" and "a.png" both have this name; {remedy}'),
-        (f"{root}/labels/b.txt:1", "class 1, but only 1 have names; name the file that lists all classes"),
+        (
+            f"{root}/labels/b.txt:1",
+            "class 1, but only 1 have names; name the file that lists all classes",
+        ),
     )
     yolo(root, b="")
-    (root / "labels" / "a.txt").unlink()  # with nothing to teach of either there is nothing to mistake
+    # with nothing to teach of either there is nothing to mistake
+    (root / "labels" / "a.txt").unlink()
     assert main([*words, "--to", str(root / "out.jsonl")]) == 0
 
 
@@ -211,7 +295,9 @@ def test_a_picture_of_yolo_may_be_called_classes(root: Path) -> None:
     (root / "im" / "a.png").rename(root / "im" / "classes.png")
     words = yolo(root, classes="0 .5 .5 .1 .1\n")
     assert main([*words, "--to", str(root / "out.jsonl")]) == 0
-    assert {each.key: len(each.objects) for each in read([root / "out.jsonl"], root / "im")}["classes.png"] == 1
+    assert {each.key: len(each.objects) for each in read([root / "out.jsonl"], root / "im")}[
+        "classes.png"
+    ] == 1
 
 
 @pytest.mark.parametrize("encoding", ["GBK", "utf-7", "nosuch", "hex", "idna", "undefined"])
@@ -223,12 +309,18 @@ def test_an_encoding_that_the_parser_does_not_know_is_a_fault(
     file.write_text(f"<?xml version='1.0' encoding='{encoding}'?><annotation/>")
     refused(
         words,
-        (f"{file}:1", f'the encoding "{encoding}", which the parser does not know; save it as UTF-8, and declare that'),
+        (
+            f"{file}:1",
+            f'the encoding "{encoding}", which the parser does not know; save it as UTF-8, and '
+            f"declare that",
+        ),
         (root / "Annotations" / "b.xml", "object 1: no name; give it a name"),
     )
 
 
-def test_what_label_studio_never_writes_is_a_fault(root: Path, refused: Callable[..., None]) -> None:
+def test_what_label_studio_never_writes_is_a_fault(
+    root: Path, refused: Callable[..., None]
+) -> None:
     file = root / "export.json"
     tasks = [
         task("http://[bad/a.png", id=1),
@@ -259,7 +351,10 @@ STRANGE: list[Any] = [
 ]  # fmt: skip
 
 COCO_VALUE = {
-    "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 48}, {"id": 2, "file_name": "b.png"}],
+    "images": [
+        {"id": 1, "file_name": "a.png", "width": 64, "height": 48},
+        {"id": 2, "file_name": "b.png"},
+    ],
     "annotations": [
         {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5], "iscrowd": 0},
         {"id": 2, "image_id": 2, "category_id": 1, "segmentation": [[0, 0, 5, 5, 9, 1]]},
@@ -267,10 +362,18 @@ COCO_VALUE = {
     "categories": [{"id": 1, "name": "cat"}],
 }
 SIDES = {"original_width": 64, "original_height": 48}
-POLYGON = {"type": "polygonlabels", "value": {"polygonlabels": ["cat"], "points": [[0, 0], [9, 9], [0, 9]]}, "id": "p"}
+POLYGON = {
+    "type": "polygonlabels",
+    "value": {"polygonlabels": ["cat"], "points": [[0, 0], [9, 9], [0, 9]]},
+    "id": "p",
+}
 STUDIO_VALUE = [
     {"id": 1, **task("a.png", region(**SIDES, id="r"), POLYGON)},
-    {"id": 2, "data": {"image": "/data/local-files/?d=x/b.png"}, "annotations": [{"result": [], "was_cancelled": False}]},
+    {
+        "id": 2,
+        "data": {"image": "/data/local-files/?d=x/b.png"},
+        "annotations": [{"result": [], "was_cancelled": False}],
+    },
 ]
 
 EACH = 1 if TIMES > 1 else 7  # of so many ways to bend a file; no strange thing is left out
@@ -279,7 +382,13 @@ EACH = 1 if TIMES > 1 else 7  # of so many ways to bend a file; no strange thing
 def bent(value: Any) -> Iterator[Any]:
     """``value`` with one thing in it left out, or made a strange one; each in turn."""
     yield from STRANGE
-    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, each in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         for other in bent(each):
             made = value.copy()
             made[key] = other
@@ -290,7 +399,8 @@ def bent(value: Any) -> Iterator[Any]:
 
 
 def stands_it(words: list[str], root: Path) -> None:
-    """Asserts that words are taken or refused, in words for people that name nothing that is gone."""
+    """Asserts that words are taken or refused, in words for people that name nothing that is
+    gone."""
     to = root / "out.jsonl"
     try:
         main([*words, "--to", str(to)])
@@ -321,7 +431,23 @@ def test_no_json_breaks_a_reader(kept: Path, kind: str, value: Any) -> None:
 
 
 WORDS = st.sampled_from(
-    ["", "a.png", "cat", "1", "1.5", "-3", "nan", "inf", "1e400", "9" * 5000, "<a/>", "\u2028", "a\nb", "\0", "&x;"]
+    [
+        "",
+        "a.png",
+        "cat",
+        "1",
+        "1.5",
+        "-3",
+        "nan",
+        "inf",
+        "1e400",
+        "9" * 5000,
+        "<a/>",
+        "\u2028",
+        "a\nb",
+        "\0",
+        "&x;",
+    ]
 )
 TAGS = "filename size width height object name bndbox xmin ymin xmax ymax annotation".split()
 HEADS = [
@@ -331,8 +457,14 @@ HEADS = [
 ]
 
 
-@given(head=st.sampled_from(HEADS), tags=st.lists(st.tuples(st.sampled_from(TAGS), WORDS), max_size=12), nest=st.booleans())
-def test_no_xml_breaks_a_reader(kept: Path, head: str, tags: list[tuple[str, str]], nest: bool) -> None:
+@given(
+    head=st.sampled_from(HEADS),
+    tags=st.lists(st.tuples(st.sampled_from(TAGS), WORDS), max_size=12),
+    nest=st.booleans(),
+)
+def test_no_xml_breaks_a_reader(
+    kept: Path, head: str, tags: list[tuple[str, str]], nest: bool
+) -> None:
     inner = "".join(f"<{tag}>{word}" if nest else f"<{tag}>{word}</{tag}>" for tag, word in tags)
     ends = "".join(f"</{tag}>" for tag, _ in reversed(tags)) if nest else ""
     text = f"{head}<annotation><filename>a.png</filename>{inner}{ends}</annotation>"
@@ -354,11 +486,16 @@ NAMES = [
     names=st.sampled_from(NAMES) | st.text(max_size=20),
     suffix=st.sampled_from(["txt", "yaml"]),
 )
-def test_no_text_of_yolo_breaks_a_reader(kept: Path, words: list[list[str]], names: str, suffix: str) -> None:
+def test_no_text_of_yolo_breaks_a_reader(
+    kept: Path, words: list[list[str]], names: str, suffix: str
+) -> None:
     (kept / "labels" / "a.txt").write_text("\n".join(map(" ".join, words)))
     (kept / f"names.{suffix}").write_bytes(names.encode("utf-8", "surrogatepass"))
     given_names = ["--names", str(kept / f"names.{suffix}")]
-    stands_it(["yolo", str(kept / "labels"), "--images", str(kept / "im"), *given_names, "--polygons"], kept)
+    stands_it(
+        ["yolo", str(kept / "labels"), "--images", str(kept / "im"), *given_names, "--polygons"],
+        kept,
+    )
 
 
 @pytest.mark.parametrize("content", ["mine\n", ""])
@@ -367,9 +504,15 @@ def test_lines_that_are_there_are_kept_unless_they_are_the_same(
 ) -> None:
     words, to = coco(root), root / "train.jsonl"
     to.write_text(content)
-    with pytest.raises(InputError, match=r"--to .*train.jsonl: has other content; move it, or name another file") as caught:
+    with pytest.raises(
+        InputError, match=r"--to .*train.jsonl: has other content; move it, or name another file"
+    ) as caught:
         main([*words, "--to", str(to)])
-    assert caught.value.exit_code == 2 and to.read_text() == content and not list(root.glob(".unfinished*"))
+    assert (
+        caught.value.exit_code == 2
+        and to.read_text() == content
+        and not list(root.glob(".unfinished*"))
+    )
     to.unlink()
     assert main([*words, "--to", str(to)]) == 0
     before, said = to.stat(), capsys.readouterr().out
@@ -395,7 +538,9 @@ def test_lines_do_not_take_the_place_of_a_link_or_a_pipe(root: Path) -> None:
 
 def test_shapes_replace_nothing(tmp_path: Path) -> None:
     def draw(*more: str) -> int:
-        return main(["shapes", "--to", str(tmp_path), "--train", "3", "--val", "1", "--test", "0", *more])
+        return main(
+            ["shapes", "--to", str(tmp_path), "--train", "3", "--val", "1", "--test", "0", *more]
+        )
 
     assert draw() == 0
     (tmp_path / "notes.txt").write_text("mine")  # beside what is drawn: in nobody's way
@@ -412,12 +557,15 @@ def test_shapes_replace_nothing(tmp_path: Path) -> None:
         (["--train", "4"], "train.jsonl"),
         (["--train", "2"], "train.jsonl"),
     ):
-        with pytest.raises(InputError, match=rf"--to .*/{file}: has other content; move it, or name another folder"):
+        with pytest.raises(
+            InputError, match=rf"--to .*/{file}: has other content; move it, or name another folder"
+        ):
             draw(*words)
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     (tmp_path / "val" / "cat.png").write_bytes(b"mine")
     with pytest.raises(
-        InputError, match=r"val/cat.png: is in the folder to draw images into; move it, or name another folder"
+        InputError,
+        match=r"val/cat.png: is in the folder to draw images into; move it, or name another folder",
     ) as caught:
         draw()
     assert caught.value.exit_code == 2

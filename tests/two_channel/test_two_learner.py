@@ -1,4 +1,5 @@
-"""The learner: what a step does to weights, however its samples are laid out; going on from a checkpoint."""
+"""The learner: what a step does to weights, however its samples are laid out; going on from a
+checkpoint."""
 
 from __future__ import annotations
 
@@ -46,7 +47,11 @@ def world(precision: Literal["32-true", "bf16-mixed"] = "32-true") -> World:
 
 def gradients(found: Detector) -> dict[str, Tensor]:
     """Of all weights, and nothing left behind."""
-    kept = {name: each.grad.clone() for name, each in found.model.named_parameters() if each.grad is not None}
+    kept = {
+        name: each.grad.clone()
+        for name, each in found.model.named_parameters()
+        if each.grad is not None
+    }
     found.model.zero_grad()
     return kept
 
@@ -56,7 +61,9 @@ def gradient_of(found: Detector, packs: list[list[Line]]) -> tuple[float, dict[s
     total, totals = 0.0, made.totals(*packs)
     for lines in packs:
         pack = packing.pack(found, lines, totals)
-        loss = compute_losses(packing.forward(found.model, pack), pack.taught, found.head(), made.EVERY_LOSS).total
+        loss = compute_losses(
+            packing.forward(found.model, pack), pack.taught, found.head(), made.EVERY_LOSS
+        ).total
         loss.backward()
         total += loss.item()
     return total, gradients(found)
@@ -82,7 +89,8 @@ def test_packed_is_unpacked_in_loss_and_gradient_in_any_order(root: Path) -> Non
 
 
 def test_objects_and_ends_weigh_the_same_in_every_image_and_on_both_channels(root: Path) -> None:
-    """Where a model said all there is, the end of its answer is the only text taught: no reason to weigh more."""
+    """Where a model said all there is, the end of its answer is the only text taught: no reason to
+    weigh more."""
     found = made.detector(root)
     spelling = found.spelling
     truths = [(sample, text.list_true_objects(sample)) for sample in made.samples(root)]
@@ -92,13 +100,17 @@ def test_objects_and_ends_weigh_the_same_in_every_image_and_on_both_channels(roo
         target = make_true_target(true, spelling)
         lines.append(packing.make_line(found, sample, target))
         parsed = text.parse(target.ids, spelling)
-        kept = make_corrected_target(target.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, spelling)
+        kept = make_corrected_target(
+            target.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, spelling
+        )
         assert kept.ids == target.ids and sum(kept.taught) < sum(target.taught)
         corrected.append(packing.make_line(found, sample, kept))
     totals = made.totals(lines)
     one, other = (packing.pack(found, each, totals).taught for each in (lines, corrected))
     assert (one.object_share, one.word_share) == (other.object_share, other.word_share)
-    assert one.object_share * len(one.slots) == pytest.approx(1) and one.word_share * len(one.words) == pytest.approx(1)
+    assert one.object_share * len(one.slots) == pytest.approx(1) and one.word_share * len(
+        one.words
+    ) == pytest.approx(1)
     ends = (one.tokens == spelling.end).nonzero()[:, 0]
     assert set(ends.tolist()) <= set(one.words.tolist()) & set(other.words.tolist())
 
@@ -114,10 +126,14 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
 
     ids = torch.tensor([found.eyes.replace_images(line.prompt + line.target.ids)])
     image = made.samples(root)[0].image
-    shown = found.eyes.process(images=[found.eyes._opened(image, line.prompt[_first_picture(line)])], return_tensors="pt")
+    shown = found.eyes.process(
+        images=[found.eyes._opened(image, line.prompt[_first_picture(line)])], return_tensors="pt"
+    )
     found.model.set_attn_implementation("eager")
     kinds = (ids == found.model.config.image_token_id).int()
-    plain = found.model(input_ids=ids, mm_token_type_ids=kinds, attention_mask=torch.ones_like(ids), **shown).logits[0]
+    plain = found.model(
+        input_ids=ids, mm_token_type_ids=kinds, attention_mask=torch.ones_like(ids), **shown
+    ).logits[0]
     begin = len(line.prompt)
     assert torch.allclose(logits, plain[begin - 1 : -1], atol=1e-4)
     by_hand = torch.nn.functional.cross_entropy(
@@ -132,12 +148,16 @@ def _first_picture(line: Line) -> int:
     return next(place for place, token in enumerate(line.prompt) if token >= PICTURE)
 
 
-def steps(learner: DetectorLearner, targets: Targets, count: int = 3, begin: int = 0) -> list[StepFigures]:
+def steps(
+    learner: DetectorLearner, targets: Targets, count: int = 3, begin: int = 0
+) -> list[StepFigures]:
     return [made.step(learner, step, targets) for step in range(begin, begin + count)]
 
 
 def learner_of(root: Path, there: World, **sections: Any) -> DetectorLearner:
-    return DetectorLearner(there, made.detector(root, sections.get("model")), made.config(**sections))
+    return DetectorLearner(
+        there, made.detector(root, sections.get("model")), made.config(**sections)
+    )
 
 
 def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> None:
@@ -156,21 +176,30 @@ def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> 
         figures = [*steps(learner, targets), *steps(learner, targets[:1], 1)]
         return figures, dict(learner.detector.model.state_dict()), made_steps
 
-    (alone, one, made_alone), *others = [result for size in (1, 2) for result in on_ranks(size, learnt)]
+    (alone, one, made_alone), *others = [
+        result for size in (1, 2) for result in on_ranks(size, learnt)
+    ]
     assert alone[0].packs == 3 and alone[-1].packs == 1 and made_alone == 4
-    assert alone[0].fill == pytest.approx(0.9, abs=0.1)  # of all but the last, which holds what is left
+    # of all but the last, which holds what is left
+    assert alone[0].fill == pytest.approx(0.9, abs=0.1)
     for figures, state, made_there in others:
         assert made_there == 4
         for mine, theirs in zip(alone, figures, strict=True):
             assert theirs.losses == pytest.approx(mine.losses, rel=1e-4, abs=1e-6)
-            assert (theirs.packs, theirs.fill, theirs.tokens) == (mine.packs, mine.fill, mine.tokens)
+            assert (theirs.packs, theirs.fill, theirs.tokens) == (
+                mine.packs,
+                mine.fill,
+                mine.tokens,
+            )
         for name, weight in one.items():
             assert torch.allclose(weight, state[name], atol=2e-5), name
     assert all(torch.equal(others[0][1][name], others[1][1][name]) for name in one)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path, optimizer: Literal["adamw", "muon"]) -> None:
+def test_it_goes_on_from_a_checkpoint_bit_by_bit(
+    root: Path, optimizer: Literal["adamw", "muon"]
+) -> None:
     sections = {"schedule": ScheduleConfig(optimizer=optimizer)}
     whole = learner_of(root, world(), **sections)
     targets = made.taught(root, whole.detector)
@@ -180,30 +209,48 @@ def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path, optimizer: Literal[
     again = learner_of(root, world(), **sections)
     again.take_up(state)
     steps(whole, targets, 4), steps(again, targets, 2, begin=2)
-    pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
-    assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
+    pairs = zip(
+        whole.detector.model.state_dict().items(),
+        again.detector.model.state_dict().items(),
+        strict=True,
+    )
+    assert all(
+        name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs
+    )
 
 
 def test_muon_takes_matrices_and_adamw_the_rest_each_weight_once(root: Path) -> None:
     found = made.detector(root).model
     adamw, muon = make_optimizers(found, ScheduleConfig(optimizer="muon"))
     names = {id(each): name for name, each in found.named_parameters()}
-    theirs, its = ({names[id(each)] for group in one.param_groups for each in group["params"]} for one in (adamw, muon))
+    theirs, its = (
+        {names[id(each)] for group in one.param_groups for each in group["params"]}
+        for one in (adamw, muon)
+    )
     assert theirs | its == set(names.values()) and not theirs & its
-    assert {name for name in its if "embed" in name or "norm" in name or name.endswith("bias")} == set()
+    assert {
+        name for name in its if "embed" in name or "norm" in name or name.endswith("bias")
+    } == set()
     assert {name for name in theirs if "_proj" in name or "fc" in name or "qkv" in name} == {
-        name for name in names.values() if name.endswith("bias") and ("_proj" in name or "fc" in name or "qkv" in name)
+        name
+        for name in names.values()
+        if name.endswith("bias") and ("_proj" in name or "fc" in name or "qkv" in name)
     }
 
 
-def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_end_it(root: Path) -> None:
+def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_end_it(
+    root: Path,
+) -> None:
     learner = learner_of(root, world())
     targets = made.taught(root, learner.detector)[:2]
     weight = learner.detector.model.model.language_model.norm.weight
     before = {name: each.clone() for name, each in learner.detector.model.state_dict().items()}
     hook = weight.register_hook(lambda gradient: gradient * float("nan"))
     assert [each.skipped for each in steps(learner, targets, 2)] == [True, True]
-    assert all(torch.equal(each, before[name]) for name, each in learner.detector.model.state_dict().items())
+    assert all(
+        torch.equal(each, before[name])
+        for name, each in learner.detector.model.state_dict().items()
+    )
     hook.remove()
     assert [each.skipped for each in steps(learner, targets, 1)] == [False]
     weight.register_hook(lambda gradient: gradient * float("inf"))
@@ -234,7 +281,9 @@ def adapted(root: Path, **sections: Any) -> DetectorLearner:
     """A learner of adapters."""
     config = DetectorConfig(model_name_or_path=str(root / "model"), lora_rank=4)
     made.save(made.detector(root), root / "rough")
-    return DetectorLearner(world(), made.load(root / "rough", config), made.config(model=config, **sections))
+    return DetectorLearner(
+        world(), made.load(root / "rough", config), made.config(model=config, **sections)
+    )
 
 
 def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
@@ -249,7 +298,9 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
     merged = dict(learner.detector.weights())
     assert merged.keys() == before.keys()
     changed = {name for name, each in before.items() if not torch.equal(begun[name], merged[name])}
-    assert any("visual" in name for name in changed) and not any("norm" in name or "bias" in name for name in changed)
+    assert any("visual" in name for name in changed) and not any(
+        "norm" in name or "bias" in name for name in changed
+    )
     moved = (merged["lm_head.weight"] != before["lm_head.weight"]).any(-1).nonzero()[:, 0]
     assert moved.min() >= plain.spelling.coordinates[0]  # of the tokens, coordinates alone
 
@@ -274,19 +325,35 @@ def test_adapters_go_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
     again.take_up(state)
     steps(whole, targets, 4), steps(again, targets, 2, begin=2)
     one, other = (dict(each.detector.weights()) for each in (whole, again))
-    assert one.keys() == other.keys() and all(torch.equal(each, other[name]) for name, each in one.items())
+    assert one.keys() == other.keys() and all(
+        torch.equal(each, other[name]) for name, each in one.items()
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_coordinate_tokens_learnt_beside_adapters_are_embeddings_to_the_optimisers(root: Path, optimizer: Any) -> None:
+def test_coordinate_tokens_learnt_beside_adapters_are_embeddings_to_the_optimisers(
+    root: Path, optimizer: Any
+) -> None:
     """Decay would draw them, which hold whole embeddings, towards zero."""
     found = adapted(root).detector.model
     first, *muon = make_optimizers(found, ScheduleConfig(optimizer=optimizer))
     names = {id(each): name for name, each in found.named_parameters()}
-    still = {names[id(each)] for group in first.param_groups if not group["weight_decay"] for each in group["params"]}
+    still = {
+        names[id(each)]
+        for group in first.param_groups
+        if not group["weight_decay"]
+        for each in group["params"]
+    }
     assert still == {name for name in names.values() if "trainable_tokens_delta" in name}
-    given = [names[id(each)] for one in (first, *muon) for group in one.param_groups for each in group["params"]]
-    assert sorted(given) == sorted(name for name, each in found.named_parameters() if each.requires_grad)
+    given = [
+        names[id(each)]
+        for one in (first, *muon)
+        for group in one.param_groups
+        for each in group["params"]
+    ]
+    assert sorted(given) == sorted(
+        name for name, each in found.named_parameters() if each.requires_grad
+    )
 
 
 def test_frozen_weights_are_halved_where_precision_is_and_adapters_are_not(root: Path) -> None:
@@ -299,10 +366,14 @@ def test_frozen_weights_are_halved_where_precision_is_and_adapters_are_not(root:
     assert figures[-1].losses["total"] < figures[0].losses["total"]
 
 
-def test_layers_are_not_compiled_without_a_compiler(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_are_not_compiled_without_a_compiler(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CXX", "/nonexistent/g++")
     with pytest.raises(ConfigError, match=r"model\.compile.*no compiler"):
-        DetectorLearner(world(), made.detector(root), made.config(model=DetectorConfig(compile=True)))
+        DetectorLearner(
+            world(), made.detector(root), made.config(model=DetectorConfig(compile=True))
+        )
 
 
 def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> None:
@@ -310,9 +381,13 @@ def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> N
     targets = made.taught(root, found)
     longest = max(len(packing.make_line(found, *target)) for target in targets)
     packs = PackingConfig(160, longest - 1)
-    with pytest.raises(InputError, match=r"train/.*png: its prompt has \d+ tokens and its answer \d+.*max_length"):
+    with pytest.raises(
+        InputError, match=r"train/.*png: its prompt has \d+ tokens and its answer \d+.*max_length"
+    ):
         steps(learner_of(root, world(), packing=packs), targets)
-    (figures,) = steps(learner_of(root, world(), packing=replace(packs, overlong="set_aside")), targets, 1)
+    (figures,) = steps(
+        learner_of(root, world(), packing=replace(packs, overlong="set_aside")), targets, 1
+    )
     assert figures.set_aside == 1 and not figures.skipped
 
 
@@ -344,6 +419,8 @@ def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path
     )
     ids = found.eyes.replace_images(found.prompt_ids(made.samples(root)[0].image))
     picture = int(found.model.config.image_token_id)
-    alone = [token for place, token in enumerate(ids) if token != picture or ids[place - 1] != picture]
+    alone = [
+        token for place, token in enumerate(ids) if token != picture or ids[place - 1] != picture
+    ]
     assert tokenizer(prompt)["input_ids"] == alone
     assert process.patch_size == made.SMALL.patch_size

@@ -50,8 +50,12 @@ def test_each_term_is_what_its_words_say() -> None:
     found = compute_losses(made, taught(rows, [bins], [0, 1]), HEAD, LossConfig())
     chances = made.detach().log_softmax(-1)
     assert float(found.text) == pytest.approx(-float(chances[0, 3] + chances[1, 4]) / 2, rel=1e-5)
-    assert float(found.coordinates) == pytest.approx(-sum(float(chances[2 + i, FIRST + b]) for i, b in enumerate(bins)) / 4)
-    assert float(found.mass) == pytest.approx(float(chances[2:, FIRST : FIRST + BINS].exp().sum(-1).mean()), rel=1e-5)
+    assert float(found.coordinates) == pytest.approx(
+        -sum(float(chances[2 + i, FIRST + b]) for i, b in enumerate(bins)) / 4
+    )
+    assert float(found.mass) == pytest.approx(
+        float(chances[2:, FIRST : FIRST + BINS].exp().sum(-1).mean()), rel=1e-5
+    )
     assert float(found.total) == pytest.approx(float(found.text + found.coordinates), rel=1e-6)
 
 
@@ -62,9 +66,12 @@ def test_text_that_leaks_into_boxes_costs() -> None:
     leaking = plain.clone()
     leaking[:, 0] = 8.0
     one, other = (
-        compute_losses(each, taught([FIRST] * 4, [bins]), HEAD, LossConfig(soft_width=3.0)) for each in (plain, leaking)
+        compute_losses(each, taught([FIRST] * 4, [bins]), HEAD, LossConfig(soft_width=3.0))
+        for each in (plain, leaking)
     )
-    assert float(other.coordinates) > float(one.coordinates) + 1 and float(other.mass) < 0.5 < float(one.mass)
+    assert float(other.coordinates) > float(one.coordinates) + 1 and float(
+        other.mass
+    ) < 0.5 < float(one.mass)
 
 
 def test_few_rows_at_a_time_come_to_the_same_losses_and_gradients() -> None:
@@ -92,10 +99,17 @@ def test_memory_does_not_grow_with_what_the_logits_would_take() -> None:
             return states @ weight.T
 
     whole = 4 * rows * words  # bytes of all logits in single precision
-    peak = peak_bytes(lambda: compute_losses(states, told, Head(logits_of, FIRST, 16), LossConfig()).total.backward())
+    peak = peak_bytes(
+        lambda: compute_losses(
+            states, told, Head(logits_of, FIRST, 16), LossConfig()
+        ).total.backward()
+    )
     assert peak < whole / 3
     everything = Head(logits_of, FIRST, rows)
-    assert peak_bytes(lambda: compute_losses(states, told, everything, LossConfig()).total.backward()) > whole
+    assert (
+        peak_bytes(lambda: compute_losses(states, told, everything, LossConfig()).total.backward())
+        > whole
+    )
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
@@ -104,7 +118,9 @@ def peak_bytes(work: Callable[[], object]) -> int:
         work()
     profiler: Any = seen.profiler
     events = [each for each in profiler.kineto_results.events() if each.name() == "[memory]"]
-    return max(accumulate(int(each.nbytes()) for each in sorted(events, key=lambda each: each.start_ns())))
+    return max(
+        accumulate(int(each.nbytes()) for each in sorted(events, key=lambda each: each.start_ns()))
+    )
 
 
 @given(st.integers(0, BINS - 1), st.floats(0.5, 100))
@@ -119,7 +135,11 @@ def test_soft_targets_are_least_where_the_model_says_the_same(place: int, width:
 
 
 def test_a_line_as_long_as_the_room_fits() -> None:
-    assert [fits(line(0, tokens), 9, set_aside=True) for tokens in (8, 9, 10)] == [True, True, False]
+    assert [fits(line(0, tokens), 9, set_aside=True) for tokens in (8, 9, 10)] == [
+        True,
+        True,
+        False,
+    ]
     assert fits(line(0, 9), 9, set_aside=False)
     with pytest.raises(InputError, match=r"packing\.max_length 9"):
         fits(line(0, 10), 9, set_aside=False)
@@ -127,7 +147,9 @@ def test_a_line_as_long_as_the_room_fits() -> None:
 
 def line(number: int, tokens: int) -> Line:
     return Line(
-        str(number), (1,) * (tokens // 2), Target((1,) * (tokens - tokens // 2), (True,) * (tokens - tokens // 2), ())
+        str(number),
+        (1,) * (tokens // 2),
+        Target((1,) * (tokens - tokens // 2), (True,) * (tokens - tokens // 2), ()),
     )
 
 
@@ -142,7 +164,8 @@ def test_packs_hold_every_line_once_and_no_more_than_fits(lengths: list[int]) ->
 
 @pytest.mark.parametrize("seed", range(8))
 def test_packs_are_full(seed: int) -> None:
-    """Lines of many lengths, none above a sixth of a pack: at most one pack above the bound, and 97 of 100 places taken."""
+    """Lines of many lengths, none above a sixth of a pack: at most one pack above the bound, and 97
+    of 100 places taken."""
     draw = torch.Generator().manual_seed(seed)
     lengths = torch.randint(150, 680, (200,), generator=draw).tolist()
     found = list(make_packs((line(number, tokens) for number, tokens in enumerate(lengths)), 4096))

@@ -1,4 +1,5 @@
-"""``stageb predict RUN``: boxes for a folder of pictures, whatever interrupts it, and what other programs read of them."""
+"""``stageb predict RUN``: boxes for a folder of pictures, whatever interrupts it, and what other
+programs read of them."""
 
 from __future__ import annotations
 
@@ -28,8 +29,24 @@ from stageb.two_channel.types import Box, Detection, Object, Sample
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that looked at val, which is the training images, and has learnt next to nothing."""
     root = tmp_path_factory.mktemp("trained")
-    made = detectors.arguments(root, schedule__steps=2, evaluation__every=2, evaluation__pictures=0, schedule__pattern=["A"])
-    assert main([*made, next(each for each in made if each.startswith("--data.train=")).replace("train", "val", 1)]) == 0
+    made = detectors.arguments(
+        root,
+        schedule__steps=2,
+        evaluation__every=2,
+        evaluation__pictures=0,
+        schedule__pattern=["A"],
+    )
+    assert (
+        main(
+            [
+                *made,
+                next(each for each in made if each.startswith("--data.train=")).replace(
+                    "train", "val", 1
+                ),
+            ]
+        )
+        == 0
+    )
     return root / "run"
 
 
@@ -47,11 +64,23 @@ def images(run: Path, tmp_path: Path) -> Path:
 
 
 def words(run: Path, images: Path, to: Path, *more: str) -> list[str]:
-    return ["predict", str(run), f"--images={images}", f"--to={to}", "--accelerator=cpu", "--batch=4", *more]
+    return [
+        "predict",
+        str(run),
+        f"--images={images}",
+        f"--to={to}",
+        "--accelerator=cpu",
+        "--batch=4",
+        *more,
+    ]
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def rows(to: Path) -> list[dict[str, Any]]:
@@ -64,25 +93,39 @@ def test_every_world_size_writes_the_same_bytes_and_so_does_a_call_that_was_kill
     def line(name: str, world_size: int) -> list[str]:
         return words(run, images, tmp_path / name, f"--devices={world_size}")
 
-    ended, *_ = check_equal_bytes(tmp_path, line, lambda name: content(tmp_path / name), kills=[(0.4, 1, 2)])
+    ended, *_ = check_equal_bytes(
+        tmp_path, line, lambda name: content(tmp_path / name), kills=[(0.4, 1, 2)]
+    )
     whole = tmp_path / "1"
-    assert [row["images"][0] for row in rows(whole)] == sorted(row["images"][0] for row in rows(whole))
+    assert [row["images"][0] for row in rows(whole)] == sorted(
+        row["images"][0] for row in rows(whole)
+    )
     assert len(rows(whole)) == 12 == len(list((whole / "yolo" / "labels").rglob("*.txt")))
-    assert f"{whole}/predictions.jsonl: 12 pictures, " in ended.out and "(chosen on val)" in ended.out
+    assert (
+        f"{whole}/predictions.jsonl: 12 pictures, " in ended.out and "(chosen on val)" in ended.out
+    )
 
 
 def test_pictures_may_be_answered_in_the_views_that_a_run_has_learnt_from(
     images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys: dict[str, object] = {"schedule__steps": 1, "evaluation__pictures": 0, "schedule__pattern": ["A"]}
-    assert main(detectors.arguments(tmp_path, augmentation__mirror=True, evaluation__views=2, **keys)) == 0
+    keys: dict[str, object] = {
+        "schedule__steps": 1,
+        "evaluation__pictures": 0,
+        "schedule__pattern": ["A"],
+    }
+    assert (
+        main(detectors.arguments(tmp_path, augmentation__mirror=True, evaluation__views=2, **keys))
+        == 0
+    )
     one, two, again = (tmp_path / name for name in ("one", "two", "again"))
     assert main(words(tmp_path / "run", images, two)) == 0
     assert main(words(tmp_path / "run", images, again, "--views=2")) == 0
     assert main(words(tmp_path / "run", images, one, "--views=1")) == 0
     assert content(two) == content(again)
     assert [row["images"] for row in rows(one)] == [row["images"] for row in rows(two)]
-    assert main(words(tmp_path / "run", images, two, "--views=1")) == 2  # rows of another number of views
+    # rows of another number of views
+    assert main(words(tmp_path / "run", images, two, "--views=1")) == 2
     capsys.readouterr()
     assert main(words(tmp_path / "run", images, one, "--views=3")) == 2
     assert "evaluation.views: 3: 1 to 2" in capsys.readouterr().err
@@ -99,7 +142,11 @@ def test_rows_stay_and_another_threshold_selects_from_them(
     assert json.loads((to / "coco" / "results.json").read_text()) == []
     assert (to / "predictions.jsonl").read_bytes() == before
     assert main(words(run, images, to, "--fresh", "--formats=yolo", "--categories=b,a")) == 0
-    assert (to / "predictions.jsonl.1").read_bytes() == before == (to / "predictions.jsonl").read_bytes()
+    assert (
+        (to / "predictions.jsonl.1").read_bytes()
+        == before
+        == (to / "predictions.jsonl").read_bytes()
+    )
     assert (to / "yolo" / "classes.txt").read_text() == "b\na\n"
 
 
@@ -116,7 +163,9 @@ def test_broken_pictures_are_named_and_left_out_where_asked(
     assert f"{path}: broken" in err and "--skip-broken leaves such files out" in err
     assert len(rows(to)) == 8  # of rounds before
     assert main(words(run, images, to, "--skip-broken")) == 0
-    assert "left out: 1 broken pictures: second/00001.jpg; the rows say why" in capsys.readouterr().out
+    assert (
+        "left out: 1 broken pictures: second/00001.jpg; the rows say why" in capsys.readouterr().out
+    )
     assert [set(row) for row in rows(to)].count({"images", "error"}) == 1
     assert not (to / "yolo" / "labels" / "second" / "00001.txt").exists()
     path.write_bytes(sound)
@@ -154,14 +203,20 @@ def test_what_cannot_be_used_is_said_before_anything_starts(
     (images / "link.png").unlink()
     shutil.copy(images / "first" / "00000.png", images / "first" / "00000.bmp.png")
     Image.new("RGB", (64, 64)).save(images / "first" / "00000.bmp")
-    refused("first/00000.bmp and first/00000.png would share yolo/labels/first/00000.txt; rename one")
+    refused(
+        "first/00000.bmp and first/00000.png would share yolo/labels/first/00000.txt; rename one"
+    )
     assert main(["predict", str(run), f"--images={images}"]) == 2
     assert "the following arguments are required: --to" in capsys.readouterr().err
 
 
-def test_a_run_keeps_its_categories_and_a_threshold(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_keeps_its_categories_and_a_threshold(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = read_commit(run)["state"]
-    assert state["categories"] == sorted(state["categories"]) and 0 <= state["best"]["threshold"] <= 1
+    assert (
+        state["categories"] == sorted(state["categories"]) and 0 <= state["best"]["threshold"] <= 1
+    )
     other = tmp_path / "other"
     shutil.copytree(run, other)
     commit = json.loads((other / "commit.json").read_text())
@@ -173,7 +228,10 @@ def test_a_run_keeps_its_categories_and_a_threshold(run: Path, tmp_path: Path, c
     ):
         (other / "commit.json").write_text(json.dumps({**commit, "state": {**state, **wrong}}))
         assert main(words(other, run.parent.parent / "shapes" / "test", tmp_path / "to")) == 2
-        assert "the categories, the threshold or the F1 in its commit are invalid" in capsys.readouterr().err
+        assert (
+            "the categories, the threshold or the F1 in its commit are invalid"
+            in capsys.readouterr().err
+        )
     del state["categories"]
     (other / "commit.json").write_text(json.dumps({**commit, "state": state}))
     assert main(words(other, run.parent.parent / "shapes" / "test", tmp_path / "to")) == 2
@@ -184,7 +242,8 @@ def test_a_detector_that_finds_nothing_is_not_used_without_a_word(
     run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     why = (
-        "this detector found nothing where it was measured (F1 0): its boxes mean nothing; its README.md says what may help"
+        "this detector found nothing where it was measured (F1 0): its boxes mean nothing; "
+        "its README.md says what may help"
     )
     for times in (2, 1):  # before and behind the pictures; then there is none left
         assert main(words(run, images, tmp_path / "to")) == 0
@@ -200,42 +259,82 @@ def test_a_detector_that_finds_nothing_is_not_used_without_a_word(
     assert "means nothing" not in capsys.readouterr().err
 
 
-def test_export_says_what_there_is_instead_of_onnx(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_says_what_there_is_instead_of_onnx(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["export", str(run)]) == 2
     err = capsys.readouterr().err
     assert "stageb export: a detector is not written as ONNX" in err and "RUN/best" in err
-    assert "stageb predict RUN --images FOLDER --to FOLDER writes COCO, Label Studio and YOLO" in err
+    assert (
+        "stageb predict RUN --images FOLDER --to FOLDER writes COCO, Label Studio and YOLO" in err
+    )
 
 
 def test_the_hindrance_is_found_by_what_was_learnt(tmp_path: Path) -> None:
-    cat, dog = (Sample(desc, desc, 99, 99, (Object(desc, (0, 0, 9, 9)),)) for desc in ("cat", "dog"))
+    cat, dog = (
+        Sample(desc, desc, 99, 99, (Object(desc, (0, 0, 9, 9)),)) for desc in ("cat", "dog")
+    )
     empty = Sample("none", "none", 99, 99, ())
 
-    def hinders(*losses: float | None, val: tuple[Sample, ...] = (cat,), f1: float = 0.0, count: int = 100) -> str:
+    def hinders(
+        *losses: float | None, val: tuple[Sample, ...] = (cat,), f1: float = 0.0, count: int = 100
+    ) -> str:
         rows = [{"loss/coordinates": loss} for loss in losses]
-        return advise(DetectorData((cat,) * count, val, (cat,)), rows, {"val/f1_50": f1, "eval/f1_50": f1})
+        return advise(
+            DetectorData((cat,) * count, val, (cat,)), rows, {"val/f1_50": f1, "eval/f1_50": f1}
+        )
 
     assert hinders(*[6.0] * 10, *[5.0] * 10, f1=0.01) == "" == hinders(6, 5, val=(empty,))
-    assert hinders(6, 5, val=(dog,)).endswith("give both the same names: train has no object that is called 'dog'")
+    assert hinders(6, 5, val=(dog,)).endswith(
+        "give both the same names: train has no object that is called 'dog'"
+    )
     for falling in ([], [6.0], [None, 6.0, None], [5, 6, 5, 6], [6.5] * 1800 + [6.0] * 200):
-        assert hinders(*falling).endswith(f"raise schedule.steps: its loss was not low yet after {len(falling):,}")
+        assert hinders(*falling).endswith(
+            f"raise schedule.steps: its loss was not low yet after {len(falling):,}"
+        )
     learnt = hinders(*[6.0] * 900, *[3.0] * 100)
-    assert "give it more to train on" in learnt and learnt.endswith("it has learnt its 100 images, but not what others show")
-    assert hinders(*[6.0] * 1000, count=99).endswith("(model.model_name_or_path): 99 images are few")
-    assert hinders(*[6.0] * 1000).endswith("check that boxes fit their images: those of train are not learnt either")
+    assert "give it more to train on" in learnt and learnt.endswith(
+        "it has learnt its 100 images, but not what others show"
+    )
+    assert hinders(*[6.0] * 1000, count=99).endswith(
+        "(model.model_name_or_path): 99 images are few"
+    )
+    assert hinders(*[6.0] * 1000).endswith(
+        "check that boxes fit their images: those of train are not learnt either"
+    )
     assert hinders(6, 5, val=()).startswith("it finds nothing on test (F1 0): ")
 
 
 def sample(*objects: tuple[str, Box]) -> Sample:
-    return Sample(str(objects), "none.png", 999, 999, tuple(Object(*each) for each in objects))  # a pixel is a bin
+    # a pixel is a bin
+    return Sample(str(objects), "none.png", 999, 999, tuple(Object(*each) for each in objects))
 
 
 def test_pictures_do_not_take_the_place_of_what_was_told(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, to = run.parent.parent / "shapes" / "test.jsonl", str(tmp_path / "told.jsonl")
-    assert main(["evaluate", str(run), "--data", str(data), "--told", to, "--to", to, "--accelerator", "cpu"]) == 2
-    assert "--told" in (said := capsys.readouterr().err) and "a file other than that of the pictures" in said
+    assert (
+        main(
+            [
+                "evaluate",
+                str(run),
+                "--data",
+                str(data),
+                "--told",
+                to,
+                "--to",
+                to,
+                "--accelerator",
+                "cpu",
+            ]
+        )
+        == 2
+    )
+    assert (
+        "--told" in (said := capsys.readouterr().err)
+        and "a file other than that of the pictures" in said
+    )
     assert not Path(to).exists()
 
 
@@ -253,9 +352,16 @@ def test_the_threshold_is_that_of_the_largest_f1() -> None:
 
     def kept(threshold: float) -> float:
         chosen = [
-            tuple(one for one, score in zip(each.objects, each.scores, strict=True) if score >= threshold) for each in found
+            tuple(
+                one
+                for one, score in zip(each.objects, each.scores, strict=True)
+                if score >= threshold
+            )
+            for each in found
         ]
-        return compute_f1([count_matches(*pair) for pair in zip(samples, chosen, strict=True)])["f1_50"]
+        return compute_f1([count_matches(*pair) for pair in zip(samples, chosen, strict=True)])[
+            "f1_50"
+        ]
 
     assert kept(best) == max(map(kept, (0, 0.2, 0.3, 0.4, 0.5, 0.9, 1)))
 
@@ -263,7 +369,12 @@ def test_the_threshold_is_that_of_the_largest_f1() -> None:
 def test_a_row_holds_boxes_with_area_once() -> None:
     shown = Sample("a.png", "a.png", 640, 480, ())
     told = Detections(
-        (Detection("a", (0, 0, 999, 500)), Detection("a", (5, 5, 5, 9)), Detection("a", (0, 0, 999, 500))), (0.25, 1, 0.5)
+        (
+            Detection("a", (0, 0, 999, 500)),
+            Detection("a", (5, 5, 5, 9)),
+            Detection("a", (0, 0, 999, 500)),
+        ),
+        (0.25, 1, 0.5),
     )
     assert make_row(shown, told) == {
         "images": ["a.png"],
@@ -281,12 +392,19 @@ def test_exports_that_somebody_corrected_are_set_aside(
     foreign.parent.mkdir(parents=True)
     foreign.write_text("0 .5 .5 .2 .2\n")
     assert main(words(run, images, to)) == 0
-    assert "renamed to NAME.1, since they were changed: yolo/labels/first/00000.txt" in capsys.readouterr().out
+    assert (
+        "renamed to NAME.1, since they were changed: yolo/labels/first/00000.txt"
+        in capsys.readouterr().out
+    )
     assert foreign.with_name("00000.txt.1").read_text() == "0 .5 .5 .2 .2\n"
     ours.write_text("cat\n")
     for more in ((), ("--threshold=1",), ("--fresh",)):
         assert main(words(run, images, to, *more)) == 0
-    assert [path.name for path in sorted(to.rglob("*.[0-9]"))] == ["predictions.jsonl.1", "classes.txt.1", "00000.txt.1"]
+    assert [path.name for path in sorted(to.rglob("*.[0-9]"))] == [
+        "predictions.jsonl.1",
+        "classes.txt.1",
+        "00000.txt.1",
+    ]
     assert ours.with_name("classes.txt.1").read_text() == "cat\n"
     (to / predictions.NOTES).write_text("[")
     assert main(words(run, images, to)) == 0  # the same again: nothing is set aside
@@ -315,20 +433,41 @@ def test_exports_by_hand(tmp_path: Path) -> None:
         {"images": ["y.png"], "width": 10, "height": 10, "objects": []},
     ]
     for write in predictions.FORMATS.values():
-        write(given, BoxSelection(("a", "b & c"), 0.5, "/files/?d=", "run"), predictions.ExportFolder(tmp_path))
+        write(
+            given,
+            BoxSelection(("a", "b & c"), 0.5, "/files/?d=", "run"),
+            predictions.ExportFolder(tmp_path),
+        )
 
     def read(name: str) -> Any:
         return json.loads((tmp_path / name).read_text())
 
-    assert read("coco/results.json") == [{"image_id": 2, "category_id": 2, "bbox": [10, 20, 20, 40], "score": 0.5}]
+    assert read("coco/results.json") == [
+        {"image_id": 2, "category_id": 2, "bbox": [10, 20, 20, 40], "score": 0.5}
+    ]
     assert [image["id"] for image in read("coco/images.json")["images"]] == [2, 3]
-    assert read("coco/images.json")["categories"] == [{"id": 1, "name": "a"}, {"id": 2, "name": "b & c"}]
+    assert read("coco/images.json")["categories"] == [
+        {"id": 1, "name": "a"},
+        {"id": 2, "name": "b & c"},
+    ]
     first, second = read("label_studio/tasks.json")
-    assert first["data"] == {"image": "/files/?d=x/%C3%BC%201.png"} and second["predictions"][0]["result"] == []
+    assert (
+        first["data"] == {"image": "/files/?d=x/%C3%BC%201.png"}
+        and second["predictions"][0]["result"] == []
+    )
     [result] = first["predictions"][0]["result"]
-    assert result["value"] == {"x": 10, "y": 25, "width": 20, "height": 50, "rotation": 0, "rectanglelabels": ["b & c"]}
+    assert result["value"] == {
+        "x": 10,
+        "y": 25,
+        "width": 20,
+        "height": 50,
+        "rotation": 0,
+        "rectanglelabels": ["b & c"],
+    }
     assert (result["original_width"], result["original_height"], result["score"]) == (100, 80, 0.5)
     assert '<Label value="b &amp; c"/>' in (tmp_path / "label_studio" / "interface.xml").read_text()
-    assert (tmp_path / "yolo" / "labels" / "x" / "ü 1.txt").read_text() == "1 0.200000 0.500000 0.200000 0.500000 0.5\n"
+    assert (
+        tmp_path / "yolo" / "labels" / "x" / "ü 1.txt"
+    ).read_text() == "1 0.200000 0.500000 0.200000 0.500000 0.5\n"
     assert (tmp_path / "yolo" / "labels" / "y.txt").read_text() == ""
     assert (tmp_path / "yolo" / "classes.txt").read_text() == "a\nb & c\n"

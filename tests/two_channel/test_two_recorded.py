@@ -1,4 +1,5 @@
-"""Layers that replay recordings learn what others do, whatever was recorded before; a step may begin ahead of its turn.
+"""Layers that replay recordings learn what others do, whatever was recorded before; a step may
+begin ahead of its turn.
 
 There is no GPU to record on, so what would be replayed is computed once more.
 """
@@ -68,7 +69,9 @@ class Taught:
         if replays:
             recorded.record_layers(detector.model, nullcontext)
         config = made.config(packing=PackingConfig(ROOM, ROOM))
-        self.learner = DetectorLearner(World(Fabric(accelerator="cpu", devices=1)), detector, config)
+        self.learner = DetectorLearner(
+            World(Fabric(accelerator="cpu", devices=1)), detector, config
+        )
 
     def lot(self, step: int) -> tuple[list[Any], StepTotals]:
         targets = self.targets[step:]
@@ -80,19 +83,26 @@ class Taught:
         return sum(figures.losses.values())
 
     def weights(self) -> dict[str, Tensor]:
-        return {name: each.detach().clone() for name, each in self.learner.detector.model.named_parameters()}
+        return {
+            name: each.detach().clone()
+            for name, each in self.learner.detector.model.named_parameters()
+        }
 
 
 @pytest.mark.usefixtures("recording")
 def test_replayed_layers_learn_what_others_do(root: Path) -> None:
     plain, replaying = Taught(root, replays=False), Taught(root, replays=True)
-    assert [replaying.step(step) for step in range(3)] == pytest.approx([plain.step(step) for step in range(3)], rel=1e-5)
+    assert [replaying.step(step) for step in range(3)] == pytest.approx(
+        [plain.step(step) for step in range(3)], rel=1e-5
+    )
     for name, each in plain.weights().items():
         torch.testing.assert_close(replaying.weights()[name], each, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.usefixtures("recording")
-def test_which_lengths_came_before_changes_no_byte(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_lengths_came_before_changes_no_byte(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recorded, "KEPT", 1)
     whole, begun, resumed = (Taught(root, replays=True) for _ in range(3))
     for step in range(4):
@@ -106,13 +116,17 @@ def test_which_lengths_came_before_changes_no_byte(root: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("recording")
-def test_where_nothing_learns_nothing_is_replayed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_learns_nothing_is_replayed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taught = Taught(root, replays=True)
     lines = [packing.make_line(taught.learner.detector, *target) for target in taught.targets[:1]]
     pack = packing.pack(taught.learner.detector, lines, made.totals(lines))
     monkeypatch.setattr(recorded, "Recording", None)
     with torch.no_grad():
-        assert taught.learner.detector.model.get_image_features(**pack.images, return_dict=True).pooler_output
+        assert taught.learner.detector.model.get_image_features(
+            **pack.images, return_dict=True
+        ).pooler_output
 
 
 def test_a_step_begun_ahead_is_the_same_step(root: Path) -> None:

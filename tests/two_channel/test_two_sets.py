@@ -1,4 +1,5 @@
-"""``stageb boxes`` of whole sets: splits in folders as COCO and YOLO have them, which a run then reads as it is advised."""
+"""``stageb boxes`` of whole sets: splits in folders as COCO and YOLO have them, which a run then
+reads as it is advised."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from stageb.two_channel.boxes.data import read
 from stageb.two_channel.commands.boxes import main
 from stageb.two_channel.types import Object
 
-SIZES = {"train": (40, 30), "val": (50, 30), "test": (60, 30)}  # of a picture that is called the same in each
+# of a picture that is called the same in each
+SIZES = {"train": (40, 30), "val": (50, 30), "test": (60, 30)}
 A = Object("cat", (10, 7.5, 30, 22.5))
 
 
@@ -42,7 +44,17 @@ def coco(path: str, split: str = "train", **more: Any) -> None:
     width, height = SIZES[split]
     images = [{"id": 1, "file_name": "a.png", "width": width, "height": height}]
     annotations = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [10, 7.5, 20, 15]}]
-    write(path, json.dumps({"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "cat"}], **more}))
+    write(
+        path,
+        json.dumps(
+            {
+                "images": images,
+                "annotations": annotations,
+                "categories": [{"id": 1, "name": "cat"}],
+                **more,
+            }
+        ),
+    )
 
 
 def yolo(yaml: str, *folders: str) -> None:
@@ -52,7 +64,10 @@ def yolo(yaml: str, *folders: str) -> None:
         split = next(each for each in SIZES if each in folder)
         picture(f"set/{folder}/a.png", split)
         width = SIZES[split][0]
-        write(f"set/{folder.replace('images', 'labels')}/a.txt", f"0 {20 / width} .5 {20 / width} .5\n")
+        write(
+            f"set/{folder.replace('images', 'labels')}/a.txt",
+            f"0 {20 / width} .5 {20 / width} .5\n",
+        )
 
 
 def converted(words: str, capsys: pytest.CaptureFixture[str], count: int = 3) -> None:
@@ -62,7 +77,10 @@ def converted(words: str, capsys: pytest.CaptureFixture[str], count: int = 3) ->
     assert said.count(": 1 images, 1 objects") == count == len(list(Path("out").glob("*.jsonl")))
     images = said.split()[-1]
     assert read(["out/train.jsonl"], images)[0].objects == (A,)
-    assert stageb(["validate", "--loop=two_channel", *shlex.split(said.partition("use it with ")[2])]) == 0
+    assert (
+        stageb(["validate", "--loop=two_channel", *shlex.split(said.partition("use it with ")[2])])
+        == 0
+    )
     assert f"1 train, {count > 1:d} val and {count > 2:d} test samples" in capsys.readouterr().out
 
 
@@ -93,17 +111,21 @@ def test_splits_of_coco_lie_with_their_annotations(capsys: pytest.CaptureFixture
     converted("coco set", capsys)
 
 
-@pytest.mark.parametrize("words", ["yolo set", "yolo set/data.yaml", "yolo set/data.yaml --images set"])
+@pytest.mark.parametrize(
+    "words", ["yolo set", "yolo set/data.yaml", "yolo set/data.yaml --images set"]
+)
 @pytest.mark.parametrize(
     ("yaml", "folders"),
     [
         (
-            "path: . # of the set\ntrain: images/train\nval: ./images/val\ntest: # optional\nnames:\n  0: cat\n"
+            "path: . # of the set\ntrain: images/train\nval: ./images/val\ntest: # "
+            "optional\nnames:\n  0: cat\n"
             "download: |\n  from x import y\n  y: 1\n",
             ("images/train", "images/val"),
         ),
         (
-            "train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnc: 1\nnames: ['cat']\n"
+            "train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnc: 1\nnames: "
+            "['cat']\n"
             "roboflow:\n  version: 3\n",
             ("train/images", "valid/images", "test/images"),
         ),
@@ -119,7 +141,9 @@ def test_what_data_yaml_names_is_converted(
     converted(words, capsys, len(folders))
 
 
-def test_a_split_may_be_a_list_of_its_images(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_split_may_be_a_list_of_its_images(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     yolo("train: train.txt\nval: lists/val.txt\nnames: [cat]\n", "images/train", "images/val")
     for name in ("b.png", "c.png"):
         picture(f"set/images/val/{name}", "val")
@@ -129,16 +153,26 @@ def test_a_split_may_be_a_list_of_its_images(here: Path, capsys: pytest.CaptureF
     refused("yolo set", 'lists/val.txt:1: images: "lists/../images/val/a.png" leads out of set')
     write("set/lists/val.txt", f"\n{here}/set/images/val/a.png")
     assert main(["yolo", "set", "--to", "out"]) == 0
-    assert "train.jsonl: 2 images, 1 objects; 1 pictures without a text file" in capsys.readouterr().out
-    assert [each.key for each in read(["out/train.jsonl"], "set")] == ["images/train/a.png", "images/val/c.png"]
+    assert (
+        "train.jsonl: 2 images, 1 objects; 1 pictures without a text file"
+        in capsys.readouterr().out
+    )
+    assert [each.key for each in read(["out/train.jsonl"], "set")] == [
+        "images/train/a.png",
+        "images/val/c.png",
+    ]
     Path("out").rename("before")
     write("set/train.txt", "./images/train/a.png\n/etc/hostname\nimages/train/../train/a.png\n")
     refused("yolo set", 'train.txt:2: images: "/etc/hostname" leads out', "train.txt:3")
     write("set/train.txt", "./images/train/a.png\nimages/train/a.png\n")
-    refused("yolo set", 'train.txt:2: "images/train/a.png" is on line 1 already; remove one of the two')
+    refused(
+        "yolo set", 'train.txt:2: "images/train/a.png" is on line 1 already; remove one of the two'
+    )
 
 
-def test_the_path_of_data_yaml_lies_in_its_folder_or_is_given(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_path_of_data_yaml_lies_in_its_folder_or_is_given(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for inner in ("deep", str(here / "set" / "deep")):
         yolo(f"path: {inner}\ntrain: images/train\nnames: [cat]\n", "deep/images/train")
         converted("yolo set", capsys, 1)
@@ -146,7 +180,13 @@ def test_the_path_of_data_yaml_lies_in_its_folder_or_is_given(here: Path, capsys
     Path("out").rename("before")
     for inner in ("../other", "/datasets/other", "../set/deep"):
         yolo(f"path: {inner}\ntrain: images/train\nval: images/train\nnames: [cat]\n")
-        refused("yolo set", *(f'data.yaml: {split}: "{inner}/images/train" leads out of set' for split in ("train", "val")))
+        refused(
+            "yolo set",
+            *(
+                f'data.yaml: {split}: "{inner}/images/train" leads out of set'
+                for split in ("train", "val")
+            ),
+        )
         refused("yolo set", remedy, remedy)
     Path("set/data.yaml").rename("other.yaml")
     converted("yolo other.yaml --images set/deep", capsys, 2)  # val is train
@@ -155,7 +195,11 @@ def test_the_path_of_data_yaml_lies_in_its_folder_or_is_given(here: Path, capsys
 def test_nothing_in_a_set_leads_out_of_it(here: Path) -> None:
     picture("other/images/train/a.png")
     write("other/labels/train/a.txt", "0 .5 .5 .5 .5\n")
-    for named in ("../../other/images/train", str(here / "other" / "images" / "train"), "images/../../other/images/train"):
+    for named in (
+        "../../other/images/train",
+        str(here / "other" / "images" / "train"),
+        "images/../../other/images/train",
+    ):
         yolo(f"train: {named}\nnames: [cat]\n")
         refused("yolo set", "leads out of set")
     Path("set/images").symlink_to(here / "other" / "images")
@@ -172,10 +216,19 @@ def test_nothing_in_a_set_leads_out_of_it(here: Path) -> None:
 
 
 def test_faults_of_all_splits_are_told_together() -> None:
-    yolo("train: images/train\nval: images/val\ntest: images/gone\nnames: [cat]\n", "images/train", "images/val")
+    yolo(
+        "train: images/train\nval: images/val\ntest: images/gone\nnames: [cat]\n",
+        "images/train",
+        "images/val",
+    )
     write("set/labels/train/a.txt", "1 .5 .5 .1 .1\n")
     write("set/labels/val/a.txt", "0 7 .5 .1 .1\n")
-    refused("yolo set", "train/a.txt:1: class 1", "val/a.txt:1: a number outside", "test: images/gone: no such file")
+    refused(
+        "yolo set",
+        "train/a.txt:1: class 1",
+        "val/a.txt:1: a number outside",
+        "test: images/gone: no such file",
+    )
     for yaml, said in (
         ("names: [cat]\n", "names no images; write the folder of the images as train"),
         ("train: a\nnames: [cat]\nnc: 2\n", "nc 2, but 1 names"),
@@ -211,36 +264,82 @@ def test_a_set_and_a_split_want_other_options(here: Path) -> None:
             main(words.split())
 
 
-def test_splits_that_were_converted_alone_have_folders_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_splits_that_were_converted_alone_have_folders_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     keys = []
     for split in ("train", "val"):
         picture(f"images/{split}/a.png", split)
         coco(f"{split}.json", split)
-        assert main(["coco", f"{split}.json", "--images", f"images/{split}", "--to", f"coco/{split}.jsonl"]) == 0
+        assert (
+            main(
+                [
+                    "coco",
+                    f"{split}.json",
+                    "--images",
+                    f"images/{split}",
+                    "--to",
+                    f"coco/{split}.jsonl",
+                ]
+            )
+            == 0
+        )
         said = capsys.readouterr().out
         key = f"--data.{split}_images images/{split}"
-        assert f"use it with --data.images images/{split}, or {key} if other splits have theirs elsewhere" in said
+        assert (
+            f"use it with --data.images images/{split}, or {key} if other splits have theirs "
+            f"elsewhere" in said
+        )
         keys += [f"--data.{split}=coco/{split}.jsonl", *key.split()]
     assert stageb(["validate", "--loop=two_channel", *keys]) == 0
     assert "1 train, 1 val and 0 test samples" in capsys.readouterr().out
-    one = ["--data.train=coco/train.jsonl", "--data.val=coco/val.jsonl", "--data.images=images/train"]
+    one = [
+        "--data.train=coco/train.jsonl",
+        "--data.val=coco/val.jsonl",
+        "--data.images=images/train",
+    ]
     assert stageb(["validate", "--loop=two_channel", *one]) == 2
-    assert "in images/train; if those of val are elsewhere, name their folder: --data.val_images" in capsys.readouterr().err
+    assert (
+        "in images/train; if those of val are elsewhere, name their folder: --data.val_images"
+        in capsys.readouterr().err
+    )
     assert stageb(["validate", "--loop=two_channel", *one, "--data.val_images=images/val"]) == 0
 
 
 PATHS = st.sampled_from(
-    [".", "..", "im", "./im", "../im", "labels", "list.txt", "im/list.txt", "gone", "/", "/etc", "~", ""]
+    [
+        ".",
+        "..",
+        "im",
+        "./im",
+        "../im",
+        "labels",
+        "list.txt",
+        "im/list.txt",
+        "gone",
+        "/",
+        "/etc",
+        "~",
+        "",
+    ]
 )
 VALUES = PATHS | st.text(max_size=8) | st.none() | st.booleans() | st.integers() | st.floats()
 
 
 @given(
-    values=st.dictionaries(st.sampled_from(["path", "train", "val", "test", "nc"]), VALUES | st.lists(VALUES, max_size=3)),
-    listed=st.lists(PATHS | st.sampled_from(["im/a.png", "./im/a.png", "a.png"]) | st.text(max_size=8), max_size=3),
+    values=st.dictionaries(
+        st.sampled_from(["path", "train", "val", "test", "nc"]),
+        VALUES | st.lists(VALUES, max_size=3),
+    ),
+    listed=st.lists(
+        PATHS | st.sampled_from(["im/a.png", "./im/a.png", "a.png"]) | st.text(max_size=8),
+        max_size=3,
+    ),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_data_yaml_breaks_a_reader(here: Path, values: dict[str, Any], listed: list[str]) -> None:
+def test_no_data_yaml_breaks_a_reader(
+    here: Path, values: dict[str, Any], listed: list[str]
+) -> None:
     picture("set/im/a.png")
     write("set/labels/a.txt", "0 .5 .5 .5 .5\n")
     Path("set/list.txt").write_bytes("\n".join(listed).encode("utf-8", "surrogatepass"))

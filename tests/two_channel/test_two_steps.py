@@ -11,13 +11,20 @@ from hypothesis import strategies as st
 from two_channel.spelt import spelling
 
 from stageb.two_channel.boxes.text import list_true_objects, parse, write_answer
-from stageb.two_channel.config import ChannelAConfig, ChannelBConfig, ScheduleConfig, TwoChannelConfig
+from stageb.two_channel.config import (
+    ChannelAConfig,
+    ChannelBConfig,
+    ScheduleConfig,
+    TwoChannelConfig,
+)
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import correct_rollout, summarise
 from stageb.two_channel.types import DetectorRollout, Object, Sample
 
 GATE = 0.5  # the IoU from which on a box counts as found
-SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)), Object("dog", (50, 50, 90, 90))))
+SAMPLE = Sample(
+    "a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)), Object("dog", (50, 50, 90, 90)))
+)
 
 
 @given(
@@ -25,7 +32,9 @@ SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)), Ob
     sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     samples=st.integers(1, 20),
 )
-def test_all_images_come_once_before_any_comes_again(pattern: list[str], sizes: tuple[int, int], samples: int) -> None:
+def test_all_images_come_once_before_any_comes_again(
+    pattern: list[str], sizes: tuple[int, int], samples: int
+) -> None:
     config = TwoChannelConfig(
         schedule=ScheduleConfig(steps=40, pattern=pattern),  # type: ignore[arg-type]
         channel_a=ChannelAConfig(samples_per_step=sizes[0]),
@@ -45,7 +54,9 @@ def test_all_images_come_once_before_any_comes_again(pattern: list[str], sizes: 
 
 
 def test_the_learning_rate_rises_and_falls_to_its_end() -> None:
-    config = TwoChannelConfig(schedule=ScheduleConfig(steps=50, warmup_steps=5, learning_rate=1.0, learning_rate_end=0.1))
+    config = TwoChannelConfig(
+        schedule=ScheduleConfig(steps=50, warmup_steps=5, learning_rate=1.0, learning_rate_end=0.1)
+    )
     rates = [DetectorSchedule(config, 1).learning_rate(step) for step in range(50)]
     assert rates[:5] == sorted(rates[:5])
     assert max(rates) == rates[5] == 1.0
@@ -61,9 +72,17 @@ def test_what_rollouts_come_to() -> None:
     answers = [whole, twice, whole[: len(whole) - 4], (5, 6, 7)]
     rollouts = [DetectorRollout(ids, ended=ids[-1] == words.end, version=3) for ids in answers]
     outcomes = [correct_rollout(SAMPLE, rollout, words, GATE, 1 << 20)[1] for rollout in rollouts]
-    assert [(each.predicted, each.matched, each.duplicates) for each in outcomes[:2]] == [(2, 2, 0), (3, 1, 1)]
+    assert [(each.predicted, each.matched, each.duplicates) for each in outcomes[:2]] == [
+        (2, 2, 0),
+        (3, 1, 1),
+    ]
     assert [each.unread for each in outcomes] == [False, False, False, True]
-    kept = [len(whole) - len(words.tail) - 1, parse(twice, words).ends[0], parse(whole, words).ends[0], 0]
+    kept = [
+        len(whole) - len(words.tail) - 1,
+        parse(twice, words).ends[0],
+        parse(whole, words).ends[0],
+        0,
+    ]
     assert [each.kept for each in outcomes] == kept
     told = summarise(outcomes)
     assert told["rollout/kept_tokens"] == sum(kept) / 4
@@ -76,13 +95,16 @@ def test_what_rollouts_come_to() -> None:
 
 
 def test_a_right_box_is_kept_though_a_later_one_lies_nearer() -> None:
-    """Pairs over the whole answer would leave the first box without a partner, and cut everything."""
+    """Pairs over the whole answer would leave the first box without a partner, and cut
+    everything."""
     words = spelling()
     cat, dog = list_true_objects(SAMPLE)
     loose = replace(cat, bins=(cat.bins[0], cat.bins[1], cat.bins[2], cat.bins[3] - 75))
     close = replace(cat, bins=(cat.bins[0], cat.bins[1], cat.bins[2], cat.bins[3] - 15))
     answer = write_answer([loose, dog, close], words)
-    target, outcome = correct_rollout(SAMPLE, DetectorRollout(answer.ids, True, 1), words, GATE, 1 << 20)
+    target, outcome = correct_rollout(
+        SAMPLE, DetectorRollout(answer.ids, True, 1), words, GATE, 1 << 20
+    )
     assert outcome.kept == parse(answer.ids, words).ends[1]
     assert parse(target.ids, words).objects == (loose, dog)
     assert [slot.bins for slot in target.slots] == [cat.bins, dog.bins]

@@ -1,4 +1,5 @@
-"""Checkpoints that are not whole, and answers that hold what none should: a model that learnt little may say anything."""
+"""Checkpoints that are not whole, and answers that hold what none should: a model that learnt
+little may say anything."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
     end = text.parse(whole, spelling).ends[0]
     answers = [whole, (*whole[:end], image, *whole[end:]), (image, *whole), (image,), ()]
     writer = Writer(found)
-    monkeypatch.setattr(writer, "write", lambda *_: [DetectorRollout(ids, True, 0) for ids in answers])
+    monkeypatch.setattr(
+        writer, "write", lambda *_: [DetectorRollout(ids, True, 0) for ids in answers]
+    )
     told = answer_view(writer, [sample] * len(answers), TwoChannelConfig())
     assert [each.objects for each in told] == [true, true[:1], (), (), ()]
     assert told[1].scores == pytest.approx(told[0].scores[:1], rel=1e-4)
@@ -49,6 +52,7 @@ def test_a_detector_whose_config_names_code_is_not_loaded(tmp_path: Path) -> Non
     config["vision_config"]["attn_implementation"] = "owner/kernel"
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(
-        EngineError, match=r"config\.json has attn_implementation 'owner/kernel', code that would be fetched"
+        EngineError,
+        match=r"config\.json has attn_implementation 'owner/kernel', code that would be fetched",
     ):
         made.load(folder)

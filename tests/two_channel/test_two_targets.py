@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from two_channel.spelt import placed, spelling
 
 from stageb.seeds import bits, stream
-from stageb.two_channel.boxes.metrics import find_duplicates, ious, match, match_prefix, prefer_first
+from stageb.two_channel.boxes.metrics import (
+    find_duplicates,
+    ious,
+    match,
+    match_prefix,
+    prefer_first,
+)
 from stageb.two_channel.boxes.text import Spelling, parse, sort_objects, write_answer
 from stageb.two_channel.learning.targets import make_corrected_target, make_true_target
 from stageb.two_channel.types import BINS, Bins, Detection, Target
@@ -36,23 +42,37 @@ def best_by_force(predicted: list[Detection], true: list[Detection], gate: float
     """The largest sum of IoU - gate over all one-to-one pairings."""
     n, m, overlap = len(predicted), len(true), ious(predicted, true)
     value = [
-        [max(0.0, overlap[i, j] - gate) if predicted[i].desc == true[j].desc else 0.0 for j in range(m)] for i in range(n)
+        [
+            max(0.0, overlap[i, j] - gate) if predicted[i].desc == true[j].desc else 0.0
+            for j in range(m)
+        ]
+        for i in range(n)
     ]
     if n > m:
         value, n, m = [list(column) for column in zip(*value, strict=True)], m, n
-    return max((sum(value[i][j] for i, j in enumerate(order)) for order in permutations(range(m), n)), default=0.0)
+    return max(
+        (sum(value[i][j] for i, j in enumerate(order)) for order in permutations(range(m), n)),
+        default=0.0,
+    )
 
 
 def test_matching_is_as_good_as_trying_all() -> None:
     for number in range(300):
         gate, least, most = GATES[number % 3], *((7, 7) if number % 30 == 0 else (0, 5))
-        predicted, true = (close_objects(stream("match", who, number), most, least) for who in ("predicted", "true"))
+        predicted, true = (
+            close_objects(stream("match", who, number), most, least)
+            for who in ("predicted", "true")
+        )
         found = match(predicted, true, gate)
         overlap = ious(predicted, true)
         gain = sum(overlap[i, j] - gate for i, j in found.pairs)
         assert gain == pytest.approx(best_by_force(predicted, true, gate), abs=1e-6)
-        assert all(overlap[i, j] >= gate and predicted[i].desc == true[j].desc for i, j in found.pairs)
-        assert sorted([i for i, _ in found.pairs] + list(found.false_positives)) == list(range(len(predicted)))
+        assert all(
+            overlap[i, j] >= gate and predicted[i].desc == true[j].desc for i, j in found.pairs
+        )
+        assert sorted([i for i, _ in found.pairs] + list(found.false_positives)) == list(
+            range(len(predicted))
+        )
         assert sorted([j for _, j in found.pairs] + list(found.missed)) == list(range(len(true)))
 
 
@@ -69,9 +89,15 @@ def sums_by_force(predicted: list[Detection], true: list[Detection], gate: float
 def test_the_longest_beginning_that_can_be_paired_as_a_whole_is() -> None:
     for number in range(300):
         gate = GATES[number % 3]
-        predicted, true = (close_objects(stream("prefix", who, number), 5) for who in ("predicted", "true"))
+        predicted, true = (
+            close_objects(stream("prefix", who, number), 5) for who in ("predicted", "true")
+        )
         found = match_prefix(predicted, true, gate)
-        count = max(count for count in range(len(predicted) + 1) if sums_by_force(predicted[:count], true, gate))
+        count = max(
+            count
+            for count in range(len(predicted) + 1)
+            if sums_by_force(predicted[:count], true, gate)
+        )
         assert [i for i, _ in found.pairs] == list(range(count))
         sums = sums_by_force(predicted[:count], true, gate)
         assert sum(ious(predicted, true)[pair] for pair in found.pairs) == pytest.approx(max(sums))
@@ -79,9 +105,15 @@ def test_the_longest_beginning_that_can_be_paired_as_a_whole_is() -> None:
 
 
 def test_overlaps_are_areas_and_duplicates_are_later_ones_of_one_desc() -> None:
-    a, half, twice = Detection("a", (0, 0, 10, 10)), Detection("a", (0, 0, 10, 5)), Detection("a", (0, 0, 10, 11))
+    a, half, twice = (
+        Detection("a", (0, 0, 10, 10)),
+        Detection("a", (0, 0, 10, 5)),
+        Detection("a", (0, 0, 10, 11)),
+    )
     apart, point = Detection("a", (10, 10, 20, 20)), Detection("a", (5, 5, 5, 5))
-    assert ious([a], [a, half, twice, apart, point])[0].tolist() == pytest.approx([1, 0.5, 100 / 110, 0, 0])
+    assert ious([a], [a, half, twice, apart, point])[0].tolist() == pytest.approx(
+        [1, 0.5, 100 / 110, 0, 0]
+    )
     assert ious([point], [point])[0, 0] == 0  # nothing is no answer
     other = Detection("b", a.bins)
     assert find_duplicates((a, half, twice, other, a)) == ((0, 2), (0, 4), (2, 4))
@@ -94,7 +126,10 @@ def test_overlaps_are_areas_and_duplicates_are_later_ones_of_one_desc() -> None:
 
 def boxes_of(target: Target) -> list[Bins]:
     """What stands in a target where its slots are."""
-    found = [tuple(spelling().bins[target.ids[place]] for place in slot.positions) for slot in target.slots]
+    found = [
+        tuple(spelling().bins[target.ids[place]] for place in slot.positions)
+        for slot in target.slots
+    ]
     return [(a, b, c, d) for a, b, c, d in found]
 
 
@@ -142,15 +177,21 @@ def hold(number: int) -> None:
     kept = (0, *parsed.ends)[count]
     assert target.ids[:kept] == answer[:kept]  # untouched
     whole = parse(target.ids, s)
-    assert whole.complete and whole.tokens == (len(target.ids) - len(s.closing) - 1 if whole.objects else 0)
+    assert whole.complete and whole.tokens == (
+        len(target.ids) - len(s.closing) - 1 if whole.objects else 0
+    )
     found = {j for i, j in paired.pairs if i < count}
     missed = [each for j, each in enumerate(true) if j not in found]
-    assert whole.objects == (*parsed.objects[:count], *missed)  # what was kept is read once more, then what that misses
-    assert sorted(slot.bins for slot in target.slots) == sorted(each.bins for each in true)  # each exactly once
+    # what was kept is read once more, then what that misses
+    assert whole.objects == (*parsed.objects[:count], *missed)
+    # each exactly once
+    assert sorted(slot.bins for slot in target.slots) == sorted(each.bins for each in true)
     told = [place for slot in target.slots for place in slot.positions]
     assert len(set(told)) == len(told) and all(target.ids[place] in s.bins for place in told)
     assert not any(target.taught[:kept])
-    assert [not each for each in target.taught[kept:]] == [token in s.bins for token in target.ids[kept:]]
+    assert [not each for each in target.taught[kept:]] == [
+        token in s.bins for token in target.ids[kept:]
+    ]
     assert len(target.taught) == len(target.ids)
     if parsed.complete and count == len(parsed.objects) and not missed:
         assert target.ids[: len(answer)] == answer
@@ -173,7 +214,11 @@ def test_any_tokens_are_an_answer(answer: list[int], objects: list[Detection]) -
 def test_of_one_told_twice_the_first_is_kept() -> None:
     """Though the later lies nearer to the truth."""
     s, true = spelling(), [Detection("a", (0, 0, 100, 100))]
-    told = [Detection("a", (0, 0, 100, 92)), Detection("a", (0, 0, 100, 95)), Detection("a", (0, 0, 100, 99))]
+    told = [
+        Detection("a", (0, 0, 100, 92)),
+        Detection("a", (0, 0, 100, 95)),
+        Detection("a", (0, 0, 100, 99)),
+    ]
     answer = write_answer(told, s)
     parsed = parse(answer.ids, s)
     matched = match(parsed.objects, true, 0.5)

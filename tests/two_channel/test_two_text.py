@@ -1,4 +1,5 @@
-"""Objects to tokens and back: one spelling, the longest beginning that can be read, one rounding."""
+"""Objects to tokens and back: one spelling, the longest beginning that can be read, one
+rounding."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def write_text(objects: list[Detection], box_first: bool) -> str:
     opening, head, middle, comma, tail, closing = list_pieces(box_first)
 
     def said(each: Detection) -> str:
-        parts = json.dumps(each.desc, ensure_ascii=False)[1:-1], comma.join(COORDINATES[number] for number in each.bins)
+        parts = (
+            json.dumps(each.desc, ensure_ascii=False)[1:-1],
+            comma.join(COORDINATES[number] for number in each.bins),
+        )
         first, second = reversed(parts) if box_first else parts
         return f"{head}{first}{middle}{second}{tail}"
 
@@ -48,7 +52,9 @@ def write_text(objects: list[Detection], box_first: bool) -> str:
 
 @given(OBJECTS, st.booleans())
 @settings(max_examples=120)
-def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Detection], box_first: bool) -> None:
+def test_what_is_written_is_read_back_and_is_json_to_people(
+    objects: list[Detection], box_first: bool
+) -> None:
     s = spelling(box_first)
     made = write_answer(objects, s)
     parsed = parse(made.ids, s)
@@ -57,7 +63,9 @@ def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Detect
     said = s.tokenizer.decode(made.ids[:-1])
     assert said == write_text(objects, box_first)
     rows = json.loads(said.replace("<|coord_", "").replace("|>", ""))["objects"]
-    assert [(row["desc"], tuple(row["bbox_2d"])) for row in rows] == [(each.desc, each.bins) for each in objects]
+    assert [(row["desc"], tuple(row["bbox_2d"])) for row in rows] == [
+        (each.desc, each.bins) for each in objects
+    ]
     assert [next(iter(row)) == "bbox_2d" for row in rows] == [box_first] * len(rows)
     assert find_boxes(made.ids, s) == made.boxes
     for places, each in zip(made.boxes, objects, strict=True):
@@ -95,8 +103,12 @@ def test_what_is_not_as_it_must_be_ends_what_is_read() -> None:
         "corners that changed places": but(places[2], s.coordinates[4]),
         "corners that": but(places[3], s.coordinates[5]),
         "a special token in a desc": but(start - 1, s.end),
-        "a desc that is no JSON text": but(start - 1, *s.tokenizer('"', add_special_tokens=False)["input_ids"]),
-        "a desc that is no clean text": but(start - 1, *s.tokenizer("\u200b", add_special_tokens=False)["input_ids"]),
+        "a desc that is no JSON text": but(
+            start - 1, *s.tokenizer('"', add_special_tokens=False)["input_ids"]
+        ),
+        "a desc that is no clean text": but(
+            start - 1, *s.tokenizer("\u200b", add_special_tokens=False)["input_ids"]
+        ),
         "not of the form": but(places[3] + 1, *text),
     }
     for why, answer in wrong.items():
@@ -104,8 +116,13 @@ def test_what_is_not_as_it_must_be_ends_what_is_read() -> None:
         assert parsed.objects == (one,) and parsed.tokens == kept and not parsed.complete, why
         assert parsed.refused.startswith(why)
     behind = parse((*ids, *text), s)
-    assert behind.objects == (one, other) and not behind.complete and behind.refused == "more behind its end"
-    beyond = parse(but(start - 1, len(s.tokenizer) + 7), s)  # models have more rows than tokenizers have tokens
+    assert (
+        behind.objects == (one, other)
+        and not behind.complete
+        and behind.refused == "more behind its end"
+    )
+    # models have more rows than tokenizers have tokens
+    beyond = parse(but(start - 1, len(s.tokenizer) + 7), s)
     assert beyond.objects == (one,)
     for garbage in ((), tuple(text) * 9, s.coordinates, (*s.opening, *s.comma)):
         assert parse(garbage, s).tokens == 0 and not parse(garbage, s).objects
@@ -113,11 +130,20 @@ def test_what_is_not_as_it_must_be_ends_what_is_read() -> None:
 
 
 @given(st.integers(1, 5000), st.floats(0, 1), st.integers(0, BINS - 1))
-def test_bins_are_the_nearest_points_and_their_own_inverse(size: int, share: float, number: int) -> None:
+def test_bins_are_the_nearest_points_and_their_own_inverse(
+    size: int, share: float, number: int
+) -> None:
     value = share * size
-    assert abs(bin_of(value, size) * size / (BINS - 1) - value) <= size / (BINS - 1) / 2 * (1 + 1e-9)
+    assert abs(bin_of(value, size) * size / (BINS - 1) - value) <= size / (BINS - 1) / 2 * (
+        1 + 1e-9
+    )
     assert bin_of(box_of((number,) * 4, size, size)[0], size) == number
-    assert (bin_of(0, size), bin_of(size, size), bin_of(-3, size), bin_of(size + 3, size)) == (0, BINS - 1, 0, BINS - 1)
+    assert (bin_of(0, size), bin_of(size, size), bin_of(-3, size), bin_of(size + 3, size)) == (
+        0,
+        BINS - 1,
+        0,
+        BINS - 1,
+    )
 
 
 def test_rounding_order_and_thin_boxes() -> None:
@@ -125,7 +151,13 @@ def test_rounding_order_and_thin_boxes() -> None:
     thin = bins_of((5000.0, 0.0, 5001.0, 9999.5), 10_000, 10_000)
     assert thin == (500, 0, 501, 999)
     assert bins_of((9999.0, 0.0, 10_000.0, 1.0), 10_000, 10_000) == (998, 0, 999, 1)
-    sample = Sample("a", "a", 999, 999, (Object("b", (5, 9, 7, 11)), Object("a", (9, 1, 10, 2)), Object("c", (1, 9, 2, 10))))
+    sample = Sample(
+        "a",
+        "a",
+        999,
+        999,
+        (Object("b", (5, 9, 7, 11)), Object("a", (9, 1, 10, 2)), Object("c", (1, 9, 2, 10))),
+    )
     assert [each.desc for each in list_true_objects(sample)] == ["a", "c", "b"]
     assert sort_objects(reversed(list_true_objects(sample))) == list_true_objects(sample)
     assert to_pixels(list_true_objects(sample), 999, 999)[0] == sample.objects[1]
@@ -143,7 +175,8 @@ def test_tokenizers_and_descs_that_cannot_be_used_are_refused() -> None:
 
 @pytest.mark.parametrize("box_first", [False, True])
 def test_what_the_form_tells_of_an_answer_comes(box_first: bool) -> None:
-    """Of an object's tokens those beside its coordinates and its desc; after a token of a desc its end is a guess."""
+    """Of an object's tokens those beside its coordinates and its desc; after a token of a desc its
+    end is a guess."""
     s = spelling(box_first)
     objects = [
         Detection("RBC", (1, 2, 3, 4)),
@@ -156,7 +189,8 @@ def test_what_the_form_tells_of_an_answer_comes(box_first: bool) -> None:
         expected = expect(ids[:count], s)
         assert not set(expected) & set(s.bins)
         if 0 < count <= last and ids[count - 1] in s.bins and not box_first:
-            assert expected and ids[count : count + len(expected)] == expected  # the comma, or all up to the next desc
+            # the comma, or all up to the next desc
+            assert expected and ids[count : count + len(expected)] == expected
         elif count and ids[count - 1] in s.bins:
             assert expected and ids[count] == expected[0]
     assert expect((), s) == (*s.opening, *s.head)

@@ -1,4 +1,5 @@
-"""Files that a line, a list or an annotation names: what each reader takes, and that none leads out of its folder."""
+"""Files that a line, a list or an annotation names: what each reader takes, and that none leads out
+of its folder."""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ SIZE = (40, 30)
 
 
 def of_tickets(folder: Path, name: Any) -> Path:
-    row = {"mission": "m", "group_id": "g", "label": "fail", "per_image": {"image_1": "x"}, "images": [name]}
+    row = {
+        "mission": "m",
+        "group_id": "g",
+        "label": "fail",
+        "per_image": {"image_1": "x"},
+        "images": [name],
+    }
     path = folder / "tickets.jsonl"
     path.write_text(json.dumps(row))
     tickets.read_tickets([path], "error", use_images=True)
@@ -39,14 +46,18 @@ def of_summaries(folder: Path, name: Any) -> Path:
 
 def of_boxes(folder: Path, name: Any) -> Path:
     path = folder / "boxes.jsonl"
-    path.write_text(json.dumps({"images": [name], "width": SIZE[0], "height": SIZE[1], "objects": []}))
+    path.write_text(
+        json.dumps({"images": [name], "width": SIZE[0], "height": SIZE[1], "objects": []})
+    )
     data.read([path])
     return path
 
 
 def of_coco(folder: Path, name: Any) -> Path:
     path = folder.parent / "coco.json"
-    path.write_text(json.dumps({"images": [{"id": 1, "file_name": name}], "annotations": [], "categories": []}))
+    path.write_text(
+        json.dumps({"images": [{"id": 1, "file_name": name}], "annotations": [], "categories": []})
+    )
     imports.read_coco(path, folder)
     return path
 
@@ -75,13 +86,17 @@ def refused(reader: Callable[[Path, Any], Path], folder: Path, name: Any) -> str
     with pytest.raises(BadInputError) as caught:
         reader(folder, name)
     (bad,) = caught.value.bad
-    assert Path(bad.path).suffix in (".jsonl", ".json") and bad.line == (Path(bad.path).suffix == ".jsonl")
+    assert Path(bad.path).suffix in (".jsonl", ".json") and bad.line == (
+        Path(bad.path).suffix == ".jsonl"
+    )
     assert bad.remedy
     return str(bad)
 
 
 @pytest.mark.timeout(20)
-def test_no_name_leads_out_of_the_folder(tmp_path: Path, reader: Callable[[Path, Any], Path]) -> None:
+def test_no_name_leads_out_of_the_folder(
+    tmp_path: Path, reader: Callable[[Path, Any], Path]
+) -> None:
     folder, outside = tmp_path / "given", tmp_path / "private"
     picture(folder / "a.png")
     picture(outside / "secret.png")
@@ -94,8 +109,21 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, reader: Callable[[Path,
     (folder / "deep" / "up").symlink_to("../..")
     (folder / "alike.png").symlink_to(tmp_path / "given-too" / "b.png")
     (folder / "zero.png").symlink_to("/dev/zero")
-    names = ["link.png", "relative.png", "chain.png", "photos/secret.png", "deep/up/private/secret.png", "alike.png"]
-    for name in (*names, "zero.png", "../private/secret.png", "deep/../../private/secret.png", str(outside / "secret.png")):
+    names = [
+        "link.png",
+        "relative.png",
+        "chain.png",
+        "photos/secret.png",
+        "deep/up/private/secret.png",
+        "alike.png",
+    ]
+    for name in (
+        *names,
+        "zero.png",
+        "../private/secret.png",
+        "deep/../../private/secret.png",
+        str(outside / "secret.png"),
+    ):
         assert f"leads out of {folder}" in refused(reader, folder, name), name
 
 
@@ -117,7 +145,9 @@ def test_links_within_the_folder_and_to_the_whole_of_it_are_followed(
 
 
 @pytest.mark.timeout(20)
-def test_what_is_no_plain_file_is_refused_and_never_waited_for(tmp_path: Path, reader: Callable[[Path, Any], Path]) -> None:
+def test_what_is_no_plain_file_is_refused_and_never_waited_for(
+    tmp_path: Path, reader: Callable[[Path, Any], Path]
+) -> None:
     folder = tmp_path / "given"
     (folder / "folder.png").mkdir(parents=True)
     os.mkfifo(folder / "pipe.png")
@@ -143,7 +173,9 @@ def voc(folder: Path) -> Path:
     picture(folder / "JPEGImages" / "a.png")
     for inner in ("Annotations", "ImageSets/Main"):
         (folder / inner).mkdir(parents=True)
-    (folder / "Annotations" / "a.xml").write_text("<annotation><filename>a.png</filename></annotation>")
+    (folder / "Annotations" / "a.xml").write_text(
+        "<annotation><filename>a.png</filename></annotation>"
+    )
     return folder
 
 
@@ -180,11 +212,17 @@ def test_nothing_in_a_folder_of_voc_leads_out_of_it_or_is_waited_for(tmp_path: P
     (lists / "train.txt").write_text("a 1\n\n../../private/Annotations/a\ngone\nb")
     with pytest.raises(BadInputError) as caught:
         imports.read_voc(folder, "train")
-    assert [(bad.path, bad.line) for bad in caught.value.bad] == [(str(lists / "train.txt"), line) for line in (3, 4, 5)]
+    assert [(bad.path, bad.line) for bad in caught.value.bad] == [
+        (str(lists / "train.txt"), line) for line in (3, 4, 5)
+    ]
     assert "leads out of" in caught.value.bad[0].what and "no such file" in caught.value.bad[1].what
     os.mkfifo(lists / "pipe.txt")
     (lists / "link.txt").symlink_to(outside / "JPEGImages" / "a.png")
-    for split, what in (("pipe", "not a file"), ("link", "leads out of"), ("../../../private", "leads out of")):
+    for split, what in (
+        ("pipe", "not a file"),
+        ("link", "leads out of"),
+        ("../../../private", "leads out of"),
+    ):
         with pytest.raises(InputError, match=what):
             imports.read_voc(folder, split)
 

@@ -89,7 +89,11 @@ def deep(path: Path, *greys: int, order: str = "<") -> Path:
 
 @pytest.mark.parametrize(("name", "order"), [("a.png", "<"), ("a.tiff", "<"), ("big.tiff", ">")])
 def test_greys_of_16_bits_are_shown_by_the_range_of_their_sensor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, order: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    order: str,
 ) -> None:
     monkeypatch.setattr(pictures, "_deep_told", threading.Lock())
 
@@ -99,7 +103,8 @@ def test_greys_of_16_bits_are_shown_by_the_range_of_their_sensor(
         assert len(pictures.examine(str(path))) == 32
         image = shown(path)
         assert image.mode == "RGB"
-        return [grey for grey, *_ in (image.getpixel((10 * at + 5, 15)) for at in range(len(values)))]  # type: ignore[misc]
+        pixels = (image.getpixel((10 * at + 5, 15)) for at in range(len(values)))
+        return [grey for grey, *_ in pixels]  # type: ignore[misc]
 
     assert greys(0, 257, 32896, 65535) == [0, 1, 128, 255]
     assert greys(0, 8192, 16383) == [0, 128, 255]  # 14 bits
@@ -109,13 +114,17 @@ def test_greys_of_16_bits_are_shown_by_the_range_of_their_sensor(
     assert greys(0, 200) == [0, 200]
     assert greys(0, 0) == [0, 0]
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"{tmp_path / name}: 16 bits a channel; such pictures are shown with 8")
+    assert record.getMessage().startswith(
+        f"{tmp_path / name}: 16 bits a channel; such pictures are shown with 8"
+    )
 
 
 def test_a_picture_of_16_bits_is_shown_small_and_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[pictures.ORIENTATION] = 6
-    Image.open(deep(tmp_path / "a.png", 0, 65535)).resize((600, 400)).save(tmp_path / "held.png", exif=exif)
+    Image.open(deep(tmp_path / "a.png", 0, 65535)).resize((600, 400)).save(
+        tmp_path / "held.png", exif=exif
+    )
     image = shown(tmp_path / "held.png", 60 * 40)
     assert image.size == (40, 60)
     assert near(image, (20, 5), (0, 0, 0)) and near(image, (20, 55), (255, 255, 255))
@@ -125,13 +134,22 @@ def declared(width: int, height: int) -> bytes:
     """A PNG that says it is so large, and holds nothing."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
 
 
-def test_what_cannot_be_used_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_used_is_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def told(name: str, data: bytes | None = None) -> str:
         if data is not None:
             (tmp_path / name).write_bytes(data)
@@ -160,14 +178,19 @@ def test_what_cannot_be_used_is_told_with_the_remedy(tmp_path: Path, monkeypatch
         data = (tmp_path / name).read_bytes()
         pictures.look(str(tmp_path / name))
         assert told(f"cut-{name}", data[: len(data) // 2]).startswith("broken: ")
-    assert told("strip.png", declared(5000, 40)) == "5000 x 40 pixels: one side over 100 times the other"
+    assert (
+        told("strip.png", declared(5000, 40))
+        == "5000 x 40 pixels: one side over 100 times the other"
+    )
     Image.new("F", (30, 30)).save(tmp_path / "thermal.tiff")
     assert told("thermal.tiff") == "32 bits a channel"
     monkeypatch.setattr(pictures, "MAX_BYTES", 1 << 20)
     assert told("large.png", b"\0" * (2 << 20)) == "2 MiB, at most 1"
 
 
-def test_a_decompression_bomb_is_refused_before_it_unfolds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_refused_before_it_unfolds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Image.new("1", (9000, 8000)).save(tmp_path / "real.png")  # 72 million pixels in some kilobytes
     assert (tmp_path / "real.png").stat().st_size < 20_000
     (tmp_path / "declared.png").write_bytes(declared(2_000_000, 2_000_000))
@@ -182,7 +205,9 @@ def test_a_decompression_bomb_is_refused_before_it_unfolds(tmp_path: Path, monke
 
 def exif(*entries: bytes) -> bytes:
     """An EXIF block with ``entries``."""
-    return b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4)
+    return (
+        b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4)
+    )
 
 
 def orientation(kind: int, value: bytes) -> bytes:
@@ -236,9 +261,17 @@ def make(path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of EXIF that is cut short
 @pytest.mark.parametrize(("name", "told"), HOSTILE)
-def test_a_hostile_picture_of_a_ticket_is_refused_at_the_start_or_can_be_shown(tmp_path: Path, name: str, told: str) -> None:
+def test_a_hostile_picture_of_a_ticket_is_refused_at_the_start_or_can_be_shown(
+    tmp_path: Path, name: str, told: str
+) -> None:
     make(tmp_path / name)
-    row = {"mission": "m", "group_id": "g", "label": "fail", "per_image": {"image_1": "x"}, "images": [name]}
+    row = {
+        "mission": "m",
+        "group_id": "g",
+        "label": "fail",
+        "per_image": {"image_1": "x"},
+        "images": [name],
+    }
     tickets = tmp_path / "tickets.jsonl"
     tickets.write_text(json.dumps(row) + "\n")
     try:
@@ -260,5 +293,7 @@ def test_a_hostile_picture_of_a_ticket_is_refused_at_the_start_or_can_be_shown(t
 
 def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(InputError, match=r"images need the extra images.*pip install 'stageb\[images\]'"):
+    with pytest.raises(
+        InputError, match=r"images need the extra images.*pip install 'stageb\[images\]'"
+    ):
         pictures.look(str(tmp_path / "a.png"))

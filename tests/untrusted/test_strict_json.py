@@ -54,7 +54,12 @@ def test_what_the_standard_refuses_is_a_value_error(text: str, says: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("begin", "told"), [(b"", "not a text file"), (b"first\n", "line 2 is over 64 MiB"), (b"1\n2", "line 2 is over 64 MiB")]
+    ("begin", "told"),
+    [
+        (b"", "not a text file"),
+        (b"first\n", "line 2 is over 64 MiB"),
+        (b"1\n2", "line 2 is over 64 MiB"),
+    ],
 )
 def test_the_hole_in_a_sparse_file_fills_no_memory(tmp_path: Path, begin: bytes, told: str) -> None:
     path = tmp_path / "rows.jsonl"

@@ -13,7 +13,24 @@ from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_yaml import YamlError
 
 TEXTS = st.sampled_from(
-    ["1e-3", "2E8", "1.5e3", "2020-01-01", "20:1", "1:30.5", "null", "yes", "0x_", "._", "<<", "=", "'", "a: b", "# a", ""]
+    [
+        "1e-3",
+        "2E8",
+        "1.5e3",
+        "2020-01-01",
+        "20:1",
+        "1:30.5",
+        "null",
+        "yes",
+        "0x_",
+        "._",
+        "<<",
+        "=",
+        "'",
+        "a: b",
+        "# a",
+        "",
+    ]
 )
 
 
@@ -54,7 +71,17 @@ def test_powers_of_ten_are_numbers_and_dates_and_ratios_are_texts(text: str, val
 
 
 @pytest.mark.parametrize(
-    "text", ["!!timestamp 2020-01-01", "!!float x", "!a b", "{? [a]: b}", "{1: a}", "<<", "&a [*a]", "{a: 1, a: 1}"]
+    "text",
+    [
+        "!!timestamp 2020-01-01",
+        "!!float x",
+        "!a b",
+        "{? [a]: b}",
+        "{1: a}",
+        "<<",
+        "&a [*a]",
+        "{a: 1, a: 1}",
+    ],
 )
 def test_more_than_plain_data_is_refused(text: str) -> None:
     with pytest.raises(YamlError):
@@ -69,4 +96,11 @@ def test_merged_keys_lose_to_those_that_stand_there_and_the_first_of_several_win
 
 def test_every_key_and_item_has_a_line() -> None:
     _, lines = strict_yaml.read("a:\n  b: 1\n  c:\n  - x\n  - d: 2\n")
-    assert lines == {("a",): 1, ("a", "b"): 2, ("a", "c"): 3, ("a", "c", 0): 4, ("a", "c", 1): 5, ("a", "c", 1, "d"): 5}
+    assert lines == {
+        ("a",): 1,
+        ("a", "b"): 2,
+        ("a", "c"): 3,
+        ("a", "c", 0): 4,
+        ("a", "c", 1): 5,
+        ("a", "c", 1, "d"): 5,
+    }

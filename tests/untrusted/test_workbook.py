@@ -25,26 +25,53 @@ def fault(path: Path, sheet: str | None = None) -> str:
 
 
 def test_every_row_of_a_merged_range_says_what_it_shows(tmp_path: Path) -> None:
-    path = write_xlsx(tmp_path / "t.xlsx", [HEADER, *ROWS, ["Scrap", "", ""]], merged=["A2:A3", "A5:C9"])
-    assert [row[0] for row in read_workbook(str(path), None)] == ["Machine", "Press A", "Press A", "Press B", "Scrap"]
+    path = write_xlsx(
+        tmp_path / "t.xlsx", [HEADER, *ROWS, ["Scrap", "", ""]], merged=["A2:A3", "A5:C9"]
+    )
+    assert [row[0] for row in read_workbook(str(path), None)] == [
+        "Machine",
+        "Press A",
+        "Press A",
+        "Press B",
+        "Scrap",
+    ]
     assert list(read_workbook(str(path), None))[-1] == ["Scrap"] * 3
 
 
-def test_merged_ranges_and_rows_stand_where_they_do_also_behind_empty_rows_and_columns(tmp_path: Path) -> None:
-    path = write_xlsx(tmp_path / "t.xlsx", [[], ["", *HEADER], *(["", *row] for row in ROWS)], merged=["B3:B4"])
+def test_merged_ranges_and_rows_stand_where_they_do_also_behind_empty_rows_and_columns(
+    tmp_path: Path,
+) -> None:
+    path = write_xlsx(
+        tmp_path / "t.xlsx", [[], ["", *HEADER], *(["", *row] for row in ROWS)], merged=["B3:B4"]
+    )
     first, *rest = read_workbook(str(path), None)
     assert not any(first)
-    assert [row[:2] for row in rest] == [["", "Machine"], ["", "Press A"], ["", "Press A"], ["", "Press B"]]
+    assert [row[:2] for row in rest] == [
+        ["", "Machine"],
+        ["", "Press A"],
+        ["", "Press A"],
+        ["", "Press B"],
+    ]
 
 
 @pytest.mark.parametrize(
     ("header", "merged", "said"),
     [
-        ([["Part", "Visual", ""], ["", "Seal", "Result"]], ["A1:A2", "B1:C1"], '"Part", which reaches down to row 2'),
-        ([["Part", "Visual", ""]], ["B1:C1"], 'such as "Visual"; give each column a name of its own'),
+        (
+            [["Part", "Visual", ""], ["", "Seal", "Result"]],
+            ["A1:A2", "B1:C1"],
+            '"Part", which reaches down to row 2',
+        ),
+        (
+            [["Part", "Visual", ""]],
+            ["B1:C1"],
+            'such as "Visual"; give each column a name of its own',
+        ),
     ],
 )
-def test_a_header_with_merged_cells_is_told(tmp_path: Path, header: list[list[Any]], merged: list[str], said: str) -> None:
+def test_a_header_with_merged_cells_is_told(
+    tmp_path: Path, header: list[list[Any]], merged: list[str], said: str
+) -> None:
     path = write_xlsx(tmp_path / "t.xlsx", [*header, *ROWS], merged=merged)
     assert fault(path).startswith("1: the header has merged cells") and said in fault(path)
 
@@ -58,7 +85,10 @@ def test_hidden_sheets_are_read_by_name_alone(tmp_path: Path) -> None:
     path = write_xlsx(tmp_path / "t.xlsx", [["lists"]], [HEADER, *ROWS], [["old"]], hidden=[1, 3])
     assert next(read_workbook(str(path), None)) == HEADER
     assert list(read_workbook(str(path), "S3")) == [["old"]]
-    assert 'no sheet "S4"; there are "S1" (hidden), "S2", "S3" (hidden); name one by columns.sheet' in fault(path, "S4")
+    assert (
+        'no sheet "S4"; there are "S1" (hidden), "S2", "S3" (hidden); name one by columns.sheet'
+        in fault(path, "S4")
+    )
     assert "hidden: " in fault(write_xlsx(path, [["lists"]], [], hidden=[1]))
 
 
@@ -98,7 +128,9 @@ def test_a_workbook_that_lies_is_refused_in_bounded_memory(tmp_path: Path, rows:
     lying = tmp_path / "lying.xlsx"
     with ZipFile(path) as honest, ZipFile(lying, "w") as made:
         for name in honest.namelist():
-            made.writestr(name, honest.read(name).replace(b"</sheetData>", f"{rows}</sheetData>".encode()))
+            made.writestr(
+                name, honest.read(name).replace(b"</sheetData>", f"{rows}</sheetData>".encode())
+            )
     assert "cannot be read as a spreadsheet" in fault(lying)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 5 << 20  # KiB
 

@@ -1,4 +1,5 @@
-"""Cells: one method on one data set with one seed. Many at once, one thread each; a finished one is not run again."""
+"""Cells: one method on one data set with one seed. Many at once, one thread each; a finished one is
+not run again."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ from stageb.store import disk
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 Noise = Literal["shuffled", "permuted", "one-rule", "idle"]
-"""Labels dealt anew, half of each: nothing to learn; in another order, as many of each as before; dealt anew beside one true
-rule; proposals made up that change nothing in meaning."""
+"""Labels dealt anew, half of each: nothing to learn; in another order, as many of each as before;
+dealt anew beside one true rule; proposals made up that change nothing in meaning."""
 SPLIT = SplitConfig(train=0.6, val=0.2, test=0.2)
 
 
@@ -73,7 +74,9 @@ def run_all(cells: Sequence[Cell], place: Place, workers: int) -> list[dict[str,
     os.environ.update(dict.fromkeys(THREADS, "1"))
     left = [cell for cell in cells if not _result_path(cell, place).is_file()]
     failed: list[str] = []
-    with ProcessPoolExecutor(max(1, min(workers, len(left))), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        max(1, min(workers, len(left))), mp_context=get_context("spawn")
+    ) as pool:
         running = [pool.submit(attempt, cell, place) for cell in left]
         for number, future in enumerate(as_completed(running), 1):
             done, line = future.result()
@@ -85,8 +88,8 @@ def run_all(cells: Sequence[Cell], place: Place, workers: int) -> list[dict[str,
 
 
 def attempt(cell: Cell, place: Place) -> tuple[bool, str]:
-    """Whether a cell's run ended well, and a line about it. Errors are told here: not all of them survive the way to another
-    process, and one that does not would take the other cells with it."""
+    """Whether a cell's run ended well, and a line about it. Errors are told here: not all of them
+    survive the way to another process, and one that does not would take the other cells with it."""
     try:
         return True, run(cell, place)
     except Exception as error:
@@ -106,7 +109,9 @@ def run(cell: Cell, place: Place) -> str:
     if cell.noise == "one-rule":
         tickets, ruled = data.one_rule(tickets, cell.seed)
     parts = split(tickets, cell.seed)
-    outcome = reached(cell, parts) if cell.method in LEARNERS else learnt(cell, place, tickets, parts)
+    outcome = (
+        reached(cell, parts) if cell.method in LEARNERS else learnt(cell, place, tickets, parts)
+    )
     seconds = time.monotonic() - started
     result = {
         **asdict(cell),
@@ -119,8 +124,13 @@ def run(cell: Cell, place: Place) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     disk.replace(path, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
     last = result["curve"][-1]
-    accuracy = f"test {sum(map(int, last['right'])) / len(last['right']):.1%}, " if cell.measured else ""
-    return f"{cell.name}: {accuracy}{result['accepted']} accepted, {result['rollouts']} rollouts, {seconds:.0f} s"
+    accuracy = (
+        f"test {sum(map(int, last['right'])) / len(last['right']):.1%}, " if cell.measured else ""
+    )
+    return (
+        f"{cell.name}: {accuracy}{result['accepted']} accepted, {result['rollouts']} "
+        f"rollouts, {seconds:.0f} s"
+    )
 
 
 def reached(cell: Cell, parts: Mapping[Split, Sequence[Ticket]]) -> dict[str, Any]:
@@ -130,7 +140,9 @@ def reached(cell: Cell, parts: Mapping[Split, Sequence[Ticket]]) -> dict[str, An
     return {"rollouts": 0, "reflections": 0, "accepted": len(found.rules), "curve": [point]}
 
 
-def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[Split, Sequence[Ticket]]) -> dict[str, Any]:
+def learnt(
+    cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[Split, Sequence[Ticket]]
+) -> dict[str, Any]:
     """Learn by rollouts."""
     engine = engine_of(place.model, place.device)
     judge = Judge(engine)
@@ -161,27 +173,41 @@ def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[S
     }
 
 
-def measured(learnt: Learnt, judge: Judge, tickets: Sequence[Ticket], test: Sequence[Ticket], cell: Cell) -> dict[str, Any]:
-    """The curve; of a method that judges by code, also how test goes in the end where the model applies all rules."""
+def measured(
+    learnt: Learnt, judge: Judge, tickets: Sequence[Ticket], test: Sequence[Ticket], cell: Cell
+) -> dict[str, Any]:
+    """The curve; of a method that judges by code, also how test goes in the end where the model
+    applies all rules."""
     if not learnt.judges_by_code:
         return {"curve": list(curve(learnt, judge, test, cell))}
     by_model = judge.right(learnt.points[-1].guidance, test) if cell.measured else []
-    return {"curve": list(curve(learnt, CodeFirst(judge, tickets), test, cell)), "right_by_model": marks(by_model)}
+    return {
+        "curve": list(curve(learnt, CodeFirst(judge, tickets), test, cell)),
+        "right_by_model": marks(by_model),
+    }
 
 
-def curve(learnt: Learnt, judge: Judge | CodeFirst, test: Sequence[Ticket], cell: Cell) -> Iterator[dict[str, Any]]:
-    """Yield the guidance that the method would have handed back after how many rollouts, and how test goes under it: within
-    the budget, but of noise all that it accepted, also by a test that went on beyond it."""
+def curve(
+    learnt: Learnt, judge: Judge | CodeFirst, test: Sequence[Ticket], cell: Cell
+) -> Iterator[dict[str, Any]]:
+    """Yield the guidance that the method would have handed back after how many rollouts, and how
+    test goes under it: within the budget, but of noise all that it accepted, also by a test that
+    went on beyond it."""
     shown = None
     for point in learnt.points:
         if (cell.noise or point.rollouts <= cell.budget) and point.guidance.rules != shown:
             shown = point.guidance.rules
             right = judge.right(point.guidance, test) if cell.measured else []
-            yield {"rollouts": point.rollouts, "rules": [rule.text for rule in shown], "right": marks(right)}
+            yield {
+                "rollouts": point.rollouts,
+                "rules": [rule.text for rule in shown],
+                "right": marks(right),
+            }
 
 
 def marks(right: Sequence[bool]) -> str:
-    """A 1 for every ticket that is judged rightly, or that the one rule speaks of; a 0 for every other one."""
+    """A 1 for every ticket that is judged rightly, or that the one rule speaks of; a 0 for every
+    other one."""
     return "".join("01"[each] for each in right)
 
 
@@ -194,7 +220,8 @@ def split(tickets: Sequence[Ticket], seed: int) -> dict[Split, list[Ticket]]:
 
 @cache
 def engine_of(model: str, device: str) -> Engine:
-    """The model, loaded once per process, in 32 bits everywhere: all methods and machines see the same one."""
+    """The model, loaded once per process, in 32 bits everywhere: all methods and machines see the
+    same one."""
     if device == "cpu":
         import torch
 
@@ -225,7 +252,8 @@ def _gepa(**settings: Any) -> Method:
     return partial(gepa_peer.learn, settings=gepa_peer.Settings(**settings))
 
 
-METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when asked for: gepa may not be installed
+# modules are imported when asked for: gepa may not be installed
+METHODS: Mapping[str, Callable[[], Method]] = {
     "ours": _ours,
     "statistics": _statistics,
     "gepa-tuned": partial(_gepa, minibatch=24, most_val=128, cache=True),
@@ -234,7 +262,8 @@ METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when ask
         _gepa, minibatch=24, cache=True, evidence_tickets=10_000, by_code=True
     ),  # counted over all of train
     "gepa": _gepa,
-    "gepa-no-pool": partial(_gepa, minibatch=24, most_val=128, cache=True, pool=False),  # what the pool is worth
+    # what the pool is worth
+    "gepa-no-pool": partial(_gepa, minibatch=24, most_val=128, cache=True, pool=False),
 }
 
 

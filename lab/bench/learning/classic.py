@@ -1,10 +1,12 @@
-"""Learners from train labels without a language model: a tree, a rule list, and two models that nobody can read.
+"""Learners from train labels without a language model: a tree, a rule list, and two models that
+nobody can read.
 
-The tree is scikit-learn's, of depth 5, on ``name: value`` pairs, numbers and words. The rule list is RIPPER (Cohen, Fast
-Effective Rule Induction, ICML 1995) over the conditions that this loop counts (``rules/conditions/``): rules for the
-rarer label are grown on two thirds of the tickets by FOIL's information gain, pruned on the others, added while the
-description length stays within 64 bits of the shortest; then each is grown anew and revised twice, and the shortest of the
-three is kept. Tickets are sets of bits: one integer says which of them meet a condition.
+The tree is scikit-learn's, of depth 5, on ``name: value`` pairs, numbers and words. The rule list
+is RIPPER (Cohen, Fast Effective Rule Induction, ICML 1995) over the conditions that this loop
+counts (``rules/conditions/``): rules for the rarer label are grown on two thirds of the tickets by
+FOIL's information gain, pruned on the others, added while the description length stays within 64
+bits of the shortest; then each is grown anew and revised twice, and the shortest of the three is
+kept. Tickets are sets of bits: one integer says which of them meet a condition.
 """
 
 from __future__ import annotations
@@ -55,17 +57,27 @@ def tree(train: Sequence[Ticket], test: Sequence[Ticket], seed: int) -> Reached:
     model.fit(vectors.fit_transform(map(features, train)), [ticket.label for ticket in train])
     said = model.predict(vectors.transform(map(features, test)))
     text = export_text(model, feature_names=list(vectors.get_feature_names_out()))
-    return Reached(text.splitlines(), [verdict == ticket.label for verdict, ticket in zip(said, test, strict=True)])
+    return Reached(
+        text.splitlines(),
+        [verdict == ticket.label for verdict, ticket in zip(said, test, strict=True)],
+    )
 
 
 def rule_list(train: Sequence[Ticket], test: Sequence[Ticket], seed: int) -> Reached:
-    """RIPPER's rules for the label that is rarer among the train tickets; the others have the other one."""
+    """RIPPER's rules for the label that is rarer among the train tickets; the others have the other
+    one."""
     verdicts: list[Verdict] = ["pass", "fail"]
-    rare, common = sorted(verdicts, key=lambda verdict: sum(ticket.label == verdict for ticket in train))
+    rare, common = sorted(
+        verdicts, key=lambda verdict: sum(ticket.label == verdict for ticket in train)
+    )
     rules = Ripper(train, rare, seed).rules()
-    said = [rare if any(meets(reading(ticket), rule) for rule in rules) else common for ticket in test]
+    said = [
+        rare if any(meets(reading(ticket), rule) for rule in rules) else common for ticket in test
+    ]
     texts = [f"{rare.capitalize()} if {clue_text(rule, ENGLISH)}." for rule in rules]
-    return Reached(texts, [verdict == ticket.label for verdict, ticket in zip(said, test, strict=True)])
+    return Reached(
+        texts, [verdict == ticket.label for verdict, ticket in zip(said, test, strict=True)]
+    )
 
 
 def _black_box(classify: Classifier) -> Learner:
@@ -73,7 +85,9 @@ def _black_box(classify: Classifier) -> Learner:
 
     def learn(train: Sequence[Ticket], test: Sequence[Ticket], seed: int) -> Reached:
         verdicts = classify(train, test, EQUAL, seed)
-        return Reached((), [verdict == ticket.label for verdict, ticket in zip(verdicts, test, strict=True)])
+        return Reached(
+            (), [verdict == ticket.label for verdict, ticket in zip(verdicts, test, strict=True)]
+        )
 
     return learn
 
@@ -86,11 +100,14 @@ LEARNERS: Mapping[str, Learner] = {
 
 
 def features(ticket: Ticket) -> dict[str, str | float]:
-    """A ticket for the tree: a value under every name, a number where it is one, and 1 for every word."""
+    """A ticket for the tree: a value under every name, a number where it is one, and 1 for every
+    word."""
     read = reading(ticket)
     words = dict.fromkeys((f"mentions {word}" for word in read.words), 1.0)
     numbers = {
-        f"{name} as a number": found for name, value in read.pairs.items() if (found := parse_number(value)) is not None
+        f"{name} as a number": found
+        for name, value in read.pairs.items()
+        if (found := parse_number(value)) is not None
     }
     return {**read.pairs, **numbers, **words}
 
@@ -103,7 +120,9 @@ class Ripper:
         self.all = (1 << len(train)) - 1
         self.wanted = sum(1 << i for i, ticket in enumerate(train) if ticket.label == label)
         order = shuffled(range(len(train)), stream("ripper", seed))
-        sides = [[i for i in order if bool(self.wanted >> i & 1) == wanted] for wanted in (True, False)]
+        sides = [
+            [i for i in order if bool(self.wanted >> i & 1) == wanted] for wanted in (True, False)
+        ]
         self.growing = sum(1 << i for side in sides for i in side[: round(len(side) * GROWN_ON)])
 
     def rules(self) -> list[Rule]:
@@ -113,7 +132,9 @@ class Ripper:
             for place in range(len(rules)):
                 rest = [*rules[:place], *rules[place + 1 :]]
                 ways = [rules[place], self._rule(rest, ()), self._rule(rest, rules[place])]
-                rules[place] = min((way for way in ways if way), key=lambda way: self._bits([*rest, way]))
+                rules[place] = min(
+                    (way for way in ways if way), key=lambda way: self._bits([*rest, way])
+                )
             rules = self._extended(rules)
         return self._shortest(rules)
 
@@ -125,7 +146,8 @@ class Ripper:
         return found
 
     def _extended(self, rules: list[Rule]) -> list[Rule]:
-        """The rules and further ones, while they are right more often than not and the description stays short."""
+        """The rules and further ones, while they are right more often than not and the description
+        stays short."""
         rules = list(rules)
         shortest = self._bits(rules)
         while self.wanted & ~self.covered(rules):
@@ -149,18 +171,24 @@ class Ripper:
         return rules
 
     def _rule(self, others: Sequence[Rule], start: Rule) -> Rule:
-        """A rule grown from ``start`` for the tickets that the others leave, and pruned; empty where none can be grown."""
+        """A rule grown from ``start`` for the tickets that the others leave, and pruned; empty
+        where none can be grown."""
         left = self.all & ~self.covered(others)
         rule, met = list(start), self._met(start) & left & self.growing
         while met & ~self.wanted and self.masks:
-            gains = ((foil_gain(met, met & mask, self.wanted), condition) for condition, mask in self.masks.items())
+            gains = (
+                (foil_gain(met, met & mask, self.wanted), condition)
+                for condition, mask in self.masks.items()
+            )
             gain, best = max(gains, key=lambda pair: pair[0])
             if gain <= 0:
                 break
             rule.append(best)
             met &= self.masks[best]
         cuts = [tuple(rule[:size]) for size in range(len(rule), 0, -1)]
-        return max(cuts, key=lambda cut: self._worth(self._met(cut) & left & ~self.growing), default=())
+        return max(
+            cuts, key=lambda cut: self._worth(self._met(cut) & left & ~self.growing), default=()
+        )
 
     def _worth(self, met: int) -> float:
         """Return the figure that pruning maximises: (p - n) / (p + n)."""
@@ -174,13 +202,18 @@ class Ripper:
         return met
 
     def _bits(self, rules: Sequence[Rule]) -> float:
-        """The description length: of the rules, and of the tickets that they get wrong (Quinlan, ICML 1995)."""
+        """The description length: of the rules, and of the tickets that they get wrong (Quinlan,
+        ICML 1995)."""
         met = self.covered(rules)
         false, missed = met & ~self.wanted, self.wanted & ~met
         size = len(self.masks)
         theory = sum(0.5 * (log2(1 + len(rule)) + subset_bits(size, len(rule))) for rule in rules)
         outside = self.all.bit_count() - met.bit_count()
-        return theory + subset_bits(met.bit_count(), false.bit_count()) + subset_bits(outside, missed.bit_count())
+        return (
+            theory
+            + subset_bits(met.bit_count(), false.bit_count())
+            + subset_bits(outside, missed.bit_count())
+        )
 
 
 def foil_gain(before: int, after: int, wanted: int) -> float:
@@ -188,7 +221,9 @@ def foil_gain(before: int, after: int, wanted: int) -> float:
     right = (after & wanted).bit_count()
     if not right:
         return -inf
-    return right * (log2(right / after.bit_count()) - log2((before & wanted).bit_count() / before.bit_count()))
+    return right * (
+        log2(right / after.bit_count()) - log2((before & wanted).bit_count() / before.bit_count())
+    )
 
 
 def subset_bits(size: int, chosen: int) -> float:

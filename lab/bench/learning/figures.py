@@ -1,4 +1,5 @@
-"""Tables of the results of cells: test accuracy by budget, its interval over seeds, and differences paired by seed."""
+"""Tables of the results of cells: test accuracy by budget, its interval over seeds, and differences
+paired by seed."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ NOISE: Mapping[Noise, str] = {
     "one-rule": "labels dealt anew beside one true rule",
     "idle": "idle edits",
 }
-RIVALS = ("gepa-tuned", "gepa-evidence", "gepa-code", "statistics")  # that the set-by-set table shows
+# that the set-by-set table shows
+RIVALS = ("gepa-tuned", "gepa-evidence", "gepa-code", "statistics")
 
 
 def accuracy(result: Result, rollouts: int) -> float:
@@ -39,17 +41,27 @@ def first(result: Result) -> float:
     return right.count("1") / len(right)
 
 
-def accuracies(results: Iterable[Result], dataset: str, method: str, rollouts: int) -> dict[int, float]:
+def accuracies(
+    results: Iterable[Result], dataset: str, method: str, rollouts: int
+) -> dict[int, float]:
     """By seed."""
-    return {r["seed"]: accuracy(r, rollouts) for r in results if (r["dataset"], r["method"]) == (dataset, method)}
+    return {
+        r["seed"]: accuracy(r, rollouts)
+        for r in results
+        if (r["dataset"], r["method"]) == (dataset, method)
+    }
 
 
-def spread(results: Sequence[Result], dataset: str, method: str, rollouts: int) -> tuple[float, Interval]:
+def spread(
+    results: Sequence[Result], dataset: str, method: str, rollouts: int
+) -> tuple[float, Interval]:
     """Mean accuracy and its interval: over seeds; over tickets (Wilson) where there is one seed."""
     found = list(accuracies(results, dataset, method, rollouts).values())
     if len(found) > 1:
         return fmean(found), mean_interval(found)
-    tickets = next(r["tickets"]["test"] for r in results if (r["dataset"], r["method"]) == (dataset, method))
+    tickets = next(
+        r["tickets"]["test"] for r in results if (r["dataset"], r["method"]) == (dataset, method)
+    )
     return found[0], wilson(round(found[0] * tickets), tickets)
 
 
@@ -73,18 +85,27 @@ def in_order(results: Iterable[Result], field: str) -> list[str]:
 
 
 def learning_table(results: Sequence[Result], budget: int) -> str:
-    """The tables of ``bin/bench learn``, as Markdown: at a quarter of the budget, and at all of it."""
+    """The tables of ``bin/bench learn``, as Markdown: at a quarter of the budget, and at all of
+    it."""
     marks = (budget // 4, budget)
     text = "Test accuracy in per cent, mean over seeds:\n\n" + accuracy_table(results, marks)
-    text += f"\nThe same at {budget:,} rollouts, a line per set (lowest to highest seed):\n\n{overview(results, budget)}"
+    text += (
+        f"\nThe same at {budget:,} rollouts, a line per set (lowest to highest "
+        f"seed):\n\n{overview(results, budget)}"
+    )
     real = [name for name in in_order(results, "dataset") if name in REAL]
     if real:
-        heading = "real sets together, and how many points this loop is ahead, paired by set and seed"
+        heading = (
+            "real sets together, and how many points this loop is ahead, paired by set and seed"
+        )
         text += f"\nThe {len(real)} {heading} (95 % interval over runs; over sets):\n\n"
         text += together_table(results, real, marks)
     rivals = [method for method in RIVALS if method in in_order(results, "method")]
     if OURS in in_order(results, "method") and rivals:
-        text += "\nSet by set, this loop less the other method, in points (95 % interval over seeds):\n\n"
+        text += (
+            "\nSet by set, this loop less the other method, in points (95 % interval over "
+            "seeds):\n\n"
+        )
         text += differences_table(results, rivals, marks)
     return text
 
@@ -103,11 +124,25 @@ def accuracy_table(results: Sequence[Result], marks: Sequence[int]) -> str:
             if method in LEARNERS:
                 costs = ["-", *shown, interval, "-", "-"]
             else:
-                spent = [f"{fmean(r[name] for r in runs):.0f}" for name in ("reflections", "accepted")]
+                spent = [
+                    f"{fmean(r[name] for r in runs):.0f}" for name in ("reflections", "accepted")
+                ]
                 costs = [percent(fmean(first(r) for r in runs)), *shown, interval, *spent]
             rows.append([title(dataset), method, str(len(runs)), *costs])
     heads = [f"{mark:,} rollouts" for mark in marks]
-    return table(["tickets", "method", "seeds", "before", *heads, "95 % interval", "reflections", "edits accepted"], rows)
+    return table(
+        [
+            "tickets",
+            "method",
+            "seeds",
+            "before",
+            *heads,
+            "95 % interval",
+            "reflections",
+            "edits accepted",
+        ],
+        rows,
+    )
 
 
 def overview(results: Sequence[Result], rollouts: int) -> str:
@@ -119,7 +154,9 @@ def overview(results: Sequence[Result], rollouts: int) -> str:
         for method in methods:
             found = list(accuracies(results, dataset, method, rollouts).values())
             ends = [f"{100 * end(found):.0f}" for end in (min, max)] if found else []
-            row.append(f"{percent(fmean(found))} ({'-'.join(dict.fromkeys(ends))})" if found else "-")
+            row.append(
+                f"{percent(fmean(found))} ({'-'.join(dict.fromkeys(ends))})" if found else "-"
+            )
         rows.append(row)
     return table(["tickets", *methods], rows)
 
@@ -130,8 +167,18 @@ def together_table(results: Sequence[Result], datasets: Sequence[str], marks: Se
     for method in in_order(results, "method"):
         found = [name for name in datasets if accuracies(results, name, method, 0)]
         if found:
-            means = [percent(fmean(spread(results, name, method, mark)[0] for name in found)) for mark in marks]
-            rows.append([method, str(len(found)), *means, *(lead(results, found, method, mark) for mark in marks)])
+            means = [
+                percent(fmean(spread(results, name, method, mark)[0] for name in found))
+                for mark in marks
+            ]
+            rows.append(
+                [
+                    method,
+                    str(len(found)),
+                    *means,
+                    *(lead(results, found, method, mark) for mark in marks),
+                ]
+            )
     ahead = [f"ours ahead at {mark:,}" for mark in marks]
     return table(["method", "sets", *(f"{mark:,} rollouts" for mark in marks), *ahead], rows)
 
@@ -141,14 +188,22 @@ def lead(results: Sequence[Result], datasets: Sequence[str], method: str, mark: 
     by_set = [found for name in datasets if (found := differences(results, name, method, mark))]
     if method == OURS or not by_set:
         return "-"
-    return f"{gap([each for found in by_set for each in found])}; {reach([fmean(found) for found in by_set])}"
+    return (
+        f"{gap([each for found in by_set for each in found])}; "
+        f"{reach([fmean(found) for found in by_set])}"
+    )
 
 
-def differences_table(results: Sequence[Result], rivals: Sequence[str], marks: Sequence[int]) -> str:
+def differences_table(
+    results: Sequence[Result], rivals: Sequence[str], marks: Sequence[int]
+) -> str:
     """A line per set."""
     pairs = [(rival, mark) for rival in rivals for mark in marks]
     rows = [
-        [title(dataset), *(gap(differences(results, dataset, rival, mark)) for rival, mark in pairs)]
+        [
+            title(dataset),
+            *(gap(differences(results, dataset, rival, mark)) for rival, mark in pairs),
+        ]
         for dataset in in_order(results, "dataset")
     ]
     return table(["tickets", *(f"{rival} at {mark:,}" for rival, mark in pairs)], rows)
@@ -160,12 +215,17 @@ def title(dataset: str) -> str:
 
 
 def noise_table(results: Sequence[Result]) -> str:
-    """The table of ``bin/bench noise``: in how many runs an edit was accepted that was no better."""
+    """The table of ``bin/bench noise``: in how many runs an edit was accepted that was no
+    better."""
     rows = []
     for dataset in in_order(results, "dataset"):
         for kind, what in NOISE.items():
             for method in in_order(results, "method"):
-                runs = [r for r in results if (r["dataset"], r["method"]) == (dataset, method) and r["noise"] == kind]
+                runs = [
+                    r
+                    for r in results
+                    if (r["dataset"], r["method"]) == (dataset, method) and r["noise"] == kind
+                ]
                 if runs:
                     counts = [worthless(r) for r in runs]
                     hits = sum(count > 0 for count in counts)
@@ -181,23 +241,36 @@ def noise_table(results: Sequence[Result]) -> str:
                             f"{fmean(r['rollouts'] for r in runs):,.0f}",
                         ]
                     )
-    head = ["tickets", "nothing to learn", "method", "runs that accepted an edit that is no better", "95 % interval"]
-    return table([*head, "such edits a run", "runs that handed back an edit", "rollouts a run"], rows)
+    head = [
+        "tickets",
+        "nothing to learn",
+        "method",
+        "runs that accepted an edit that is no better",
+        "95 % interval",
+    ]
+    return table(
+        [*head, "such edits a run", "runs that handed back an edit", "rollouts a run"], rows
+    )
 
 
 def worthless(result: Result) -> int:
-    """How many edits were accepted that were no better: all of them, but beside one true rule those after which no more of
-    its tickets are judged rightly than ever before."""
+    """How many edits were accepted that were no better: all of them, but beside one true rule those
+    after which no more of its tickets are judged rightly than ever before."""
     if result["noise"] != "one-rule":
         return int(result["accepted"])
-    points = {tuple(point["rules"]): ruled_right(result, point) for point in result["curve"]}  # without those come back to
+    # without those come back to
+    points = {tuple(point["rules"]): ruled_right(result, point) for point in result["curve"]}
     first, *later = points.values()
-    return sum(right <= best for right, best in zip(later, accumulate([first, *later], max), strict=False))
+    return sum(
+        right <= best for right, best in zip(later, accumulate([first, *later], max), strict=False)
+    )
 
 
 def ruled_right(result: Result, point: Mapping[str, Any]) -> int:
     """Test tickets of which the one rule speaks that are judged rightly."""
-    return sum(ruled == right == "1" for ruled, right in zip(result["ruled"], point["right"], strict=True))
+    return sum(
+        ruled == right == "1" for ruled, right in zip(result["ruled"], point["right"], strict=True)
+    )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,10 +1,12 @@
-"""GEPA as its users run it, on an instruct model: python -m lab.bench.learning.gepa_prompt MODEL TICKETS --seed 1
+"""GEPA as its users run it, on an instruct model: python -m lab.bench.learning.gepa_prompt MODEL
+TICKETS --seed 1
 
-The candidate is the whole instruction, free text. GEPA's own proposer asks the same model to rewrite it, in GEPA's words,
-from a minibatch of tickets with their verdicts and labels. A verdict is the likeliest of the lines "Verdict: ...", one for
-each label, so that no answer is unreadable. Minibatches of 24, 128 of the train tickets to rank candidates on, and a cache,
-as tuned for the shipped model. Train and test are those of ``configs/guidance/one-gpu.yaml`` with the same seed. It prints
-a row: percent of test right before and after, and the instruction.
+The candidate is the whole instruction, free text. GEPA's own proposer asks the same model to
+rewrite it, in GEPA's words, from a minibatch of tickets with their verdicts and labels. A verdict
+is the likeliest of the lines "Verdict: ...", one for each label, so that no answer is unreadable.
+Minibatches of 24, 128 of the train tickets to rank candidates on, and a cache, as tuned for the
+shipped model. Train and test are those of ``configs/guidance/one-gpu.yaml`` with the same seed. It
+prints a row: percent of test right before and after, and the instruction.
 """
 
 from __future__ import annotations
@@ -60,20 +62,30 @@ class Adapter:
         verdicts: list[str] = []
         lines = tuple(f"Verdict: {label}" for label in self.labels)
         for start in range(0, len(tickets), BATCH):
-            prompts = [Prompt(instruction, ticket_text(ticket)) for ticket in tickets[start : start + BATCH]]
+            prompts = [
+                Prompt(instruction, ticket_text(ticket))
+                for ticket in tickets[start : start + BATCH]
+            ]
             scores = self.engine.score([Question(prompt, lines) for prompt in prompts])
             verdicts += [self.labels[row.index(max(row))] for row in scores]
         return verdicts
 
-    def evaluate(self, batch: list[Ticket], candidate: Texts, capture_traces: bool = False) -> EvaluationBatch[Any, str]:
+    def evaluate(
+        self, batch: list[Ticket], candidate: Texts, capture_traces: bool = False
+    ) -> EvaluationBatch[Any, str]:
         """1 for a right verdict, 0 for any other."""
         self.rollouts += len(batch)
         verdicts = self.judge(candidate[COMPONENT], batch)
-        scores = [float(verdict == ticket.label) for verdict, ticket in zip(verdicts, batch, strict=True)]
+        scores = [
+            float(verdict == ticket.label) for verdict, ticket in zip(verdicts, batch, strict=True)
+        ]
         return EvaluationBatch(verdicts, scores, list(zip(batch, verdicts, strict=True)))
 
     def make_reflective_dataset(
-        self, candidate: Texts, eval_batch: EvaluationBatch[Any, str], components_to_update: list[str]
+        self,
+        candidate: Texts,
+        eval_batch: EvaluationBatch[Any, str],
+        components_to_update: list[str],
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """The minibatch: ticket, verdict, and what an inspector decided."""
         must = "this ticket must" if self.labels == PASS_FAIL else "the label is"
@@ -82,7 +94,9 @@ class Adapter:
                 {
                     "Inputs": ticket_text(ticket),
                     "Generated Outputs": f"Verdict: {verdict}",
-                    "Feedback": "right" if verdict == ticket.label else f"wrong: {must} {ticket.label}",
+                    "Feedback": "right"
+                    if verdict == ticket.label
+                    else f"wrong: {must} {ticket.label}",
                 }
                 for ticket, verdict in eval_batch.trajectories or []
             ]
@@ -92,19 +106,28 @@ class Adapter:
         """The model's answer to GEPA's prompt."""
         key = stream(self.seed, "gepa", self.reflections)
         self.reflections += 1
-        ((answer,),) = self.engine.generate([Request(Prompt("You are a helpful assistant.", prompt), REWRITE, (key,))])
+        ((answer,),) = self.engine.generate(
+            [Request(Prompt("You are a helpful assistant.", prompt), REWRITE, (key,))]
+        )
         return str(answer.text)
 
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", help="a folder or a hub name")
     parser.add_argument("tickets", type=Path, help="a ticket file of one mission")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--column", help="of the split, where the tickets name their own")
     parser.add_argument("--budget", type=int, default=5000, help="rollouts")
-    parser.add_argument("--seconds", type=float, default=inf, help="after which it ends, whatever is left of the budget")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=inf,
+        help="after which it ends, whatever is left of the budget",
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     print(json.dumps(learn(parser.parse_args()), ensure_ascii=False))
 
@@ -113,15 +136,23 @@ def learn(given: argparse.Namespace) -> dict[str, Any]:
     """Run GEPA, then judge test."""
     columns = ColumnsConfig(split=given.column)
     tickets = read_tickets([given.tickets], "error", columns)[0]
-    (parts,) = split_tickets(tickets, LoopConfig(tickets=["-"], seed=given.seed, split=SPLIT)).values()
+    (parts,) = split_tickets(
+        tickets, LoopConfig(tickets=["-"], seed=given.seed, split=SPLIT)
+    ).values()
     train = shuffled([tickets[i] for i in parts.of("train")], stream(given.seed, "gepa val"))
     test = [tickets[i] for i in parts.of("test")]
     labels = tuple(sorted({ticket.label for ticket in tickets}, reverse=True))
-    question = "does it pass or fail" if labels == PASS_FAIL else f"which of the labels {', '.join(labels)} is its"
+    question = (
+        "does it pass or fail"
+        if labels == PASS_FAIL
+        else f"which of the labels {', '.join(labels)} is its"
+    )
     answers = ", or ".join(f"Verdict: {label}" for label in labels)
     config = ModelConfig(model_name_or_path=given.model, torch_dtype="bfloat16")
     adapter = Adapter(engines.build(config, given.device), labels, given.seed)
-    first = {COMPONENT: FIRST.format(mission=tickets[0].mission, question=question, answers=answers)}
+    first = {
+        COMPONENT: FIRST.format(mission=tickets[0].mission, question=question, answers=answers)
+    }
     end = time.monotonic() + given.seconds
     found = optimize(
         seed_candidate=first,
@@ -137,7 +168,11 @@ def learn(given: argparse.Namespace) -> dict[str, Any]:
         logger=Silent(),
         seed=given.seed,
     )
-    row: dict[str, Any] = {"tickets": given.tickets.parent.name, "seed": given.seed, "rollouts": adapter.rollouts}
+    row: dict[str, Any] = {
+        "tickets": given.tickets.parent.name,
+        "seed": given.seed,
+        "rollouts": adapter.rollouts,
+    }
     row["reflections"] = adapter.reflections
     for name, texts in (("before", first), ("after", found.best_candidate)):
         verdicts = adapter.judge(texts[COMPONENT], test)

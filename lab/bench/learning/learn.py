@@ -1,9 +1,9 @@
 """Methods of learning beside each other: bin/bench learn --out out/learn --data FOLDER
 
-Every method learns guidance for the same tickets with the same model, from the same empty guidance, with as many rollouts;
-a decision tree and a rule list, which need none, show what rules can reach, and logistic regression and boosting what
-labels have to give.
-Writes results.json, table.md and curves.png into --out; a folder per run stands under cells/.
+Every method learns guidance for the same tickets with the same model, from the same empty guidance,
+with as many rollouts; a decision tree and a rule list, which need none, show what rules can reach,
+and logistic regression and boosting what labels have to give. Writes results.json, table.md and
+curves.png into --out; a folder per run stands under cells/.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ def main(arguments: Sequence[str]) -> int:
         for method in methods
     ]
     results = run_all(cells, options.place_of(given), given.workers)
-    results.sort(key=lambda r: (datasets.index(r["dataset"]), methods.index(r["method"]), r["seed"]))
-    (given.out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    results.sort(
+        key=lambda r: (datasets.index(r["dataset"]), methods.index(r["method"]), r["seed"])
+    )
+    (given.out / "results.json").write_text(
+        json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     text = learning_table(results, given.budget)
     (given.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
@@ -43,5 +47,8 @@ def main(arguments: Sequence[str]) -> int:
 
         plot.draw(results, given.budget, given.out / "curves.png")
     else:
-        print("matplotlib is not installed: no curves.png; the same command draws it from the same --out where it is")
+        print(
+            "matplotlib is not installed: no curves.png; the same command draws it from the "
+            "same --out where it is"
+        )
     return 0

@@ -19,7 +19,8 @@ BATCH = 128  # tickets that the model reads at once
 
 
 class CodeFirst:
-    """Verdicts by rules as code; where these decide nothing, those of ``judge``. Names and values are of all ``tickets``."""
+    """Verdicts by rules as code; where these decide nothing, those of ``judge``. Names and values
+    are of all ``tickets``."""
 
     def __init__(self, judge: Judge, tickets: Sequence[Ticket]) -> None:
         self._judge = judge
@@ -29,7 +30,9 @@ class CodeFirst:
     def right(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[bool]:
         """Whether the verdict on each ticket, in order, is its label."""
         ruled = self._coder.rule_on(guidance, tickets)
-        asked = [ticket for ticket, ruling in zip(tickets, ruled, strict=True) if not ruling.verdict]
+        asked = [
+            ticket for ticket, ruling in zip(tickets, ruled, strict=True) if not ruling.verdict
+        ]
         self.asked += len(asked)
         answered = iter(self._judge.right(guidance, asked))
         return [
@@ -49,10 +52,16 @@ class Judge:
         """Whether the verdict on each ticket, in order, is its label."""
         text = rule_lines(guidance)
         names = [(text, ticket.mission, ticket.key) for ticket in tickets]
-        new = [ticket for name, ticket in dict(zip(names, tickets, strict=True)).items() if name not in self._known]
+        new = [
+            ticket
+            for name, ticket in dict(zip(names, tickets, strict=True)).items()
+            if name not in self._known
+        ]
         for group in rollout.cut_micro_batches(new, BATCH):
             batch = [new[i] for i in group]
-            judged = rollout.judge_tickets(batch, guidance, self._engine, SamplerConfig(), ENGLISH, "answer")
+            judged = rollout.judge_tickets(
+                batch, guidance, self._engine, SamplerConfig(), ENGLISH, "answer"
+            )
             for ticket, each in zip(batch, judged, strict=True):
                 self._known[text, ticket.mission, ticket.key] = each.p_correct == 1
         return [self._known[name] for name in names]
@@ -74,7 +83,8 @@ class Task:
     device: str  # cpu or cuda
     configs: Sequence[Path]  # of this loop, the later ones winning
     folder: Path  # for the method's own files
-    idle: bool = False  # whether the reflector makes up edits that change nothing in meaning (``proposer.idle``)
+    # whether the reflector makes up edits that change nothing in meaning (``proposer.idle``)
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
-"""Three synthetic missions whose labels follow hidden rules, each of another kind. The same tickets on every machine.
+"""Three synthetic missions whose labels follow hidden rules, each of another kind. The same tickets
+on every machine.
 
-``plain``: single conditions. ``exceptions``: conjunctions, and a rule that passes tickets which others would fail.
-``notes``: words in free text, with a tenth of the labels wrong. Their words are none that the shipped model was trained on
-(``lab.tiny.words.english`` keeps a tenth of English apart, by hash).
+``plain``: single conditions. ``exceptions``: conjunctions, and a rule that passes tickets which
+others would fail. ``notes``: words in free text, with a tenth of the labels wrong. Their words are
+none that the shipped model was trained on (``lab.tiny.words.english`` keeps a tenth of English
+apart, by hash).
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ VALUES: Mapping[str, str] = {  # attribute -> values, each as common as it is re
     "trim": "ribbed embedded floating",
 }
 FILLER = (
-    "building bottom center shape holding behind left pressing stay willow feather walnut harbour awning hopper cornice "
+    "building bottom center shape holding behind left pressing stay willow feather walnut "
+    "harbour awning hopper cornice "
     "finial sluice steps covers trim city copy"
 ).split()
-FINDINGS: Mapping[str, float] = {"seepage": 0.12, "lichen": 0.12, "icicle": 0.09, "peel": 0.09}  # word -> how often
+# word -> how often
+FINDINGS: Mapping[str, float] = {"seepage": 0.12, "lichen": 0.12, "icicle": 0.09, "peel": 0.09}
 
 
 class Draws:
@@ -67,7 +71,10 @@ def described(facts: Facts) -> list[str]:
 def plain_fails(facts: Facts) -> bool:
     """The hidden rules of ``plain``."""
     return (
-        facts["rivet"] == "cobalt" or facts["hopper"] == "taut" or facts["storage"] == "stale" or facts["covers"] == "broken"
+        facts["rivet"] == "cobalt"
+        or facts["hopper"] == "taut"
+        or facts["storage"] == "stale"
+        or facts["covers"] == "broken"
     )
 
 
@@ -87,7 +94,9 @@ def noted(draws: Draws) -> dict[str, str]:
     for finding, chance in FINDINGS.items():
         if draws.chance() < chance:
             words.insert(int(draws.chance() * (len(words) + 1)), finding)
-    return {name: draws.pick(VALUES[name].split()) for name in ("rivet", "chain")} | {"text": " ".join(words)}
+    return {name: draws.pick(VALUES[name].split()) for name in ("rivet", "chain")} | {
+        "text": " ".join(words)
+    }
 
 
 def notes_described(facts: Facts) -> list[str]:
@@ -126,6 +135,10 @@ def tickets(name: str) -> list[Ticket]:
         draws = Draws(name, number)
         facts = mission.draw(draws)
         fails = mission.fails(facts) != (draws.chance() < mission.flipped)
-        images = tuple((f"image_{n}", summary) for n, summary in enumerate(mission.describe(facts), 1))
-        made.append(Ticket(mission.title, f"{name}-{number:04d}", "fail" if fails else "pass", images))
+        images = tuple(
+            (f"image_{n}", summary) for n, summary in enumerate(mission.describe(facts), 1)
+        )
+        made.append(
+            Ticket(mission.title, f"{name}-{number:04d}", "fail" if fails else "pass", images)
+        )
     return made

@@ -26,7 +26,8 @@ STATISTICS = "lab.bench.learning.proposer:statistics"
 
 
 def learn(task: Task, reflector: str | None = None) -> Learnt:
-    """Run the command until its budget is spent. Raises ``StagebError`` with its last words where it fails.
+    """Run the command until its budget is spent. Raises ``StagebError`` with its last words where
+    it fails.
 
     ``reflector`` is a function that reflects in the model's place, as the scripted engine names it.
     """
@@ -50,7 +51,10 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
     }
     reflector = IDLE if task.idle else reflector
     if reflector:
-        options |= {"reflection.model.engine": "scripted", "reflection.model.model_name_or_path": reflector}
+        options |= {
+            "reflection.model.engine": "scripted",
+            "reflection.model.model_name_or_path": reflector,
+        }
     given = [("config", path) for path in task.configs] + [*options.items()]
     words = [word for key, value in given for word in (f"--{key}", str(value))]
     config: LoopConfig = parse(words).config
@@ -61,39 +65,49 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | {"COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)},  # where lab, not installed, is found
+        # where lab, not installed, is found
+        env=os.environ | {"COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     (task.folder / "log.txt").write_text(done.stdout, encoding="utf-8")
     if done.returncode:
         raise StagebError(f"stageb fit ended with {done.returncode}: {done.stdout[-2000:]}")
-    return replace(read(task.folder / RUN / safe_name(task.first.mission), task), judges_by_code=by_code)
+    return replace(
+        read(task.folder / RUN / safe_name(task.first.mission), task), judges_by_code=by_code
+    )
 
 
 def measuring(task: Task, config: LoopConfig) -> int:
-    """Rollouts that judge test before anything is learnt: the loop's budget counts them, this benchmark does not. Where code
-    judges, they may be none."""
+    """Rollouts that judge test before anything is learnt: the loop's budget counts them, this
+    benchmark does not. Where code judges, they may be none."""
     return len(task.parts["test"]) * config.sampler.samples_per_decode * len(config.sampler.grid)
 
 
 def read(place: Path, task: Task) -> Learnt:
     """Read the result in the mission's folder.
 
-    What counts are train rollouts, verdicts of the gate and for the evidence, and val rollouts, since val chooses what is
-    handed back. All that was spent under earlier steps of the guidance was spent before a step was reached.
+    What counts are train rollouts, verdicts of the gate and for the evidence, and val rollouts,
+    since val chooses what is handed back. All that was spent under earlier steps of the guidance
+    was spent before a step was reached.
     """
     learning = [
-        r for r in rows(place / "trajectories.jsonl") if r["split"] == "val" or (r["split"] == "train" and r["epoch"])
+        r
+        for r in rows(place / "trajectories.jsonl")
+        if r["split"] == "val" or (r["split"] == "train" and r["epoch"])
     ]
     decisions = rows(place / "reflection.jsonl")
     costs = [(row["guidance_step"], 1) for row in learning if row["decode"] != BY_RULES]
     costs += [(row["guidance_step_before"], row["judged"]) for row in decisions]
-    costs += [(row["guidance_step_before"], row["gate"]["judged"]) for row in decisions if row["gate"]]
+    costs += [
+        (row["guidance_step_before"], row["gate"]["judged"]) for row in decisions if row["gate"]
+    ]
     spent = sum(cost for _, cost in costs)
     points = [Point(0, task.first)]
     for path in sorted((place / "snapshots").glob("guidance-*.json")):
         guidance = load(path)
         if guidance.step:
-            points.append(Point(sum(cost for step, cost in costs if step < guidance.step), guidance))
+            points.append(
+                Point(sum(cost for step, cost in costs if step < guidance.step), guidance)
+            )
     points.append(Point(spent, load(place / "guidance.json")))
     return Learnt(
         points,
@@ -111,4 +125,8 @@ def load(path: Path) -> Guidance:
 
 def rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a file of a run; none where there is no such file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.is_file()
+        else []
+    )

@@ -15,7 +15,8 @@ import matplotlib.pyplot as plt
 from lab.bench.learning.classic import LEARNERS
 from lab.bench.learning.figures import OURS, Result, accuracies, in_order, title
 
-COLOURS = {  # one per method, told apart by most colour-blind readers; variants of a method share a hue
+# one per method, told apart by most colour-blind readers; variants of a method share a hue
+COLOURS = {
     "ours": "#c1272d",
     "statistics": "#e08a3c",
     "gepa": "#a9cbe3",
@@ -29,19 +30,26 @@ POINTS = 200  # of a curve
 
 
 def draw(results: Sequence[Result], budget: int, path: Path) -> None:
-    """Write a picture: a line per method, the mean over seeds, and for this loop a band from the lowest to the highest seed.
-    What needs no rollouts is a dashed line."""
+    """Write a picture: a line per method, the mean over seeds, and for this loop a band from the
+    lowest to the highest seed. What needs no rollouts is a dashed line."""
     datasets = in_order(results, "dataset")
     columns = min(3, len(datasets))
     rows = -(-len(datasets) // columns)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(3.9 * columns, 2.7 * rows + 0.7), squeeze=False, layout="constrained", sharex=True
+        rows,
+        columns,
+        figsize=(3.9 * columns, 2.7 * rows + 0.7),
+        squeeze=False,
+        layout="constrained",
+        sharex=True,
     )
     for axis, dataset in zip(axes.flat, datasets, strict=False):
         for method in in_order(results, "method"):
             _line(axis, results, dataset, method, budget)
         tickets = next(r["tickets"] for r in results if r["dataset"] == dataset)
-        axis.set_title(f"{title(dataset)}, {sum(tickets.values()):,} tickets", fontsize=10, loc="left")
+        axis.set_title(
+            f"{title(dataset)}, {sum(tickets.values()):,} tickets", fontsize=10, loc="left"
+        )
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", color="#e6e6e6", lw=0.8)
         axis.tick_params(labelsize=8, color="#999999", labelbottom=True)
@@ -53,8 +61,19 @@ def draw(results: Sequence[Result], budget: int, path: Path) -> None:
         row[0].set_ylabel("test accuracy, %", fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel("rollouts", fontsize=9)
-    named = {name: line for axis in axes.flat for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(named.values(), named, loc="outside lower center", ncols=min(6, len(named)), frameon=False, fontsize=9)
+    named = {
+        name: line
+        for axis in axes.flat
+        for line, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        named.values(),
+        named,
+        loc="outside lower center",
+        ncols=min(6, len(named)),
+        frameon=False,
+        fontsize=9,
+    )
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -1,11 +1,13 @@
 """The power of the gate's test: bin/bench power
 
-First missions of several sizes, each with one edit that mends and breaks some of all tickets: how often the gate, from race
-to proof, accepts it as the first of a run, and after four others whose races were as strong were tested in vain; and how
-often learning at once, where code judges, is proven by it.
+First missions of several sizes, each with one edit that mends and breaks some of all tickets: how
+often the gate, from race to proof, accepts it as the first of a run, and after four others whose
+races were as strong were tested in vain; and how often learning at once, where code judges, is
+proven by it.
 
-Then whole runs of the gate (``simulated.py``): how often one accepts a worthless edit, from the start and after a good one;
-and how often one of several does that go on from each other's guidance, on the same tickets.
+Then whole runs of the gate (``simulated.py``): how often one accepts a worthless edit, from the
+start and after a good one; and how often one of several does that go on from each other's guidance,
+on the same tickets.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from stageb.seeds import stream
 
 BUDGET = simulated.BUDGET.edits[0]  # for edits that one fold teaches
 MISSIONS = (150, 300, 600, 1200)  # tickets
-TURNS = ((0.05, 0.0), (0.05, 0.01), (0.1, 0.0), (0.1, 0.02), (0.2, 0.0), (0.2, 0.05))  # of all tickets: mended, broken
+# of all tickets: mended, broken
+TURNS = ((0.05, 0.0), (0.05, 0.01), (0.1, 0.0), (0.1, 0.02), (0.2, 0.0), (0.2, 0.05))
 FAILED = 4  # tests before the later one, of edits that the folds taught in turn
 TRAIN = (180, 360, 768, 1536)  # tickets of a simulated run
 BUNDLES = 24  # of worthless edits
@@ -38,8 +41,13 @@ def of_missions(runs: int) -> list[dict[str, Any]]:
     rows = []
     for tickets, (mended, broken) in product(MISSIONS, TURNS):
         row = {"tickets": tickets, "mended": mended, "broken": broken, "runs": runs}
-        for when, left in (("first", BUDGET), ("later", BUDGET * (1 - STRONG) ** (FAILED // FOLDS))):
-            keys = (stream("mission", tickets, str(mended), str(broken), run) for run in range(runs))
+        for when, left in (
+            ("first", BUDGET),
+            ("later", BUDGET * (1 - STRONG) ** (FAILED // FOLDS)),
+        ):
+            keys = (
+                stream("mission", tickets, str(mended), str(broken), run) for run in range(runs)
+            )
             row[when] = sum(simulated.one_edit(key, tickets, mended, broken, left) for key in keys)
         level = sum(simulated.BUDGET.edits)
         keys = (stream("mission", tickets, str(mended), str(broken), run) for run in range(runs))
@@ -74,23 +82,49 @@ def missions_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def of_noise(runs: int) -> list[dict[str, Any]]:
-    """A row for each number of train tickets: runs that are offered worthless edits, from the start and after a good one."""
+    """A row for each number of train tickets: runs that are offered worthless edits, from the start
+    and after a good one."""
     rows = []
     for train in TRAIN:
-        nothing = [simulated.with_nothing_to_learn(stream("nothing", train, run), train, BUNDLES) for run in range(runs)]
-        ran = [simulated.after_a_first_acceptance(stream("after", train, run), train, BUNDLES) for run in range(runs)]
+        nothing = [
+            simulated.with_nothing_to_learn(stream("nothing", train, run), train, BUNDLES)
+            for run in range(runs)
+        ]
+        ran = [
+            simulated.after_a_first_acceptance(stream("after", train, run), train, BUNDLES)
+            for run in range(runs)
+        ]
         for after, accepted, tested in (
-            ("nothing", [worthless for worthless, _ in nothing], sum(tested for _, tested in nothing)),
-            ("a good edit", [worthless for good, worthless, _ in ran if good], sum(tested for _, _, tested in ran)),
+            (
+                "nothing",
+                [worthless for worthless, _ in nothing],
+                sum(tested for _, tested in nothing),
+            ),
+            (
+                "a good edit",
+                [worthless for good, worthless, _ in ran if good],
+                sum(tested for _, _, tested in ran),
+            ),
         ):
-            row = {"train": train, "after": after, "runs": len(accepted), "worthless_accepted": sum(accepted)}
+            row = {
+                "train": train,
+                "after": after,
+                "runs": len(accepted),
+                "worthless_accepted": sum(accepted),
+            }
             rows.append({**row, "worthless_tested": tested})
     return rows
 
 
 def noise_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows of ``of_noise``, as Markdown."""
-    head = ["train tickets", "accepted before", "runs", "of these, accepted a worthless edit", "95 % interval, %"]
+    head = [
+        "train tickets",
+        "accepted before",
+        "runs",
+        "of these, accepted a worthless edit",
+        "95 % interval, %",
+    ]
     return table(
         [*head, "worthless edits tested, a run"],
         [
@@ -108,17 +142,24 @@ def noise_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def of_chains(runs: int) -> list[dict[str, Any]]:
-    """A row for each number of train tickets and length of a chain: runs in which there is nothing to learn."""
+    """A row for each number of train tickets and length of a chain: runs in which there is nothing
+    to learn."""
     rows = []
     for train in TRAIN[:2]:
         first = {
             how: [
-                simulated.chained(stream("chain", train, run), train, CHAIN[-1], BUNDLES, how == "on") for run in range(runs)
+                simulated.chained(
+                    stream("chain", train, run), train, CHAIN[-1], BUNDLES, how == "on"
+                )
+                for run in range(runs)
             ]
             for how in ("on", "anew")
         }
         for length in CHAIN:
-            accepted = {how: sum(at is not None and at < length for at in found) for how, found in first.items()}
+            accepted = {
+                how: sum(at is not None and at < length for at in found)
+                for how, found in first.items()
+            }
             rows.append({"train": train, "length": length, "runs": runs, **accepted})
     return rows
 
@@ -126,7 +167,10 @@ def of_chains(runs: int) -> list[dict[str, Any]]:
 def chains_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows of ``of_chains``, as Markdown."""
     head = ["train tickets", "runs in a chain", "chains"]
-    ways = {"on": "accepted a worthless edit, the budget going on", "anew": "each run with a budget of its own"}
+    ways = {
+        "on": "accepted a worthless edit, the budget going on",
+        "anew": "each run with a budget of its own",
+    }
     return table(
         [*head, *(cell for way in ways.values() for cell in (way, "95 % interval, %"))],
         [
@@ -140,24 +184,36 @@ def chains_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
-        prog="bin/bench power", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bin/bench power",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--worlds", type=int, default=100, help="simulated runs per row (default 100)")
+    parser.add_argument(
+        "--worlds", type=int, default=100, help="simulated runs per row (default 100)"
+    )
     parser.add_argument("--out", type=Path, help="write results.json and table.md into this folder")
     given = parser.parse_args(arguments)
-    results = {"missions": of_missions(given.worlds), "noise": of_noise(given.worlds), "chains": of_chains(given.worlds)}
+    results = {
+        "missions": of_missions(given.worlds),
+        "noise": of_noise(given.worlds),
+        "chains": of_chains(given.worlds),
+    }
     text = "\n".join(
         [
             missions_table(results["missions"]),
-            f"{BUNDLES} bundles of {simulated.EDITS} worthless edits each, with and without a good one first:\n",
+            f"{BUNDLES} bundles of {simulated.EDITS} worthless edits each, with and without a "
+            f"good one first:\n",
             noise_table(results["noise"]),
-            f"Runs that go on from each other's guidance on the same tickets, {BUNDLES} such bundles each:\n",
+            f"Runs that go on from each other's guidance on the same tickets, {BUNDLES} such "
+            f"bundles each:\n",
             chains_table(results["chains"]),
         ]
     )
     print(text)
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        (given.out / "results.json").write_text(
+            json.dumps(results, indent=1) + "\n", encoding="utf-8"
+        )
         (given.out / "table.md").write_text(text, encoding="utf-8")
     return 0

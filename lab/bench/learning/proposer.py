@@ -1,7 +1,8 @@
-"""Edits from the model, as this loop asks for them: the one prompt that the shipped model was trained to answer.
+"""Edits from the model, as this loop asks for them: the one prompt that the shipped model was
+trained to answer.
 
-And two that stand in for the model, as functions for the scripted engine: ``statistics`` makes rules of the evidence in that
-prompt, ``idle`` makes rules that change nothing.
+And two that stand in for the model, as functions for the scripted engine: ``statistics`` makes
+rules of the evidence in that prompt, ``idle`` makes rules that change nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import stream, uniform
 
-SETTINGS = ReflectionConfig(  # as in configs/guidance/tickets.yaml, but that evidence is what this loop adds
-    max_prompt_tokens=2000, max_new_tokens=120, temperature=0.9, evidence=0
-)
+# as in configs/guidance/tickets.yaml, but that evidence is what this loop adds
+SETTINGS = ReflectionConfig(max_prompt_tokens=2000, max_new_tokens=120, temperature=0.9, evidence=0)
 CLUES = ReflectionConfig.evidence  # lines of evidence that a peer is given where it is given some
 NEXT = 0.25  # by how much each rank of the evidence is drawn less often than the one before it
 NAMED = 3  # cases that an answer names
@@ -52,24 +52,40 @@ class Counting:
 
 
 def propose(
-    cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counting: Counting = Counting()
+    cases: Sequence[Case],
+    guidance: Guidance,
+    engine: Engine,
+    answers: int,
+    key: int,
+    counting: Counting = Counting(),
 ) -> tuple[list[Proposal], int]:
-    """The distinct proposals among ``answers`` answers to these cases, the most frequent first; and how many answers were
-    asked for: none where every case is right. Where ``counting`` has cases, evidence counted over them is shown too."""
+    """The distinct proposals among ``answers`` answers to these cases, the most frequent first; and
+    how many answers were asked for: none where every case is right. Where ``counting`` has cases,
+    evidence counted over them is shown too."""
     if why_ineligible(cases):
         return [], 0
     shown, asked = _shown(cases, guidance, engine, answers, key, counting)
     given = [
         parse_proposal(completion.text, each, guidance, SETTINGS, ENGLISH, index)
-        for index, (each, (completion,)) in enumerate(zip(shown, engine.generate(asked), strict=True))
+        for index, (each, (completion,)) in enumerate(
+            zip(shown, engine.generate(asked), strict=True)
+        )
     ]
-    return [proposal for proposal, _ in sorted(merge_equal(given), key=lambda pair: -pair[1])], len(given)
+    return [proposal for proposal, _ in sorted(merge_equal(given), key=lambda pair: -pair[1])], len(
+        given
+    )
 
 
 def _shown(
-    cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counting: Counting
+    cases: Sequence[Case],
+    guidance: Guidance,
+    engine: Engine,
+    answers: int,
+    key: int,
+    counting: Counting,
 ) -> tuple[list[ReflectionInput], list[Request]]:
-    """Return the input and the request of each answer: fewer cases where evidence needs their room."""
+    """Return the input and the request of each answer: fewer cases where evidence needs their
+    room."""
     config = replace(SETTINGS, num_proposals=answers)
     while True:
         shown, asked = fit_cases(Study(cases, guidance, config), engine.count_tokens, ENGLISH, key)
@@ -83,11 +99,18 @@ def _shown(
         config = replace(config, max_cases=max(1, config.max_cases * 3 // 4))
 
 
-def _with_evidence(shown: ReflectionInput, counting: Counting, guidance: Guidance) -> ReflectionInput:
+def _with_evidence(
+    shown: ReflectionInput, counting: Counting, guidance: Guidance
+) -> ReflectionInput:
     """Add to an answer's input the counts of the kind of error that it looks at."""
     label = next(case.ticket.label for case in shown.cases if not case.right)
     errors, contrast = of_kind(counting.cases, (label, shown.rule), guidance)
-    counts = find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES, forms=counting.forms)
+    counts = find_evidence(
+        [case.ticket for case in errors],
+        [case.ticket for case in contrast],
+        CLUES,
+        forms=counting.forms,
+    )
     return replace(shown, evidence=counts)
 
 
@@ -102,24 +125,43 @@ def parse_rules(mission: str, text: str) -> Guidance:
 
 
 def statistics(prompt: Prompt, decode: Decode, key: int) -> str:
-    """A reflection answer that a clue of the evidence makes up: ``Fail if CLUE.`` or ``Pass if CLUE.``; no operation where
-    there is no evidence. The key draws the rank, the first ones most often. Named are, as by the shipped model, three wrong
-    cases that meet the clue. For the scripted engine."""
-    clues, heading, wrong = _CLUE.findall(prompt.user), _COUNTED.search(prompt.user), _WRONG.search(prompt.user)
+    """A reflection answer that a clue of the evidence makes up: ``Fail if CLUE.`` or ``Pass if
+    CLUE.``; no operation where there is no evidence. The key draws the rank, the first ones most
+    often. Named are, as by the shipped model, three wrong cases that meet the clue. For the
+    scripted engine."""
+    clues, heading, wrong = (
+        _CLUE.findall(prompt.user),
+        _COUNTED.search(prompt.user),
+        _WRONG.search(prompt.user),
+    )
     if not (clues and heading and wrong):
         return json.dumps({"operations": []})
-    share = uniform(stream("statistics", key), 0) * (1 - (1 - NEXT) ** len(clues))  # geometric, as far as there are clues
+    # geometric, as far as there are clues
+    share = uniform(stream("statistics", key), 0) * (1 - (1 - NEXT) ** len(clues))
     place = min(int(log(1 - share) / log(1 - NEXT)), len(clues) - 1)
-    cases = {name: read_summaries(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
+    cases = {
+        name: read_summaries(tuple(_REASON.sub("", text).split(" | ")))
+        for name, text in _CASE.findall(wrong[0])
+    }
     text = f"{heading[1].capitalize()} if {clues[place]}."
     named = [name for name, each in cases.items() if says(clues[place], each)]
     named = named or _met(text, cases) or list(cases)
-    return json.dumps({"operations": [{"op": "add", "text": text, "rationale": "counted", "evidence": named[:NAMED]}]})
+    return json.dumps(
+        {
+            "operations": [
+                {"op": "add", "text": text, "rationale": "counted", "evidence": named[:NAMED]}
+            ]
+        }
+    )
 
 
 def _met(text: str, cases: Mapping[str, Reading]) -> list[str]:
-    """The cases that a rule speaks of by its code; none where their words alone do not tell how it reads."""
-    texts = ("; ".join(f"{name}: {value}" for name, value in each.pairs.items()) for each in cases.values())
+    """The cases that a rule speaks of by its code; none where their words alone do not tell how it
+    reads."""
+    texts = (
+        "; ".join(f"{name}: {value}" for name, value in each.pairs.items())
+        for each in cases.values()
+    )
     tickets = [
         Ticket("", "", "pass", (("image_1", "; ".join((text, *each.texts))),))
         for text, each in zip(texts, cases.values(), strict=True)
@@ -132,7 +174,8 @@ def _met(text: str, cases: Mapping[str, Reading]) -> list[str]:
 
 
 def idle(prompt: Prompt, decode: Decode, key: int) -> str:
-    """A reflection answer whose rule speaks of something that no ticket has. For the scripted engine."""
+    """A reflection answer whose rule speaks of something that no ticket has. For the scripted
+    engine."""
     text = f"Fail if dunlin berth is osprey {stream('idle', key) % 10_000}."
     operation = {"op": "add", "text": text, "rationale": "it changes nothing", "evidence": ["T1"]}
     return json.dumps({"operations": [operation]})

@@ -1,6 +1,8 @@
-"""Runs of the gate on made-up tickets, where it is known what each edit is worth: what comes through that should not.
+"""Runs of the gate on made-up tickets, where it is known what each edit is worth: what comes
+through that should not.
 
-No model and no text: a rule is a stream of draws that says which tickets it turns. The gate is the one of ``stageb fit``.
+No model and no text: a rule is a stream of draws that says which tickets it turns. The gate is the
+one of ``stageb fit``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ EDITS = 8  # of a bundle
 
 
 class Turns(NamedTuple):
-    """The effect of a rule: of the wrong tickets it mends some, of the right ones it breaks some, by chance."""
+    """The effect of a rule: of the wrong tickets it mends some, of the right ones it breaks some,
+    by chance."""
 
     key: int  # names its draws
     mends: float
@@ -40,14 +43,16 @@ class Turns(NamedTuple):
 
 @dataclass
 class World:
-    """Tickets, and what is made of them by guidance whose rules' texts name entries of ``rules``."""
+    """Tickets, and what is made of them by guidance whose rules' texts name entries of
+    ``rules``."""
 
     tickets: Sequence[Ticket]
     key: int  # names the draws that say which of them are judged wrong without a rule
     rules: dict[str, Turns] = field(default_factory=dict)
 
     def answer(self, steps: Dialogue[T]) -> T:
-        """Run ``steps`` of the gate, answer their questions from this world, and return their result."""
+        """Run ``steps`` of the gate, answer their questions from this world, and return their
+        result."""
         return answer_all(steps, lambda question: [self._judged(*each) for each in question.asked])
 
     def _judged(self, guidance: Guidance, positions: Sequence[int]) -> list[Judgement]:
@@ -72,12 +77,16 @@ class World:
         self.rules[name] = turns
         rule = Rule(f"G{guidance.next_number}", name)
         rules = (*guidance.rules, rule)
-        return replace(guidance, step=guidance.step + 1, rules=rules, next_number=guidance.next_number + 1)
+        return replace(
+            guidance, step=guidance.step + 1, rules=rules, next_number=guidance.next_number + 1
+        )
 
 
 def world(key: int, count: int) -> World:
     """``count`` tickets, each a group of its own."""
-    tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", (("image_1", ""),)) for n in range(count)]
+    tickets = [
+        Ticket("m", f"g{n}", "pass" if n % 2 else "fail", (("image_1", ""),)) for n in range(count)
+    ]
     return World(tickets, key)
 
 
@@ -85,8 +94,8 @@ START = Guidance("m", 0, (Rule("G0", "the headline"),), 1)
 
 
 def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) -> bool:
-    """Whether an edit that mends and breaks such shares of all tickets, raced alone, is accepted in a mission of so many
-    tickets with so much ``left`` of a fold's part of its budget."""
+    """Whether an edit that mends and breaks such shares of all tickets, raced alone, is accepted in
+    a mission of so many tickets with so much ``left`` of a fold's part of its budget."""
     train = round(SplitConfig().train * tickets)
     made, raced = world(key, train), min(CONFIG.race_size, train // 3)
     edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
@@ -98,16 +107,21 @@ def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) 
 
 
 def at_once(key: int, tickets: int, mended: float, broken: float, level: float) -> bool:
-    """Whether learning from all train tickets is proven, where each block teaches the edit that mends and breaks such shares
-    of all tickets, unless those before it show no gain."""
+    """Whether learning from all train tickets is proven, where each block teaches the edit that
+    mends and breaks such shares of all tickets, unless those before it show no gain."""
     train = round(AT_ONCE * tickets)
     made = world(key, train)
     edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
 
-    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Bet | None, None]]:
+    def learn(
+        groups: Sequence[Group], block: Sequence[Group], memory: None
+    ) -> Dialogue[tuple[Bet | None, None]]:
         positions = [i for group in groups for i in group]
         turned = [
-            now - before for now, before in zip(made.right(edited, positions), made.right(START, positions), strict=True)
+            now - before
+            for now, before in zip(
+                made.right(edited, positions), made.right(START, positions), strict=True
+            )
         ]
         won, lost = (turned.count(sign) / len(turned) for sign in (1, -1))
         if won <= lost:
@@ -135,40 +149,51 @@ class Run:
         self._world = world(self.key, self.train)
         raced = min(CONFIG.race_size, self.train // 3)
         self._raced = range(raced)
-        self._pool = Pool(whole_groups(range(raced, self.train), self._world.tickets), CONFIG.pool_size)
+        self._pool = Pool(
+            whole_groups(range(raced, self.train), self._world.tickets), CONFIG.pool_size
+        )
         self._known: dict[int, float] = {}  # p_correct under the guidance
 
     def accepts(self, number: int, rules: Sequence[Turns]) -> bool:
-        """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets of a fold."""
+        """Whether one of the edits is accepted that each add one of the ``rules``, made from the
+        tickets of a fold."""
         judge = Judge(self._world.tickets, CONFIG, self.guidance)
         race_on = shuffled(self._raced, stream(self.key, "race", number))
         gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.groups_outside(number), INTERIM)
         edits = [Edit((), 1, self._world.plus(self.guidance, turns)) for turns in rules]
         deciding = decide(edits, gate, lambda one, other: None, self.left[number % FOLDS])
-        decision, verdicts = self._world.answer(ask_once(deciding, Verdicts().plus(self.guidance, self._known)))
-        self.left = [decision.left if fold == number % FOLDS else left for fold, left in enumerate(self.left)]
+        decision, verdicts = self._world.answer(
+            ask_once(deciding, Verdicts().plus(self.guidance, self._known))
+        )
+        self.left = [
+            decision.left if fold == number % FOLDS else left for fold, left in enumerate(self.left)
+        ]
         self.tested += sum(each.test is not None for each in decision.tried)
         self.guidance = decision.winner.guidance if decision.winner else self.guidance
         self._known = verdicts.of(self.guidance)
         return decision.winner is not None
 
     def accepts_worthless(self, number: int) -> bool:
-        """Whether one of a bundle of edits is accepted that mend as many tickets as they break, but for those of the fold
-        that they were made from, all of which they judge right."""
+        """Whether one of a bundle of edits is accepted that mend as many tickets as they break, but
+        for those of the fold that they were made from, all of which they judge right."""
         shown = frozenset(self._pool.fold(number))
-        return self.accepts(number, [worthless(self.key, number, each, self.wrong, shown) for each in range(EDITS)])
+        return self.accepts(
+            number, [worthless(self.key, number, each, self.wrong, shown) for each in range(EDITS)]
+        )
 
 
 def with_nothing_to_learn(key: int, train: int, bundles: int) -> tuple[bool, int]:
-    """A run in which no edit of so many ``bundles`` is any better. Whether one was accepted, and how many were tested."""
+    """A run in which no edit of so many ``bundles`` is any better. Whether one was accepted, and
+    how many were tested."""
     run = Run(key, train)
     accepted = any(run.accepts_worthless(number) for number in range(bundles))
     return accepted, run.tested
 
 
 def after_a_first_acceptance(key: int, train: int, bundles: int) -> tuple[bool, bool, int]:
-    """A run in which one edit is good, proposed first, and none that ``bundles`` bundles propose later. Whether the good
-    edit was accepted, whether a worthless one was after it, and how many of these were tested."""
+    """A run in which one edit is good, proposed first, and none that ``bundles`` bundles propose
+    later. Whether the good edit was accepted, whether a worthless one was after it, and how many of
+    these were tested."""
     run, good = Run(key, train), Turns(stream(key, "good"), 0.5, 0.02)
     if not run.accepts(0, [good]):
         return False, False, 0
@@ -178,9 +203,10 @@ def after_a_first_acceptance(key: int, train: int, bundles: int) -> tuple[bool, 
 
 
 def chained(key: int, train: int, runs: int, bundles: int, carries: bool) -> int | None:
-    """So many runs on the same tickets, of which each goes on from the guidance of the one before, and none is offered an
-    edit that is any better: the number of the first that accepts one, None where none does. ``carries``: guidance tells the
-    next run what was spent; otherwise that has a whole budget of its own."""
+    """So many runs on the same tickets, of which each goes on from the guidance of the one before,
+    and none is offered an edit that is any better: the number of the first that accepts one, None
+    where none does. ``carries``: guidance tells the next run what was spent; otherwise that has a
+    whole budget of its own."""
     run = Run(key, train)
     for number in range(runs):
         run.left = run.left if carries else BUDGET.edits
@@ -190,7 +216,8 @@ def chained(key: int, train: int, runs: int, bundles: int, carries: bool) -> int
 
 
 def worthless(key: int, number: int, each: int, wrong: float, shown: frozenset[int]) -> Turns:
-    """An edit that changes a little or much, and makes nothing better where a share ``wrong`` is judged wrong."""
+    """An edit that changes a little or much, and makes nothing better where a share ``wrong`` is
+    judged wrong."""
     name = stream(key, "worthless", number, each)
     mends = (0.05, 0.2, 0.5, 0.9)[each % 4]
     return Turns(name, mends, mends * wrong / (1 - wrong), shown)

@@ -1,12 +1,13 @@
-"""The interface of the default engine for loops that train such models; they import nothing else from this room.
+"""The interface of the default engine for loops that train such models; they import nothing else
+from this room.
 
 - ``TransformersEngine`` answers prompts by a loaded model
-- ``ATTENTION`` is the attention that a checkpoint's config may name; ``attend_apart`` attends to texts packed behind
-  each other, ``has_flash`` says whether torch's flash attention takes a query, ``Envelope`` carries a view through
-  compiled layers
-- ``image_inputs_of`` gives a checkpoint's eyes, ``ImageInputs``, which tell an image's ``Grid`` of patches; ``PICTURE``
-  is the first id that stands for an image, ``DRAWN`` the path of one that is drawn to try them, ``THREADS`` how many
-  decode images
+- ``ATTENTION`` is the attention that a checkpoint's config may name; ``attend_apart`` attends to
+  texts packed behind each other, ``has_flash`` says whether torch's flash attention takes a query,
+  ``Envelope`` carries a view through compiled layers
+- ``image_inputs_of`` gives a checkpoint's eyes, ``ImageInputs``, which tell an image's ``Grid`` of
+  patches; ``PICTURE`` is the first id that stands for an image, ``DRAWN`` the path of one that is
+  drawn to try them, ``THREADS`` how many decode images
 - ``send`` brings a tensor to a device without waiting for it
 """
 

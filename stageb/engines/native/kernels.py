@@ -1,11 +1,12 @@
-"""Triton kernels: sums over blocks of a vocabulary (``rows.py``); attention of a decode step and of prompts being read
-(``attention.py``); lines of numbers in float8 (``products.py``).
+"""Triton kernels: sums over blocks of a vocabulary (``rows.py``); attention of a decode step and of
+prompts being read (``attention.py``); lines of numbers in float8 (``products.py``).
 
-The kernel of a step runs one program per group and key head, where a *group* is the rows of one prompt. It reads the
-prompt's keys and values once for all rows of the group, then each row's new tokens, and merges both with what the rows
-found in the stem (softmax in base 2, by running maximum and sum). Every key and value is read once per step, so the step
-is bound by memory bandwidth. The kernel of prompts runs one program per head and *tile*, that is some queries of one
-text: the stem and the text's own keys go through one softmax.
+The kernel of a step runs one program per group and key head, where a *group* is the rows of one
+prompt. It reads the prompt's keys and values once for all rows of the group, then each row's new
+tokens, and merges both with what the rows found in the stem (softmax in base 2, by running maximum
+and sum). Every key and value is read once per step, so the step is bound by memory bandwidth. The
+kernel of prompts runs one program per head and *tile*, that is some queries of one text: the stem
+and the text's own keys go through one softmax.
 
 Triton comes with torch's CUDA wheels; this module is imported on GPUs alone.
 """
@@ -29,15 +30,19 @@ LARGEST = torch.finfo(torch.float8_e4m3fn).max
 
 @triton.jit
 def _look(q, k, v, seen, top, total, acc, scale, of_values, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Go on with a softmax over more keys: its maximum (log 2), its sum and the weighted values so far.
+    """Go on with a softmax over more keys: its maximum (log 2), its sum and the weighted values so
+    far.
 
-    ``scale`` is of the scores and ``of_values`` of the values: one number, or a line with one for each key."""
+    ``scale`` is of the scores and ``of_values`` of the values: one number, or a line with one for
+    each key."""
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     scores = tl.where(seen, scores, -float("inf"))
     higher = tl.maximum(top, tl.max(scores, 1))
     weights = tl.exp2(scores - higher[:, None])
     shrink = tl.exp2(top - higher)
-    acc = tl.dot((weights * of_values).to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+    acc = tl.dot(
+        (weights * of_values).to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION
+    )
     return higher, total * shrink + tl.sum(weights, 1), acc
 
 
@@ -88,7 +93,9 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     # The prompt, for all members at once.
     n = tl.arange(0, BLOCK_N)
     prompt = (head.to(tl.int64) * tokens + start) * DIM
-    if FLOAT8:  # becomes float16 in one instruction, bfloat16 in four; values' scales are lifted into float16's range
+    # becomes float16 in one instruction, bfloat16 in four; values' scales are lifted into float16's
+    # range
+    if FLOAT8:
         acc = acc * LARGEST
     for begin in range(0, length, BLOCK_N):
         at = prompt + (begin + n)[:, None] * DIM + d
@@ -101,9 +108,22 @@ def _step_kernel(  # type: ignore[no-untyped-def]
             of_key = scale * tl.load(key_scales + token, mask=is_key, other=1.0)[None, :]
             of_value = LARGEST * tl.load(value_scales + token, mask=is_key, other=1.0)[None, :]
             k, v = k.to(tl.float16), v.to(tl.float16)
-            top, total, acc = _look(q.to(tl.float16), k, v, is_key[None, :], top, total, acc, of_key, of_value, PRECISION)
+            top, total, acc = _look(
+                q.to(tl.float16),
+                k,
+                v,
+                is_key[None, :],
+                top,
+                total,
+                acc,
+                of_key,
+                of_value,
+                PRECISION,
+            )
         else:
-            top, total, acc = _look(q, k, v, is_key[None, :], top, total, acc, scale, 1.0, PRECISION)
+            top, total, acc = _look(
+                q, k, v, is_key[None, :], top, total, acc, scale, 1.0, PRECISION
+            )
 
     if FLOAT8:
         acc = acc / LARGEST
@@ -112,7 +132,10 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     WIDE: tl.constexpr = BLOCK_N // MEMBERS
     owner = n // WIDE
     owned = tl.load(counts + first + owner, mask=owner < members, other=0)
-    store = (tl.load(slots + first + owner, mask=owner < members, other=0).to(tl.int64) * KEY_HEADS + head) * room
+    store = (
+        tl.load(slots + first + owner, mask=owner < members, other=0).to(tl.int64) * KEY_HEADS
+        + head
+    ) * room
     for begin in range(0, tl.max(owned, 0), WIDE):
         column = begin + n % WIDE
         at = (store + column)[:, None] * DIM + d
@@ -124,7 +147,8 @@ def _step_kernel(  # type: ignore[no-untyped-def]
 
     if STEM:
         at_lse = (head * PER_KEY + m % PER_KEY) * rows + first + member
-        lse = tl.load(stem_lse + at_lse, mask=member < members, other=0.0) * 1.4426950408889634  # to base 2
+        # to base 2
+        lse = tl.load(stem_lse + at_lse, mask=member < members, other=0.0) * 1.4426950408889634
         found = tl.load(stem_out + at_query, mask=is_query, other=0.0).to(tl.float32)
         higher = tl.maximum(top, lse)
         shrink, weight = tl.exp2(top - higher), tl.exp2(lse - higher)
@@ -148,8 +172,9 @@ def step_attention(
 ) -> Tensor:
     """Compute ``attention.Stepping.attend`` in one kernel; returns (rows, heads, dim).
 
-    ``key`` and ``value`` are (rows, key heads, dim); ``prompts`` are keys, values and, where these are float8, their scales;
-    ``stem`` is what was found there, with its log-sum-exp. Everything is contiguous and on one GPU.
+    ``key`` and ``value`` are (rows, key heads, dim); ``prompts`` are keys, values and, where these
+    are float8, their scales; ``stem`` is what was found there, with its log-sum-exp. Everything is
+    contiguous and on one GPU.
     """
     given = (query, key, value, *prompts, *new, groups, slots, counts, *(stem or ()))
     assert all(tensor.is_contiguous() for tensor in given)
@@ -221,7 +246,9 @@ def _read_kernel(  # type: ignore[no-untyped-def]
         whole = stem_tokens // BLOCK_N * BLOCK_N
         for first in range(0, whole, BLOCK_N):
             k = tl.load(keys + (first + n)[:, None] * stem_key_of_token, mask=d < DIM, other=0.0)
-            v = tl.load(values + (first + n)[:, None] * stem_value_of_token, mask=d < DIM, other=0.0)
+            v = tl.load(
+                values + (first + n)[:, None] * stem_value_of_token, mask=d < DIM, other=0.0
+            )
             top, total, acc = _look_at_all(q, k, v, top, total, acc, scale)
         if whole < stem_tokens:
             inside = whole + n < stem_tokens
@@ -247,19 +274,28 @@ def _read_kernel(  # type: ignore[no-untyped-def]
 
 
 def read_attention(
-    query: Tensor, key: Tensor, value: Tensor, tiles: Tensor, tile: int, stem: tuple[Tensor, Tensor] | None, scaling: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tiles: Tensor,
+    tile: int,
+    stem: tuple[Tensor, Tensor] | None,
+    scaling: float,
 ) -> Tensor:
     """Compute ``attention.Prefill.attend`` in half precision; returns (tokens, heads, dim).
 
-    ``key`` and ``value`` are (key heads, tokens, dim), and so are those of the stem; ``tiles`` is ``tiles_of`` the texts, of
-    ``tile`` queries each.
+    ``key`` and ``value`` are (key heads, tokens, dim), and so are those of the stem; ``tiles`` is
+    ``tiles_of`` the texts, of ``tile`` queries each.
     """
     heads, dim = query.shape[1:]
     stem_key, stem_value = stem or (key, value)
     assert not (torch.is_grad_enabled() and query.requires_grad), "there is no way back"
-    assert query.is_contiguous() and all(tensor.stride(2) == 1 for tensor in (key, value, stem_key, stem_value))
+    assert query.is_contiguous() and all(
+        tensor.stride(2) == 1 for tensor in (key, value, stem_key, stem_value)
+    )
     out, wide = torch.empty_like(query), max(16, triton.next_power_of_2(dim))
-    # As many stages as the device's shared memory holds, of three: queries stand there once, keys and values for each.
+    # As many stages as the device's shared memory holds, of three: queries stand there once, keys
+    # and values for each.
     room = torch.cuda.get_device_properties(query.device).shared_memory_per_block_optin  # type: ignore[attr-defined]
     stages = (room // (wide * query.element_size()) - tile) // (2 * BLOCK)
     _read_kernel[heads, len(tiles)](
@@ -284,25 +320,44 @@ def _keep_kernel(  # type: ignore[no-untyped-def]
     states, kept, scales, tokens, of_head, of_token, kept_of_head, scales_of_head,
     LARGEST: tl.constexpr, DIM: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    token, head = tl.program_id(0).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T), tl.program_id(1).to(tl.int64)
+    token, head = (
+        tl.program_id(0).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T),
+        tl.program_id(1).to(tl.int64),
+    )
     d = tl.arange(0, BLOCK_D)[None, :]
     inside = (token < tokens)[:, None] & (d < DIM)
-    numbers = tl.load(states + head * of_head + token[:, None] * of_token + d, mask=inside, other=0.0).to(tl.float32)
+    numbers = tl.load(
+        states + head * of_head + token[:, None] * of_token + d, mask=inside, other=0.0
+    ).to(tl.float32)
     scale = tl.maximum(tl.max(tl.abs(numbers), 1), 1e-12) / LARGEST
     numbers = tl.minimum(tl.maximum(numbers / scale[:, None], -LARGEST), LARGEST)
-    tl.store(kept + head * kept_of_head + token[:, None] * DIM + d, numbers.to(kept.dtype.element_ty), mask=inside)
+    tl.store(
+        kept + head * kept_of_head + token[:, None] * DIM + d,
+        numbers.to(kept.dtype.element_ty),
+        mask=inside,
+    )
     tl.store(scales + head * scales_of_head + token, scale, mask=token < tokens)
 
 
 def keep_in_float8(states: Tensor, kept: Tensor, scales: Tensor) -> None:
-    """Put ``states`` (heads, tokens, dim) into ``kept``, float8 of that shape, and their scales into ``scales`` (heads,
-    tokens), as ``products.quantized`` says. In ``kept`` a head's tokens stand behind each other. A line is read once."""
+    """Put ``states`` (heads, tokens, dim) into ``kept``, float8 of that shape, and their scales
+    into ``scales`` (heads, tokens), as ``products.quantized`` says. In ``kept`` a head's tokens
+    stand behind each other. A line is read once."""
     heads, tokens, dim = states.shape
     assert states.stride(2) == kept.stride(2) == scales.stride(1) == 1 and kept.stride(1) == dim
     wide = triton.next_power_of_2(dim)
     block = max(1, KEPT // wide)
     _keep_kernel[triton.cdiv(tokens, block), heads](
-        *(states, kept, scales, tokens, states.stride(0), states.stride(1), kept.stride(0), scales.stride(0)),
+        *(
+            states,
+            kept,
+            scales,
+            tokens,
+            states.stride(0),
+            states.stride(1),
+            kept.stride(0),
+            scales.stride(0),
+        ),
         LARGEST=LARGEST,
         DIM=dim,
         BLOCK_T=block,
@@ -315,7 +370,9 @@ def keep_in_float8(states: Tensor, kept: Tensor, scales: Tensor) -> None:
 def _block_kernel(logits, scale, tops, sums, vocabulary, blocks, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = block * BLOCK + tl.arange(0, BLOCK)
-    inside = tl.load(logits + row * vocabulary + column, mask=column < vocabulary, other=-float("inf")).to(tl.float32)
+    inside = tl.load(
+        logits + row * vocabulary + column, mask=column < vocabulary, other=-float("inf")
+    ).to(tl.float32)
     scaled = inside * tl.load(scale + row)
     top = tl.maximum(tl.max(scaled, 0), -3.4028234663852886e38)
     tl.store(tops + row * blocks + block, top)
@@ -327,5 +384,7 @@ def block_sums(logits: Tensor, scale: Tensor, block: int) -> tuple[Tensor, Tenso
     rows, vocabulary = logits.shape
     blocks = triton.cdiv(vocabulary, block)
     tops, sums = torch.empty(2, rows, blocks, dtype=torch.float32, device=logits.device)
-    _block_kernel[rows, blocks](logits, scale, tops, sums, vocabulary, blocks, BLOCK=block, num_warps=4)
+    _block_kernel[rows, blocks](
+        logits, scale, tops, sums, vocabulary, blocks, BLOCK=block, num_warps=4
+    )
     return tops, sums

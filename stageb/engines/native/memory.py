@@ -22,8 +22,8 @@ from stageb.job import heartbeat
 
 
 def send(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """``tensor`` on ``device``. The processor goes on at once, where else it would wait until a GPU has done all that it was
-    told before."""
+    """``tensor`` on ``device``. The processor goes on at once, where else it would wait until a GPU
+    has done all that it was told before."""
     if torch.device(device).type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -40,8 +40,8 @@ TOKENS = 1 << 18  # keys and values held at once at most, counted in tokens of a
 
 
 def make_batches(sizes: Sequence[Size], most: int = TOKENS) -> Iterator[list[int]]:
-    """Places in ``sizes`` (prompt, answer) by growing length of prompt, in batches within ``ROWS``, ``TOKENS``, and ``most``
-    tokens of answers."""
+    """Places in ``sizes`` (prompt, answer) by growing length of prompt, in batches within ``ROWS``,
+    ``TOKENS``, and ``most`` tokens of answers."""
     batch, new = list[int](), 0
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index][0]):
         prompt, answer = sizes[index]
@@ -63,14 +63,15 @@ class Bounded(Generic[T, A]):
     forget: Callable[[], None]  # lets go of what is kept from other batches
 
     def __call__(self, items: list[T], longest: int) -> list[A]:
-        """Return the results for ``items``, whose longest has ``longest`` tokens. Raises ``EngineError`` where a single one
-        does not fit."""
+        """Return the results for ``items``, whose longest has ``longest`` tokens. Raises
+        ``EngineError`` where a single one does not fit."""
         try:
             return self.work(items)
         except torch.cuda.OutOfMemoryError as error:
             if len(items) == 1:
                 raise EngineError(
-                    f"one prompt with its answer of up to {longest} tokens does not fit into the memory of {self.device}; "
+                    f"one prompt with its answer of up to {longest} tokens does not fit into "
+                    f"the memory of {self.device}; "
                     "take a smaller model, or lower sampler.max_prompt_tokens or max_new_tokens"
                 ) from error
         heartbeat.tick()
@@ -78,19 +79,25 @@ class Bounded(Generic[T, A]):
         self.forget()
         torch.cuda.empty_cache()
         half = len(items) // 2
-        log.warning("out of memory on %s with %d rows: going on with %d", self.device, len(items), half)
+        log.warning(
+            "out of memory on %s with %d rows: going on with %d", self.device, len(items), half
+        )
         return self(items[:half], longest) + self(items[half:], longest)
 
 
-# Memory that a process has freed stays its own: on a CPU every pass of a model asks for the same few MiB again.
+# Memory that a process has freed stays its own: on a CPU every pass of a model asks for the same
+# few MiB again.
 #
-# By default glibc hands large blocks back to the kernel as they are freed, and every page of the next one is a page fault.
-# With these thresholds they stay on the heap, which takes huge pages where the kernel lets it: ``lab/notes/speed.md``.
+# By default glibc hands large blocks back to the kernel as they are freed, and every page of the
+# next one is a page fault. With these thresholds they stay on the heap, which takes huge pages
+# where the kernel lets it: ``lab/notes/speed.md``.
 
 # Parameters of mallopt(3), as <malloc.h> numbers them.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 
-LARGEST = 32 << 20  # bytes of a block on the heap, the most that glibc lets us ask for; larger ones are mapped as before
+# bytes of a block on the heap, the most that glibc lets us ask for; larger ones are mapped as
+# before
+LARGEST = 32 << 20
 KEPT = 1 << 30  # bytes free at the heap's end that stay there
 RESERVED = 512 << 20  # bytes that the heap grows by, of which only those that are used take memory
 HUGE_PAGE = 2 << 20
@@ -109,7 +116,8 @@ def keep_freed() -> None:
 
 
 def _take_huge_pages(libc: ctypes.CDLL) -> None:
-    """Grow the heap by what is reserved, and ask for huge pages there; where that is refused, small ones do."""
+    """Grow the heap by what is reserved, and ask for huge pages there; where that is refused, small
+    ones do."""
     libc.sbrk.restype = libc.malloc.restype = ctypes.c_void_p
     start = libc.sbrk(0)
     blocks: list[int | None] = []
@@ -132,7 +140,8 @@ class Past:
 
     cache: Cache
     stems: list[Stem] | None  # what all rows begin with, which the cache need not hold
-    prompts: list[Stem] | None = None  # and then the prompts, a line for each, where it does not hold them either
+    # and then the prompts, a line for each, where it does not hold them either
+    prompts: list[Stem] | None = None
 
 
 def empty_cache(config: Any) -> Cache:
@@ -149,8 +158,8 @@ def get_stems(cache: Cache) -> list[Stem]:
 
 
 def graft_stems(stems: list[Stem], beyond: int = 0) -> Cache:
-    """A cache whose rows all begin with ``stems``, and with ``beyond`` columns more where they hold but their new ones, read
-    by an attention that knows of both (``attention.py``)."""
+    """A cache whose rows all begin with ``stems``, and with ``beyond`` columns more where they hold
+    but their new ones, read by an attention that knows of both (``attention.py``)."""
     cache: Cache = DynamicCache()
     cache.layers = [RoomyLayer(stem, beyond) for stem in stems]
     return cache
@@ -166,9 +175,9 @@ def fork_stems(stems: list[Stem], rows: int) -> Cache:
 
 
 def unpack(stores: list[Tensor], lengths: Sequence[int], cache: Cache) -> None:
-    """Append to the empty rows of ``cache`` what stands packed in ``stores``, one (2, key heads, tokens, dim) per layer:
-    texts of ``lengths`` behind each other, padded on the left with no matter what. The stores are used up, so that memory
-    holds one layer twice at most."""
+    """Append to the empty rows of ``cache`` what stands packed in ``stores``, one (2, key heads,
+    tokens, dim) per layer: texts of ``lengths`` behind each other, padded on the left with no
+    matter what. The stores are used up, so that memory holds one layer twice at most."""
     longest, edges = max(lengths), accumulate(lengths)
     columns = torch.arange(-longest, 0) + torch.tensor(list(edges))[:, None]
     columns = columns.clamp(min=0).to(stores[0].device)
@@ -178,17 +187,18 @@ def unpack(stores: list[Tensor], lengths: Sequence[int], cache: Cache) -> None:
 
 
 def is_shareable(config: Any) -> bool:
-    """Whether a prompt's own part may be padded behind a shared one: padding there shortens a sliding window and disturbs
-    a recurrent state, so every layer must be one of full attention."""
+    """Whether a prompt's own part may be padded behind a shared one: padding there shortens a
+    sliding window and disturbs a recurrent state, so every layer must be one of full attention."""
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
 
 
 class RoomyLayer(DynamicLayer):
-    """A cache layer with room to grow: a step writes one column, where the stock layer copies all of them.
+    """A cache layer with room to grow: a step writes one column, where the stock layer copies all
+    of them.
 
-    With a ``stem``, rows begin with it without holding it: ``update`` puts it before what it returns, but for a single
-    column, or ``apart``, where the attention reads stem and own part apart. Columns that lie ``beyond`` it are not held
-    either; then it is never put before.
+    With a ``stem``, rows begin with it without holding it: ``update`` puts it before what it
+    returns, but for a single column, or ``apart``, where the attention reads stem and own part
+    apart. Columns that lie ``beyond`` it are not held either; then it is never put before.
     """
 
     keys: Tensor
@@ -198,15 +208,19 @@ class RoomyLayer(DynamicLayer):
         super().__init__()  # type: ignore[no-untyped-call]
         self._stem = stem
         self._beyond = beyond
-        self.apart = False  # whether the attention reads stem and own part apart, however many columns come
-        self._stores: tuple[Tensor, Tensor] | None = None  # keys and values are views of their first columns
+        # whether the attention reads stem and own part apart, however many columns come
+        self.apart = False
+        # keys and values are views of their first columns
+        self._stores: tuple[Tensor, Tensor] | None = None
 
     def get_seq_length(self) -> int:
         """Columns that each row holds or begins with."""
         own = self.keys.shape[-2] if self.is_initialized else 0
         return own + self._beyond + (self._stem[0].shape[-2] if self._stem else 0)
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Append columns (rows, heads, columns, dim); returns the keys and values to attend to."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -232,7 +246,8 @@ class RoomyLayer(DynamicLayer):
 
 
 def _grow(filled: Tensor, columns: int) -> Tensor:
-    """A copy of ``filled`` (rows, heads, columns, dim) with ``columns`` more columns of no meaning."""
+    """A copy of ``filled`` (rows, heads, columns, dim) with ``columns`` more columns of no
+    meaning."""
     rows, heads, length, dim = filled.shape
     store = filled.new_empty(rows, heads, length + columns, dim)
     store[:, :, :length] = filled

@@ -1,13 +1,15 @@
 """Prompts packed without padding, then decode steps replayed from a captured CUDA graph.
 
-*Reading*: prompts go through the model in chunks of ``CHUNK`` tokens, one line (1, tokens) without padding. *Stepping*:
-all rows (answers) take one token per step. A step (embedding, layers, logits, draw, bookkeeping) has fixed shapes and
-never reads a number from the device, so on a GPU it is captured once and replayed; the host reads the tokens of
-``STEPS_PER_LOOK`` steps while the device computes the next. When fewer than ``COMPACT_BELOW`` of the rows are live, the
-rest leave and the smaller batch is captured anew. Keys and values stay in place: a row keeps its slot.
+*Reading*: prompts go through the model in chunks of ``CHUNK`` tokens, one line (1, tokens) without
+padding. *Stepping*: all rows (answers) take one token per step. A step (embedding, layers, logits,
+draw, bookkeeping) has fixed shapes and never reads a number from the device, so on a GPU it is
+captured once and replayed; the host reads the tokens of ``STEPS_PER_LOOK`` steps while the device
+computes the next. When fewer than ``COMPACT_BELOW`` of the rows are live, the rest leave and the
+smaller batch is captured anew. Keys and values stay in place: a row keeps its slot.
 
-Attention over the shared text, each prompt and each row's new tokens: ``attention.py``. Memory, in bytes per batch, is
-planned from what the device has free at the call: ``MEMORY`` of it holds keys, values and logits.
+Attention over the shared text, each prompt and each row's new tokens: ``attention.py``. Memory, in
+bytes per batch, is planned from what the device has free at the call: ``MEMORY`` of it holds keys,
+values and logits.
 
 Figures, and what was tried and lost: ``lab/notes/engines.md``.
 """
@@ -27,7 +29,16 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.native.attention import Envelope, Prefill, PromptStore, Stem, Stepping, group_rows, has_flash, make_tiles
+from stageb.engines.native.attention import (
+    Envelope,
+    Prefill,
+    PromptStore,
+    Stem,
+    Stepping,
+    group_rows,
+    has_flash,
+    make_tiles,
+)
 from stageb.engines.native.products import is_quantized
 from stageb.engines.native.rows import (
     Answer,
@@ -45,24 +56,36 @@ from stageb.job import heartbeat
 from stageb.job.process import collector_off
 
 CHUNK = 16384  # tokens of prompts that are read at once: enough to keep the matrix units busy
-CHUNK_WHOLE = 2048  # and elsewhere: on a CPU its caches hold no more, in float32 on a GPU all scores stand in memory
+# and elsewhere: on a CPU its caches hold no more, in float32 on a GPU all scores stand in memory
+CHUNK_WHOLE = 2048
 ROWS = 4096  # answers that step together at most: more would step no faster
 STEPS_PER_LOOK = 4
 COMPACT_BELOW = 0.75  # a smaller share of live rows is worth a new graph ...
 FEW = 64  # ... but not for so few rows: their steps wait for the weights alone
-FUSE_FROM = 16_384  # tokens that a call must read and write for the compilation to be worth its wait
-CUT_ROWS = 256  # rows whose whole distributions are sorted at once, where top-k or top-p asks for it
+# tokens that a call must read and write for the compilation to be worth its wait
+FUSE_FROM = 16_384
+# rows whose whole distributions are sorted at once, where top-k or top-p asks for it
+CUT_ROWS = 256
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MEMORY = 0.85  # the share of what is free that may hold keys, values and logits
-GRAINS = 32  # parts of a device's memory, by which it is planned: equal calls are cut alike, whatever little else is kept
+# parts of a device's memory, by which it is planned: equal calls are cut alike, whatever little
+# else is kept
+GRAINS = 32
 BYTES_ELSEWHERE = 1 << 30  # what a batch may hold on a CPU
 
 
 class Packed:
-    """Reads and steps with ``model``, on one device, whose layers all keep ``key heads`` x ``dim`` keys and values."""
+    """Reads and steps with ``model``, on one device, whose layers all keep ``key heads`` x ``dim``
+    keys and values."""
 
     def __init__(
-        self, model: Any, eos: frozenset[int], text_of: TextOf, longest: int, like: list[Stem], eyes: TextInputs
+        self,
+        model: Any,
+        eos: frozenset[int],
+        text_of: TextOf,
+        longest: int,
+        like: list[Stem],
+        eyes: TextInputs,
     ) -> None:
         self.eyes = eyes
         self._model = model
@@ -82,14 +105,18 @@ class Packed:
         self._fused: dict[Any, Callable[..., Any]] | None = None
 
     def batches(self, rows: Sequence[Row]) -> Iterator[list[int]]:
-        """Yield places in ``rows`` by growing length, rows of one prompt together, in batches that fit into free memory."""
+        """Yield places in ``rows`` by growing length, rows of one prompt together, in batches that
+        fit into free memory."""
         free = self._free_bytes()
         per_token = self._layers * 2 * self._like[0, :, 0].nbytes
-        per_row = self._vocabulary * (self._like.element_size() + 2)  # logits, and what is made of them
+        # logits, and what is made of them
+        per_row = self._vocabulary * (self._like.element_size() + 2)
         batch: list[int] = []
         per_prompt_token = per_token // self._like.element_size() if self._float8 else per_token
         used, last = 0, None
-        for index in sorted(range(len(rows)), key=lambda index: (len(rows[index].own), rows[index].own)):
+        for index in sorted(
+            range(len(rows)), key=lambda index: (len(rows[index].own), rows[index].own)
+        ):
             row = rows[index]
             cost = row.decode.max_new_tokens * per_token + per_row
             own = len(row.own) * per_prompt_token
@@ -103,24 +130,33 @@ class Packed:
             yield batch
 
     def _free_bytes(self) -> int:
-        """Bytes that a batch may take: asked of the device at every call, since another model may have come to it."""
+        """Bytes that a batch may take: asked of the device at every call, since another model may
+        have come to it."""
         if self._device.type != "cuda":
             return BYTES_ELSEWHERE
-        torch.cuda.empty_cache()  # what any model of this process no longer uses is free for this one
+        # what any model of this process no longer uses is free for this one
+        torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self._device)
         grain = total // GRAINS
         return int(MEMORY * (free // grain * grain))
 
     def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row]) -> list[Answer]:
-        """Decode a batch that fits into memory, in which rows of one prompt stand together: their answers, in order. Raises
-        ``EngineError`` where the model's logits are not numbers."""
+        """Decode a batch that fits into memory, in which rows of one prompt stand together: their
+        answers, in order. Raises ``EngineError`` where the model's logits are not numbers."""
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()  # so that what other batches left in pieces is no loss to this one's stores
+            # so that what other batches left in pieces is no loss to this one's stores
+            torch.cuda.empty_cache()
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         prompt_of = [place[row.own] for row in rows]
-        limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [PartialAnswer(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
+        limits = [
+            min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own))
+            for row in rows
+        ]
+        answers = [
+            PartialAnswer(row, limit, self._eos, self._text_of)
+            for row, limit in zip(rows, limits, strict=True)
+        ]
         store = PromptStore.of(self._like, self._layers, sum(map(len, prompts)), self._float8)
         new = self._make_store(len(rows), max(max(limits) - 1, 1))
         with self._run_compiled(sum(map(len, prompts)) + sum(limits)):
@@ -129,14 +165,18 @@ class Packed:
             settings = make_settings(answers, logits.shape[-1], self._device)
             fork = self._tensor(prompt_of)
             parts = [slice(start, start + CUT_ROWS) for start in range(0, len(rows), CUT_ROWS)]
-            first = torch.cat([draw_tokens(logits[fork[part]], settings.part(part), 0) for part in parts])
+            first = torch.cat(
+                [draw_tokens(logits[fork[part]], settings.part(part), 0) for part in parts]
+            )
             del logits
             edges = [0, *accumulate(map(len, prompts))]
             batch = _PackedRows(
                 answers=answers,
                 prompts=[(edges[index], len(prompts[index])) for index in prompt_of],
                 tokens=first,
-                positions=self._tensor([self.eyes.find_next_position(row.own, len(shared)) for row in rows]),
+                positions=self._tensor(
+                    [self.eyes.find_next_position(row.own, len(shared)) for row in rows]
+                ),
                 slots=torch.arange(len(rows), dtype=torch.int32, device=self._device),
                 counts=torch.zeros(len(rows), dtype=torch.int32, device=self._device),
                 step=torch.ones(1, dtype=torch.int64, device=self._device),
@@ -146,18 +186,25 @@ class Packed:
             self._step_to_the_end(batch, stems, store, new)
         return [answer.answer() for answer in answers]
 
-    def scores(self, shared: Ids, stems: list[Stem] | None, choices: list[ScoreRequest]) -> list[tuple[float, ...]]:
-        """For each choice of a batch, log p(answer | prompt) in nats of each of its answers: the sum over its tokens."""
+    def scores(
+        self, shared: Ids, stems: list[Stem] | None, choices: list[ScoreRequest]
+    ) -> list[tuple[float, ...]]:
+        """For each choice of a batch, log p(answer | prompt) in nats of each of its answers: the
+        sum over its tokens."""
         each = self.chances(shared, stems, choices)
         numbers = iter(torch.stack([part.sum() for part in each]).tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
-    def chances(self, shared: Ids, stems: list[Stem] | None, choices: list[ScoreRequest]) -> Sequence[Tensor]:
-        """Log-probabilities in nats of every token of every answer: a float32 tensor (tokens,) per answer, all choices' one
-        after the other. Where answers differ in their last token alone, a prompt is read once for all of them."""
+    def chances(
+        self, shared: Ids, stems: list[Stem] | None, choices: list[ScoreRequest]
+    ) -> Sequence[Tensor]:
+        """Log-probabilities in nats of every token of every answer: a float32 tensor (tokens,) per
+        answer, all choices' one after the other. Where answers differ in their last token alone, a
+        prompt is read once for all of them."""
         texts: list[Ids] = []
         keep: list[int] = []
-        asked: list[tuple[int, Ids]] = []  # for each answer: which text ends before its last token, and its ids
+        # for each answer: which text ends before its last token, and its ids
+        asked: list[tuple[int, Ids]] = []
         for choice in choices:
             for ids in choice.answers:
                 text = choice.own + ids[:-1]
@@ -170,14 +217,22 @@ class Packed:
             logits = self.read(texts, keep, len(shared), stems, None)
         check_not_nan(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
-        lines = self._tensor([edges[text] + place for text, ids in asked for place in range(len(ids))])
+        lines = self._tensor(
+            [edges[text] + place for text, ids in asked for place in range(len(ids))]
+        )
         tokens = self._tensor([token for _, ids in asked for token in ids])
         return torch.split(chances[lines, tokens], [len(ids) for _, ids in asked])
 
     def read(
-        self, texts: list[Ids], keep: list[int], before: int, stems: list[Stem] | None, store: PromptStore | None
+        self,
+        texts: list[Ids],
+        keep: list[int],
+        before: int,
+        stems: list[Stem] | None,
+        store: PromptStore | None,
     ) -> Tensor:
-        """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the last ``keep`` of each."""
+        """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the
+        last ``keep`` of each."""
         found: list[Tensor] = []
         # All that the device is told is sent before it has work: sending waits for what it is at.
         ids = self._tensor([token for text in texts for token in self.eyes.replace_images(text)])
@@ -186,14 +241,20 @@ class Packed:
         for chunk in _cut_chunks(texts, CHUNK if has_flash(self._like) else CHUNK_WHOLE):
             edges = [0, *accumulate(len(texts[index]) for index in chunk)]
             ends = zip(edges[1:], chunk, strict=True)
-            kept = self._tensor([place for end, index in ends for place in range(end - keep[index], end)])
+            kept = self._tensor(
+                [place for end, index in ends for place in range(end - keep[index], end)]
+            )
             tiles = self._tensor(make_tiles(edges), torch.int32)
             chunks.append((edges, tiles, kept, [texts[index] for index in chunk]))
         start = 0
         for edges, tiles, kept, read in chunks:
             view = Prefill(stems, edges, tiles, store, start)
             span = slice(start, start + edges[-1])
-            found.append(self._forward(ids[span], positions[..., span], view, kept, self.eyes.make_arguments(read)))
+            found.append(
+                self._forward(
+                    ids[span], positions[..., span], view, kept, self.eyes.make_arguments(read)
+                )
+            )
             start = span.stop
             heartbeat.tick()
         return torch.cat(found)
@@ -206,8 +267,9 @@ class Packed:
         keep: Tensor | None = None,
         shown: Mapping[str, Any] = NOTHING,
     ) -> Tensor:
-        """Logits (tokens, vocabulary) behind each of ``ids`` (tokens,), or behind those at ``keep`` alone; ``positions``
-        are (tokens,), or (3, tokens) among images, of which the model is told what is ``shown``."""
+        """Logits (tokens, vocabulary) behind each of ``ids`` (tokens,), or behind those at ``keep``
+        alone; ``positions`` are (tokens,), or (3, tokens) among images, of which the model is told
+        what is ``shown``."""
         out = self._model(
             input_ids=ids[None],
             position_ids=positions[..., None, :],
@@ -220,8 +282,11 @@ class Packed:
         logits: Tensor = out.logits[0]
         return logits if self._keeps or keep is None else logits[keep]
 
-    def _step_to_the_end(self, batch: _PackedRows, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> None:
-        """Decode the rows of ``batch`` to their ends. Looks are read one behind: the device does not wait for the host."""
+    def _step_to_the_end(
+        self, batch: _PackedRows, stems: list[Stem] | None, store: PromptStore, new: Tensor
+    ) -> None:
+        """Decode the rows of ``batch`` to their ends. Looks are read one behind: the device does
+        not wait for the host."""
         limit = max(answer.limit for answer in batch.answers)
         view = self._view(batch, stems, store, new)
         batch.history[0] = batch.tokens
@@ -239,25 +304,34 @@ class Packed:
             going = [index for index, answer in enumerate(batch.answers) if answer.finish is None]
             if not going:
                 return
-            if launched < limit and len(going) < COMPACT_BELOW * len(batch.answers) and len(batch.answers) > FEW:
+            if (
+                launched < limit
+                and len(going) < COMPACT_BELOW * len(batch.answers)
+                and len(batch.answers) > FEW
+            ):
                 batch = batch.keep_rows(going, self._tensor(going))
                 view = self._view(batch, stems, store, new)
 
-    def _view(self, batch: _PackedRows, stems: list[Stem] | None, store: PromptStore, new: Tensor) -> Stepping:
+    def _view(
+        self, batch: _PackedRows, stems: list[Stem] | None, store: PromptStore, new: Tensor
+    ) -> Stepping:
         lengths = dict(batch.prompts)
         runs = group_rows([start for start, _ in batch.prompts], self._lines)
         return Stepping(
             stems=stems,
             prompts=store,
             new=new,
-            groups=self._tensor([(start, lengths[start], first, rows) for start, first, rows in runs], torch.int32),
+            groups=self._tensor(
+                [(start, lengths[start], first, rows) for start, first, rows in runs], torch.int32
+            ),
             members=max(rows for _, _, rows in runs),
             slots=batch.slots,
             counts=batch.counts,
         )
 
     def _advance(self, batch: _PackedRows, view: Stepping) -> None:
-        """One step. On a GPU the first is taken plainly, which readies every kernel, and the second is captured."""
+        """One step. On a GPU the first is taken plainly, which readies every kernel, and the second
+        is captured."""
         if self._device.type != "cuda":
             self._step(batch, view)
         elif batch.graph is not None:
@@ -279,11 +353,13 @@ class Packed:
         batch.history.index_copy_(0, batch.step, tokens[None])
         batch.counts.add_(1)
         batch.step.add_(1)
-        # Rows that have ended step on until they are left out; they must not step out of the model's context.
+        # Rows that have ended step on until they are left out; they must not step out of the
+        # model's context.
         batch.positions.add_(1).clamp_(max=self._longest - 1)
 
     def make_layer_stores(self, tokens: int) -> list[Tensor]:
-        """Room for the keys and values of packed prompts, layer by layer: each (2, key heads, tokens, dim)."""
+        """Room for the keys and values of packed prompts, layer by layer: each (2, key heads,
+        tokens, dim)."""
         _, heads, _, dim = self._like.shape
         return [self._like.new_empty(2, heads, tokens, dim) for _ in range(self._layers)]
 
@@ -297,13 +373,17 @@ class Packed:
 
     @contextmanager
     def _run_compiled(self, tokens: int) -> Iterator[None]:
-        """Run the layers' code fused by torch.compile, where ``tokens`` are worth it: by the call alone, so that equal calls
-        have equal results."""
+        """Run the layers' code fused by torch.compile, where ``tokens`` are worth it: by the call
+        alone, so that equal calls have equal results."""
         if self._device.type != "cuda" or tokens < FUSE_FROM:
             yield
             return
         if self._fused is None:
-            layers = [each for each in self._model.get_decoder().modules() if isinstance(each, GradientCheckpointingLayer)]
+            layers = [
+                each
+                for each in self._model.get_decoder().modules()
+                if isinstance(each, GradientCheckpointingLayer)
+            ]
             self._fused = {layer: torch.compile(layer.forward, dynamic=True) for layer in layers}
         for layer, fused in self._fused.items():
             layer.forward = fused
@@ -316,7 +396,8 @@ class Packed:
 
 @dataclass
 class _PackedRows:
-    """The rows that step together; every tensor has one element or line for each, but for ``step`` and ``history``."""
+    """The rows that step together; every tensor has one element or line for each, but for ``step``
+    and ``history``."""
 
     answers: list[PartialAnswer]
     prompts: list[tuple[int, int]]  # where each row's prompt begins in the store, and its length

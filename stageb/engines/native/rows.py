@@ -16,23 +16,29 @@ from stageb.engines.native.memory import Past
 from stageb.engines.protocol import Decode, Finish, Ids, Row
 from stageb.errors import EngineError
 
-# Keyed sampling: the next token of every row from its logits, its decode setting and its random stream.
+# Keyed sampling: the next token of every row from its logits, its decode setting and its random
+# stream.
 #
-# A draw is a function of (logits, decode, key, position) alone, so it does not depend on the batch. One uniform u per row
-# and position, the one that ``seeds.uniform`` gives, picks the token by inverting the cumulative distribution in the order
-# of token ids: the least t with F(t) > u.
+# A draw is a function of (logits, decode, key, position) alone, so it does not depend on the batch.
+# One uniform u per row and position, the one that ``seeds.uniform`` gives, picks the token by
+# inverting the cumulative distribution in the order of token ids: the least t with F(t) > u.
 #
-# Steps follow transformers' order: temperature, top-k, top-p. Both cuts are by value: tokens as probable
-# as the last one kept are kept too, so no order among equals is needed (equal logits are common in bfloat16).
+# Steps follow transformers' order: temperature, top-k, top-p. Both cuts are by value: tokens as
+# probable as the last one kept are kept too, so no order among equals is needed (equal logits are
+# common in bfloat16).
 #
-# Where nothing is cut, as by default, a large vocabulary is inverted in two steps: the block of ``BLOCK`` tokens by the
-# blocks' sums, then the token within it. The logits are read once and no row of probabilities is written.
+# Where nothing is cut, as by default, a large vocabulary is inverted in two steps: the block of
+# ``BLOCK`` tokens by the blocks' sums, then the token within it. The logits are read once and no
+# row of probabilities is written.
 
-BLOCK = 1024  # tokens whose probabilities are summed before any one is looked at; a smaller vocabulary is looked at whole
+# tokens whose probabilities are summed before any one is looked at; a smaller vocabulary is looked
+# at whole
+BLOCK = 1024
 
 
 def _widest_dtype(device: torch.device) -> torch.dtype:
-    """The type of whole distributions: on a CPU the widest; on a GPU float64 would double what they cost."""
+    """The type of whole distributions: on a CPU the widest; on a GPU float64 would double what they
+    cost."""
     return torch.float64 if device.type == "cpu" else torch.float32
 
 
@@ -50,7 +56,9 @@ class RowSettings:
     cuts_p: bool  # top-p limits some row
 
     @classmethod
-    def of(cls, decodes: Sequence[Decode], keys: Sequence[int], vocabulary: int, device: torch.device) -> RowSettings:
+    def of(
+        cls, decodes: Sequence[Decode], keys: Sequence[int], vocabulary: int, device: torch.device
+    ) -> RowSettings:
         """The settings of rows that decode with ``decodes`` and draw from ``keys``."""
         floats = _widest_dtype(device)
         least = torch.finfo(floats).tiny  # a temperature below it would divide by 0
@@ -62,7 +70,9 @@ class RowSettings:
         return cls(
             keys=column([signed(key & seeds.MASK) for key in keys], torch.int64),
             greedy=column([decode.temperature == 0 for decode in decodes], torch.bool),
-            temperature=column([max(decode.temperature or 1.0, least) for decode in decodes], floats),
+            temperature=column(
+                [max(decode.temperature or 1.0, least) for decode in decodes], floats
+            ),
             top_k=column([limit or vocabulary for limit in limits], torch.int64),
             top_p=column([decode.top_p for decode in decodes], floats),
             samples=any(decode.temperature > 0 for decode in decodes),
@@ -72,33 +82,43 @@ class RowSettings:
 
     def part(self, rows: slice | Tensor) -> RowSettings:
         """The settings of some of the rows."""
-        chosen: dict[str, Any] = {name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        chosen: dict[str, Any] = {
+            name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
         return replace(self, **chosen)
 
 
-def draw_tokens(logits: Tensor, settings: RowSettings, position: int | Tensor, at_once: int = 1 << 62) -> Tensor:
+def draw_tokens(
+    logits: Tensor, settings: RowSettings, position: int | Tensor, at_once: int = 1 << 62
+) -> Tensor:
     """The token of each row at ``position`` of its answer: (rows, vocabulary) to int64 (rows,).
 
-    Never looks at the device's numbers, so it may be captured in a graph. Where whole distributions are needed, those of
-    ``at_once`` rows are held at a time.
+    Never looks at the device's numbers, so it may be captured in a graph. Where whole distributions
+    are needed, those of ``at_once`` rows are held at a time.
     """
     plain = not (settings.largest_k or settings.cuts_p)
     if plain and settings.samples and logits.shape[-1] > BLOCK:
         return sample_in_blocks(logits, settings, position)
     if len(logits) > at_once:
         parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
-        return torch.cat([draw_tokens(logits[rows], settings.part(rows), position) for rows in parts])
+        return torch.cat(
+            [draw_tokens(logits[rows], settings.part(rows), position) for rows in parts]
+        )
     greedy = logits.argmax(-1)  # the first, so the lowest id, among equals
     if not settings.samples:
         return greedy
-    drawn = invert_cdf(probabilities(logits.to(_widest_dtype(logits.device)), settings), uniforms(settings.keys, position))
+    drawn = invert_cdf(
+        probabilities(logits.to(_widest_dtype(logits.device)), settings),
+        uniforms(settings.keys, position),
+    )
     return torch.where(settings.greedy, greedy, drawn)
 
 
 def sample_in_blocks(logits: Tensor, settings: RowSettings, position: int | Tensor) -> Tensor:
     """The same token as inverting the whole distribution gives, where no token is cut from it."""
     vocabulary = logits.shape[-1]
-    scale = settings.temperature.float().clamp(min=1e-30).reciprocal()  # times a logit it must stay finite
+    # times a logit it must stay finite
+    scale = settings.temperature.float().clamp(min=1e-30).reciprocal()
     tops, sums = _block_sums(logits, scale)
     highest = tops.amax(-1, keepdim=True)
     exact = wide(logits.device)
@@ -108,7 +128,11 @@ def sample_in_blocks(logits: Tensor, settings: RowSettings, position: int | Tens
     block = torch.searchsorted(upto, target, right=True).clamp(max=tops.shape[-1] - 1)
     block = torch.where(settings.greedy[:, None], tops.argmax(-1, keepdim=True), block)
     columns = block * BLOCK + torch.arange(BLOCK, device=logits.device)
-    inside = logits.gather(-1, columns.clamp(max=vocabulary - 1)).float().masked_fill(columns >= vocabulary, -torch.inf)
+    inside = (
+        logits.gather(-1, columns.clamp(max=vocabulary - 1))
+        .float()
+        .masked_fill(columns >= vocabulary, -torch.inf)
+    )
     within = (inside * scale[:, None] - highest).exp().to(exact).cumsum(-1)
     rest = target - (upto - mass).gather(-1, block)
     token = torch.searchsorted(within, _clip_below(rest.clamp(min=0), within), right=True)
@@ -117,7 +141,8 @@ def sample_in_blocks(logits: Tensor, settings: RowSettings, position: int | Tens
 
 
 def _block_sums(logits: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each block of scaled ``logits``: the largest, and the sum of exponentials once that is taken off; float32."""
+    """Of each block of scaled ``logits``: the largest, and the sum of exponentials once that is
+    taken off; float32."""
     if logits.is_cuda:
         from stageb.engines.native import kernels
 
@@ -130,13 +155,15 @@ def _block_sums(logits: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _clip_below(target: Tensor, cumulative: Tensor) -> Tensor:
-    """``target`` (rows, 1) strictly below each row's total, so that a token with a positive probability is always found."""
+    """``target`` (rows, 1) strictly below each row's total, so that a token with a positive
+    probability is always found."""
     total = cumulative[:, -1:]
     return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
 
 
 def probabilities(logits: Tensor, settings: RowSettings) -> Tensor:
-    """softmax(logits / temperature), (rows, vocabulary), 0 where top-k or top-p cuts; not scaled to 1 after top-p."""
+    """softmax(logits / temperature), (rows, vocabulary), 0 where top-k or top-p cuts; not scaled to
+    1 after top-p."""
     # Taking the maximum off first keeps a temperature near 0 from overflowing.
     scaled = (logits - logits.amax(-1, keepdim=True)) / settings.temperature[:, None]
     if settings.largest_k:
@@ -148,7 +175,8 @@ def probabilities(logits: Tensor, settings: RowSettings) -> Tensor:
 
 
 def _kth_largest(scaled: Tensor, settings: RowSettings) -> Tensor:
-    """The value of the last token that top-k keeps, (rows, 1); minus infinity where it keeps all."""
+    """The value of the last token that top-k keeps, (rows, 1); minus infinity where it keeps
+    all."""
     largest = scaled.topk(settings.largest_k).values
     limited = settings.top_k <= settings.largest_k
     last = largest.gather(-1, (settings.top_k.clamp(max=settings.largest_k) - 1)[:, None])
@@ -158,13 +186,15 @@ def _kth_largest(scaled: Tensor, settings: RowSettings) -> Tensor:
 def _least_kept(probability: Tensor, top_p: Tensor) -> Tensor:
     """The probability of the last token that top-p keeps, (rows, 1); 0 where it keeps all."""
     falling = probability.sort(-1, descending=True).values
-    kept = (falling.cumsum(-1, dtype=wide(falling.device)) < top_p[:, None]).sum(-1, keepdim=True)  # before the last one
+    # before the last one
+    kept = (falling.cumsum(-1, dtype=wide(falling.device)) < top_p[:, None]).sum(-1, keepdim=True)
     last = falling.gather(-1, kept.clamp(max=falling.shape[-1] - 1))
     return torch.where(top_p[:, None] < 1, last, 0.0)
 
 
 def invert_cdf(probability: Tensor, uniform: Tensor) -> Tensor:
-    """The token at ``uniform`` (rows,) of each row's cumulative distribution (rows, vocabulary), which need not sum to 1."""
+    """The token at ``uniform`` (rows,) of each row's cumulative distribution (rows, vocabulary),
+    which need not sum to 1."""
     cumulative = probability.cumsum(-1, dtype=wide(probability.device))
     target = _clip_below(uniform[:, None] * cumulative[:, -1:], cumulative)
     found = torch.searchsorted(cumulative, target, right=True)[:, 0]
@@ -173,7 +203,8 @@ def invert_cdf(probability: Tensor, uniform: Tensor) -> Tensor:
 
 TextOf = Callable[[Sequence[int]], str]  # ids to text
 
-PICTURE = 1 << 62  # an id from here on is one of an image's places in a prompt, and names the image (``vision.py``)
+# an id from here on is one of an image's places in a prompt, and names the image (``vision.py``)
+PICTURE = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +217,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """One question to score: the prompt's ids after the shared ones, and the ids of each answer to weigh."""
+    """One question to score: the prompt's ids after the shared ones, and the ids of each answer to
+    weigh."""
 
     own: Ids
     answers: tuple[Ids, ...]
@@ -194,11 +226,15 @@ class ScoreRequest:
     @property
     def common(self) -> Ids:
         """The ids that all answers begin with."""
-        return tuple(ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*self.answers, strict=False)))
+        return tuple(
+            ids[0]
+            for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*self.answers, strict=False))
+        )
 
 
 class PartialAnswer:
-    """An answer of ``row`` while it is being decoded, of ``limit`` tokens at most; ``eos`` are the ids that end it."""
+    """An answer of ``row`` while it is being decoded, of ``limit`` tokens at most; ``eos`` are the
+    ids that end it."""
 
     def __init__(self, row: Row, limit: int, eos: frozenset[int], text_of: TextOf) -> None:
         self.row = row
@@ -207,7 +243,8 @@ class PartialAnswer:
         self.finish: Finish | None = None
         self._eos = eos
         self._text_of = text_of
-        # A token gives at least one byte, so a stop string that has just been completed lies within this many tokens.
+        # A token gives at least one byte, so a stop string that has just been completed lies within
+        # this many tokens.
         self._tail = max((len(stop.encode()) for stop in row.decode.stop), default=0) + 4
 
     def extend(self, ids: Sequence[int]) -> None:
@@ -220,7 +257,9 @@ class PartialAnswer:
         return Answer(tuple(self.ids), self.finish or "length")
 
     def _take(self, ids: Sequence[int]) -> None:
-        ends = not self._eos.isdisjoint(ids) or self._completes_stop([*self.ids[-self._tail :], *ids])
+        ends = not self._eos.isdisjoint(ids) or self._completes_stop(
+            [*self.ids[-self._tail :], *ids]
+        )
         for token in ids if ends else ():
             self.ids.append(token)
             if token in self._eos or self._completes_stop(self.ids[-self._tail :]):
@@ -239,10 +278,14 @@ class PartialAnswer:
         return any(stop in text for stop in stops)
 
 
-def make_settings(answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device) -> RowSettings:
+def make_settings(
+    answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device
+) -> RowSettings:
     """How ``answers`` sample."""
     rows = [answer.row for answer in answers]
-    return RowSettings.of([row.decode for row in rows], [row.key for row in rows], vocabulary, device)
+    return RowSettings.of(
+        [row.decode for row in rows], [row.key for row in rows], vocabulary, device
+    )
 
 
 def has_image(text: Ids) -> bool:
@@ -254,7 +297,8 @@ def check_not_nan(logits: Tensor) -> None:
     """Raise ``EngineError`` where a model's logits are none."""
     if logits.isnan().any():
         raise EngineError(
-            "the model's logits are not numbers (NaN); load it with model.torch_dtype float32 or bfloat16, and if they stay "
+            "the model's logits are not numbers (NaN); load it with model.torch_dtype float32 "
+            "or bfloat16, and if they stay "
             "so, its weights hold NaN: take another copy of the checkpoint"
         )
 
@@ -274,17 +318,24 @@ class LiveBatch:
         """Leave out all rows but ``places``; ``index`` holds the same on the device."""
         if prompts := self.past.prompts:
             prompt_of = index // (len(self.answers) // len(prompts[0][0]))
-            self.past = replace(self.past, prompts=[(keys[prompt_of], values[prompt_of]) for keys, values in prompts])
+            self.past = replace(
+                self.past,
+                prompts=[(keys[prompt_of], values[prompt_of]) for keys, values in prompts],
+            )
         self.answers = [self.answers[place] for place in places]
         self.past.cache.reorder_cache(index)
         self.mask, self.positions = self.mask[index], self.positions[index]
         self.settings = make_settings(self.answers, logits.shape[-1], logits.device)
 
 
-def sum_picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:
-    """The sum of ``chances`` (rows, columns, vocabulary) over each row's ``tokens``, one a column, None for none: (rows,).
+def sum_picked(
+    chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False
+) -> Tensor:
+    """The sum of ``chances`` (rows, columns, vocabulary) over each row's ``tokens``, one a column,
+    None for none: (rows,).
 
-    Rows may be shorter than the columns: they begin at the first, or end at the last ``from_the_end``.
+    Rows may be shorter than the columns: they begin at the first, or end at the last
+    ``from_the_end``.
     """
     columns = chances.shape[1]
     index = torch.zeros(len(tokens), columns, dtype=torch.int64)

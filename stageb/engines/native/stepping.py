@@ -1,9 +1,11 @@
-"""Rows that step together to the ends of their answers, a token a pass, or more where these can be drafted.
+"""Rows that step together to the ends of their answers, a token a pass, or more where these can be
+drafted.
 
-*Drafts*: in an answer of a fixed form much follows from what stands before it, such as braces and the names of keys. A pass
-is then fed a row's last token and the draft behind it, and gives what the model would draw at each place: the draft is kept
-as far as it is that, and the first other token takes its place (Leviathan et al. 2023, speculative decoding; a draw here is
-a function of logits, key and position, so equality accepts). So answers are those of a token a pass, whatever is drafted.
+*Drafts*: in an answer of a fixed form much follows from what stands before it, such as braces and
+the names of keys. A pass is then fed a row's last token and the draft behind it, and gives what the
+model would draw at each place: the draft is kept as far as it is that, and the first other token
+takes its place (Leviathan et al. 2023, speculative decoding; a draw here is a function of logits,
+key and position, so equality accepts). So answers are those of a token a pass, whatever is drafted.
 Columns of drafts that were not kept stay in the cache, and no row looks at them.
 """
 
@@ -19,16 +21,18 @@ from stageb.engines.native.rows import LiveBatch, draw_tokens
 from stageb.engines.protocol import Ids
 
 COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others
-STEPS_PER_LOOK = {"cpu": 1}  # steps between two looks at the tokens; on a GPU each look waits for the device
+# steps between two looks at the tokens; on a GPU each look waits for the device
+STEPS_PER_LOOK = {"cpu": 1}
 STEPS_PER_LOOK_ON_GPU = 4
 
 Draft = Callable[[Sequence[int]], Ids]  # an answer's first ids to those that are likely to follow
-Forward = Callable[[Tensor, Tensor, Tensor, Past, int], Tensor]  # ids, positions, mask, past, columns to keep; to logits
+# ids, positions, mask, past, columns to keep; to logits
+Forward = Callable[[Tensor, Tensor, Tensor, Past, int], Tensor]
 
 
 def step_to_the_end(live: LiveBatch, logits: Tensor, forward: Forward, longest: int) -> None:
-    """Decode the rows of ``live`` to their ends, from the logits (rows, vocabulary) behind their prompts; ``longest`` is the
-    model's context."""
+    """Decode the rows of ``live`` to their ends, from the logits (rows, vocabulary) behind their
+    prompts; ``longest`` is the model's context."""
     limit = max(answer.limit for answer in live.answers)
     steps_per_look = STEPS_PER_LOOK.get(logits.device.type, STEPS_PER_LOOK_ON_GPU)
     unseen: list[Tensor] = []
@@ -46,13 +50,16 @@ def step_to_the_end(live: LiveBatch, logits: Tensor, forward: Forward, longest: 
                 index = torch.tensor(going, device=logits.device)
                 live.keep(going, index, logits)
                 tokens = tokens[index]
-        # Rows that have ended step on until they are left out; they must not step out of the model's context.
+        # Rows that have ended step on until they are left out; they must not step out of the
+        # model's context.
         positions = (live.positions + step).clamp(max=longest - 1)
         mask = live.mask[:, : live.cached + step + 1]
         logits = forward(tokens[:, None], positions[:, None], mask, live.past, 1)[:, -1]
 
 
-def step_with_drafts(live: LiveBatch, logits: Tensor, forward: Forward, longest: int, draft: Draft) -> None:
+def step_with_drafts(
+    live: LiveBatch, logits: Tensor, forward: Forward, longest: int, draft: Draft
+) -> None:
     """The same with drafts; attention is that of ``attention.py``."""
     device = logits.device
     live.mask = live.mask[:, : live.cached].bool()
@@ -65,8 +72,14 @@ def step_with_drafts(live: LiveBatch, logits: Tensor, forward: Forward, longest:
         places = torch.tensor([len(answer.ids) for answer in live.answers], device=device)[:, None]
         columns = torch.arange(width, device=device)
         settings = live.settings.part(torch.arange(rows, device=device).repeat_interleave(width))
-        drawn = draw_tokens(logits.flatten(0, 1), settings, (places + columns).flatten()).view(rows, width).tolist()
-        right = [_count_right(drafted, tokens) for drafted, tokens in zip(drafts, drawn, strict=True)]
+        drawn = (
+            draw_tokens(logits.flatten(0, 1), settings, (places + columns).flatten())
+            .view(rows, width)
+            .tolist()
+        )
+        right = [
+            _count_right(drafted, tokens) for drafted, tokens in zip(drafts, drawn, strict=True)
+        ]
         for answer, tokens, count in zip(live.answers, drawn, right, strict=True):
             answer.extend(tokens[: count + 1])
         if live.mask.shape[1] > live.cached:  # the columns of the last pass
@@ -80,20 +93,30 @@ def step_with_drafts(live: LiveBatch, logits: Tensor, forward: Forward, longest:
             () if answer.finish else draft(answer.ids)[: max(0, answer.limit - len(answer.ids) - 1)]
             for answer in live.answers
         ]
-        logits = forward(*_build_inputs(live, drafts, longest), live.past, 1 + max(map(len, drafts)))
+        logits = forward(
+            *_build_inputs(live, drafts, longest), live.past, 1 + max(map(len, drafts))
+        )
 
 
 def _count_right(drafted: Ids, drawn: Sequence[int]) -> int:
     """How many of the tokens ``drafted`` are as ``drawn``, up to the first that is not."""
-    return next((place for place, token in enumerate(drafted) if token != drawn[place]), len(drafted))
+    return next(
+        (place for place, token in enumerate(drafted) if token != drawn[place]), len(drafted)
+    )
 
 
-def _build_inputs(live: LiveBatch, drafts: Sequence[Ids], longest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Build the inputs of one forward pass: ids and positions (rows, columns) of last tokens and drafts, padded behind them,
-    and the mask (rows, 1, columns, columns of all). The rows' own mask grows by the new columns."""
+def _build_inputs(
+    live: LiveBatch, drafts: Sequence[Ids], longest: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Build the inputs of one forward pass: ids and positions (rows, columns) of last tokens and
+    drafts, padded behind them, and the mask (rows, 1, columns, columns of all). The rows' own mask
+    grows by the new columns."""
     device, width = live.mask.device, 1 + max(map(len, drafts))
     pairs = list(zip(live.answers, drafts, strict=True))
-    ids = torch.tensor([[answer.ids[-1], *each, *[0] * (width - 1 - len(each))] for answer, each in pairs], device=device)
+    ids = torch.tensor(
+        [[answer.ids[-1], *each, *[0] * (width - 1 - len(each))] for answer, each in pairs],
+        device=device,
+    )
     columns = torch.arange(width, device=device)
     behind = torch.tensor([len(answer.ids) - 1 for answer, _ in pairs], device=device)
     positions = ((live.positions + behind)[:, None] + columns).clamp(max=longest - 1)

@@ -1,7 +1,8 @@
 """Any causal or vision-language model that transformers can load, behind the engine Protocol.
 
-This module finds and loads a checkpoint, and sorts the requests of a call by what they share. Prompts become ids in
-``chat.py``, images in ``vision.py``; answers are decoded in ``decoding.py`` and drawn in ``rows.py``.
+This module finds and loads a checkpoint, and sorts the requests of a call by what they share.
+Prompts become ids in ``chat.py``, images in ``vision.py``; answers are decoded in ``decoding.py``
+and drawn in ``rows.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+)
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
@@ -32,7 +38,16 @@ from stageb.engines.native.products import check_device, quantize, use_half_prod
 from stageb.engines.native.rows import Answer, ScoreRequest
 from stageb.engines.native.stepping import Draft
 from stageb.engines.native.vision import ImageInputs, image_inputs_of
-from stageb.engines.protocol import Completion, Engine, Ids, Prompt, Question, Request, Row, continue_row
+from stageb.engines.protocol import (
+    Completion,
+    Engine,
+    Ids,
+    Prompt,
+    Question,
+    Request,
+    Row,
+    continue_row,
+)
 from stageb.errors import ConfigError, EngineError, StagebError, shown
 from stageb.tiny import NAME
 
@@ -43,7 +58,9 @@ _TRUST = "set it to true if you trust its author, or choose another model"
 class TransformersEngine:
     """An engine over a loaded ``model``, which reads and writes as ``chat`` does."""
 
-    def __init__(self, model: Any, chat: Chat, eyes: Callable[[], ImageInputs] | None = None) -> None:
+    def __init__(
+        self, model: Any, chat: Chat, eyes: Callable[[], ImageInputs] | None = None
+    ) -> None:
         """``eyes`` is called when images are first asked for."""
         self._to_open = eyes
         self._eyes: ImageInputs | None = None
@@ -70,31 +87,44 @@ class TransformersEngine:
             self._eyes = eyes
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-        """See ``Engine``. Requests with one system text are read together; equal rows are decoded once."""
+        """See ``Engine``. Requests with one system text are read together; equal rows are decoded
+        once."""
         return [
             tuple(self._read_completion(request, answer) for answer in answers)
             for request, answers in zip(requests, self.answers(requests), strict=True)
         ]
 
-    def resume(self, requests: Sequence[Request], begun: Sequence[Sequence[Ids]]) -> list[tuple[Completion, ...]]:
-        """See ``Resumer``. What is begun is read as part of the prompt, and each stream goes on where it was left."""
+    def resume(
+        self, requests: Sequence[Request], begun: Sequence[Sequence[Ids]]
+    ) -> list[tuple[Completion, ...]]:
+        """See ``Resumer``. What is begun is read as part of the prompt, and each stream goes on
+        where it was left."""
         wanted = []
         for request, each in zip(requests, begun, strict=True):
             shared, rows = self._make_rows(request)
-            wanted.append((shared, [continue_row(row, ids) for row, ids in zip(rows, each, strict=True)]))
+            wanted.append(
+                (shared, [continue_row(row, ids) for row, ids in zip(rows, each, strict=True)])
+            )
         return [
             tuple(
                 self._read_completion(request, replace(answer, ids=ids + answer.ids))
                 for ids, answer in zip(each, answers, strict=True)
             )
-            for request, each, answers in zip(requests, begun, self._decode_rows(wanted), strict=True)
+            for request, each, answers in zip(
+                requests, begun, self._decode_rows(wanted), strict=True
+            )
         ]
 
-    def answers(self, requests: Sequence[Request], draft: Draft | None = None) -> list[tuple[Answer, ...]]:
-        """As ``generate``, but token ids, with all that the model wrote. ``draft`` may save passes (``stepping.py``)."""
+    def answers(
+        self, requests: Sequence[Request], draft: Draft | None = None
+    ) -> list[tuple[Answer, ...]]:
+        """As ``generate``, but token ids, with all that the model wrote. ``draft`` may save passes
+        (``stepping.py``)."""
         return self._decode_rows([self._make_rows(request) for request in requests], draft)
 
-    def _decode_rows(self, wanted: Sequence[tuple[Ids, list[Row]]], draft: Draft | None = None) -> list[tuple[Answer, ...]]:
+    def _decode_rows(
+        self, wanted: Sequence[tuple[Ids, list[Row]]], draft: Draft | None = None
+    ) -> list[tuple[Answer, ...]]:
         groups: dict[Ids, dict[Row, None]] = {}  # equal rows once, in their order
         for shared, rows in wanted:
             groups.setdefault(shared, {}).update(dict.fromkeys(rows))
@@ -105,9 +135,13 @@ class TransformersEngine:
         return [tuple(done[shared][row] for row in rows) for shared, rows in wanted]
 
     def chances(self, answered: Sequence[tuple[Prompt, Ids]]) -> list[tuple[float, ...]]:
-        """Of each prompt and answer the natural log-probability, at temperature 1, of every token of the answer."""
+        """Of each prompt and answer the natural log-probability, at temperature 1, of every token
+        of the answer."""
         encoded = [(*self._encode(prompt), ids) for prompt, ids in answered]
-        return _score_by_shared([(shared, ScoreRequest(own, (ids,))) for shared, own, ids in encoded], self._decoder.chances)
+        return _score_by_shared(
+            [(shared, ScoreRequest(own, (ids,))) for shared, own, ids in encoded],
+            self._decoder.chances,
+        )
 
     def forget(self) -> None:
         """The model's weights have changed: let go of what was read with the old ones."""
@@ -115,7 +149,9 @@ class TransformersEngine:
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """See ``Scorer``. Questions with one system text are read together; equal ones once."""
-        return _score_by_shared([self._make_choice(question) for question in questions], self._decoder.scores)
+        return _score_by_shared(
+            [self._make_choice(question) for question in questions], self._decoder.scores
+        )
 
     def _make_choice(self, question: Question) -> tuple[Ids, ScoreRequest]:
         shared, own = self._encode(question.prompt)
@@ -137,25 +173,32 @@ class TransformersEngine:
         return shared, self._eyes.ids(prompt.images) + own
 
     def _read_completion(self, request: Request, answer: Answer) -> Completion:
-        return self._chat.completion(answer.ids, answer.finish, request.decode.stop, bool(request.begin))
+        return self._chat.completion(
+            answer.ids, answer.finish, request.decode.stop, bool(request.begin)
+        )
 
 
 def _score_by_shared(
-    wanted: Sequence[tuple[Ids, ScoreRequest]], score: Callable[[Ids, list[ScoreRequest]], list[tuple[float, ...]]]
+    wanted: Sequence[tuple[Ids, ScoreRequest]],
+    score: Callable[[Ids, list[ScoreRequest]], list[tuple[float, ...]]],
 ) -> list[tuple[float, ...]]:
-    """``score`` called once for each shared text with its different requests; the results in the order of ``wanted``."""
+    """``score`` called once for each shared text with its different requests; the results in the
+    order of ``wanted``."""
     groups: dict[Ids, dict[ScoreRequest, None]] = {}
     for shared, request in wanted:
         groups.setdefault(shared, {})[request] = None
-    done = {shared: dict(zip(group, score(shared, list(group)), strict=True)) for shared, group in groups.items()}
+    done = {
+        shared: dict(zip(group, score(shared, list(group)), strict=True))
+        for shared, group in groups.items()
+    }
     return [done[shared][request] for shared, request in wanted]
 
 
 def build(model: ModelConfig, device: str) -> Engine:
     """Load the checkpoint that ``model`` names onto ``device``.
 
-    Raises ``ConfigError`` where a value of the config is at fault, ``EngineError`` where the checkpoint cannot be reached or
-    read.
+    Raises ``ConfigError`` where a value of the config is at fault, ``EngineError`` where the
+    checkpoint cannot be reached or read.
     """
     disable_progress_bar()  # a bar per rank would say nothing
     if model.quantize:
@@ -163,13 +206,20 @@ def build(model: ModelConfig, device: str) -> Engine:
     if device.startswith("cpu"):
         memory.keep_freed()
     name, gguf = split_gguf(find_checkpoint(model.model_name_or_path))
-    options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code} | ({"gguf_file": gguf} if gguf else {})
-    # ``auto`` is the checkpoint's own type on a GPU; float32 on a CPU, the fastest there but for products.
+    options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code} | (
+        {"gguf_file": gguf} if gguf else {}
+    )
+    # ``auto`` is the checkpoint's own type on a GPU; float32 on a CPU, the fastest there but for
+    # products.
     is_free = model.torch_dtype == "auto" and device.startswith("cpu")
-    weights = options | {"dtype": "float32" if is_free else model.torch_dtype, "use_safetensors": True}
+    weights = options | {
+        "dtype": "float32" if is_free else model.torch_dtype,
+        "use_safetensors": True,
+    }
     if model.attn_implementation is not None:
         weights["attn_implementation"] = model.attn_implementation
-    bars = contextlib.redirect_stderr(io.StringIO()) if gguf else contextlib.nullcontext()  # that none can turn off
+    # that none can turn off
+    bars = contextlib.redirect_stderr(io.StringIO()) if gguf else contextlib.nullcontext()
     try:
         if not gguf:
             refuse_code(name, model)
@@ -180,13 +230,21 @@ def build(model: ModelConfig, device: str) -> Engine:
             use_half_products(loaded)  # as what it holds is in bfloat16 anyway
         if model.quantize:
             halved = loaded.dtype in (torch.bfloat16, torch.float16)
-            require(halved, "model.torch_dtype", model.torch_dtype, "bfloat16, where model.quantize is set")
+            require(
+                halved,
+                "model.torch_dtype",
+                model.torch_dtype,
+                "bfloat16, where model.quantize is set",
+            )
             quantize(loaded)
         eyes = partial(image_inputs_of, loaded, name, model)
-        return TransformersEngine(loaded, Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends), eyes)
+        return TransformersEngine(
+            loaded, Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends), eyes
+        )
     except StagebError:
         raise
-    except Exception as error:  # what strangers wrote makes transformers and tokenizers stumble in any way
+    # what strangers wrote makes transformers and tokenizers stumble in any way
+    except Exception as error:
         raise explain_failure(error, model, device) from error
 
 
@@ -194,21 +252,24 @@ def _load(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tuple[
     """Model, tokenizer and config of a checkpoint."""
     config = AutoConfig.from_pretrained(name, **options)
     tokenizer = AutoTokenizer.from_pretrained(name, **options)
-    loaded, loading = auto_class(config).from_pretrained(name, config=config, output_loading_info=True, **weights)
+    loaded, loading = auto_class(config).from_pretrained(
+        name, config=config, output_loading_info=True, **weights
+    )
     check_whole(loading)
     return loaded, tokenizer, config
 
 
 def refuse_code(name: str, model: ModelConfig) -> None:
-    """Raise ``ConfigError`` where the checkpoint ``name`` names code that would run, and ``model`` does not trust it."""
+    """Raise ``ConfigError`` where the checkpoint ``name`` names code that would run, and ``model``
+    does not trust it."""
     if not model.trust_remote_code and (code := find_code(name)):
         remedy = f"{name}: its config.json has {code}, code that would be fetched and run; {_TRUST}"
         raise ConfigError("model.trust_remote_code", model.trust_remote_code, remedy)
 
 
 def split_gguf(path: str) -> tuple[str, str | None]:
-    """Split a path that ``find_checkpoint`` found, as transformers takes it: a folder or hub name, and the GGUF file in it
-    if it is one.
+    """Split a path that ``find_checkpoint`` found, as transformers takes it: a folder or hub name,
+    and the GGUF file in it if it is one.
 
     Raises ``ConfigError`` where a package that reads such files is missing.
     """
@@ -216,7 +277,9 @@ def split_gguf(path: str) -> tuple[str, str | None]:
         return path, None
     missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(KEY, path, f"GGUF files are read by the packages gguf and accelerate: {_INSTALL_GGUF}")
+        raise ConfigError(
+            KEY, path, f"GGUF files are read by the packages gguf and accelerate: {_INSTALL_GGUF}"
+        )
     return str(Path(path).parent), Path(path).name
 
 
@@ -238,11 +301,18 @@ def explain_failure(error: Exception, model: ModelConfig, device: str) -> Config
         remedy = f"the checkpoint brings its own code; {_TRUST}"
         return ConfigError("model.trust_remote_code", model.trust_remote_code, remedy)
     if model.attn_implementation is not None and ("attn" in cause or "attention" in cause):
-        return ConfigError("model.attn_implementation", model.attn_implementation, f"choose another, or null: {cause}")
+        return ConfigError(
+            "model.attn_implementation",
+            model.attn_implementation,
+            f"choose another, or null: {cause}",
+        )
     if isinstance(error, (RuntimeError, AssertionError)) and "mismatch" not in cause:
-        return EngineError(f"{KEY}: {model.model_name_or_path!r} could not be put on {device}: {cause}")
+        return EngineError(
+            f"{KEY}: {model.model_name_or_path!r} could not be put on {device}: {cause}"
+        )
     return EngineError(
-        f"{KEY}: {model.model_name_or_path!r} could not be loaded: {cause}; name a folder with a causal language model in "
+        f"{KEY}: {model.model_name_or_path!r} could not be loaded: {cause}; name a folder with "
+        f"a causal language model in "
         f"safetensors, a model of the hub that this machine can reach, or {NAME}"
     )
 

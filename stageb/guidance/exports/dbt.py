@@ -1,5 +1,5 @@
-"""Rules as dbt models (docs.getdbt.com) over the model or seed ``tickets``, with tests: the values that verdict and rule may
-have, and known tickets with what the rules say of them."""
+"""Rules as dbt models (docs.getdbt.com) over the model or seed ``tickets``, with tests: the values
+that verdict and rule may have, and known tickets with what the rules say of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from stageb.guidance.exports.markup import free_name
 from stageb.guidance.exports.protocol import CodedMission, Exported
-from stageb.guidance.exports.sql import SqlExporter, list_fields, try_known, write_header, write_query
+from stageb.guidance.exports.sql import (
+    SqlExporter,
+    list_fields,
+    try_known,
+    write_header,
+    write_query,
+)
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.words.types import HEADLINE_KEY
 
@@ -24,7 +30,8 @@ class DbtExporter:
     is_typed = False
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
-        """The files by their names. Raises ``InputError`` where a query could judge no ticket of a mission."""
+        """The files by their names. Raises ``InputError`` where a query could judge no ticket of a
+        mission."""
         files: dict[str, str] = {}
         for mission in missions:
             name = _name_model(mission.name, files)
@@ -54,23 +61,40 @@ def _write_tests(name: str, mission: CodedMission, is_one_of_many: bool) -> Iter
     yield from ("version: 2", "models:", f"  - name: {name}", "    columns:")
     for column, values in (("verdict", mission.coded.labels), ("rule", [*keys, HEADLINE_KEY])):
         yield f"      - name: {column}"
-        yield f"        data_tests: [accepted_values: {{arguments: {{values: {_quote(list(values))}}}}}]"
-    shown, of_mission = [*_choose_tickets(mission)], {"mission": mission.name} if is_one_of_many else {}
+        yield (
+            f"        data_tests: [accepted_values: {{arguments: {{values: "
+            f"{_quote(list(values))}}}}}]"
+        )
+    shown, of_mission = (
+        [*_choose_tickets(mission)],
+        {"mission": mission.name} if is_one_of_many else {},
+    )
     if not shown:
         return
-    yield from ("unit_tests:", f"  - name: {name}_known_tickets", f"    model: {name}", "    given:")
+    yield from (
+        "unit_tests:",
+        f"  - name: {name}_known_tickets",
+        f"    model: {name}",
+        "    given:",
+    )
     yield from ("      - input: ref('tickets')", "        rows:")
     yield from (f"          - {_quote({**row, **of_mission})}" for row, _ in shown)
     yield from ("    expect:", "      rows:")
     yield from (f"        - {_quote({**row, **said})}" for row, said in shown)
 
 
-def _choose_tickets(mission: CodedMission) -> Iterator[tuple[dict[str, str | None], dict[str, str | None]]]:
+def _choose_tickets(
+    mission: CodedMission,
+) -> Iterator[tuple[dict[str, str | None], dict[str, str | None]]]:
     """Some known tickets that the rules decide, in SQL too, as rows, and what they say."""
-    counts, names = Counter[str | None](), dict.fromkeys([*list_fields(mission), *mission.columns_all])
+    counts, names = (
+        Counter[str | None](),
+        dict.fromkeys([*list_fields(mission), *mission.columns_all]),
+    )
     for _, row, ruled, by_sql in try_known(mission):
         verdict, rule = ruled
         if not verdict or ruled != by_sql or counts[rule] == _OF_EACH:
-            continue  # by_sql differs where words decide, or a cell cannot be told from what was read of it
+            # by_sql differs where words decide, or a cell cannot be told from what was read of it
+            continue
         counts[rule] += 1
         yield {name: row.get(name) for name in names}, {"verdict": verdict, "rule": rule}

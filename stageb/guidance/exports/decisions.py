@@ -1,7 +1,9 @@
-"""Rules as a list of decisions on columns of numbers, flags and texts: what decision tables, sheets and engines judge by.
+"""Rules as a list of decisions on columns of numbers, flags and texts: what decision tables, sheets
+and engines judge by.
 
-Code knows three answers, of which such engines have two. So a rule is written as what is surely so: that it holds, or that
-it may, where a ticket does not tell. The first case that is so decides; one without a verdict leaves the ticket to a person.
+Code knows three answers, of which such engines have two. So a rule is written as what is surely so:
+that it holds, or that it may, where a ticket does not tell. The first case that is so decides; one
+without a verdict leaves the ticket to a person.
 """
 
 from __future__ import annotations
@@ -42,14 +44,15 @@ from stageb.guidance.words.types import HEADLINE_KEY, Verdict
 Kind = Literal["number", "flag", "text"]
 Sign = Literal[">", "<", ">=", "<=", "=", "<>"]
 Number = str | Computed  # of a column, or of two
-_SIGNS: dict[Side, tuple[Sign, Sign]] = {"above": ("<=", ">"), "below": (">=", "<")}  # of a denial, and of a side
+# of a denial, and of a side
+_SIGNS: dict[Side, tuple[Sign, Sign]] = {"above": ("<=", ">"), "below": (">=", "<")}
 ALWAYS, NEVER = All(()), Some(())
 T = TypeVar("T")
 
 
 class DecisionCase(NamedTuple):
-    """A verdict where an expression is the first that is true. A condition, or its denial, is untrue where a cell that it
-    reads is empty."""
+    """A verdict where an expression is the first that is true. A condition, or its denial, is
+    untrue where a cell that it reads is empty."""
 
     when: Expression
     verdict: Verdict | None  # None: a person decides
@@ -72,19 +75,23 @@ class Decisions:
 
     def list_needed(self, *compared: Number | float) -> list[str]:
         """The columns without which a comparison of these is untrue."""
-        named = [name for each in compared if not isinstance(each, float) for name in list_fields(each)]
+        named = [
+            name for each in compared if not isinstance(each, float) for name in list_fields(each)
+        ]
         return [name for name in dict.fromkeys(named) if not self.has_count(name)]
 
 
 class DecisionWriter(Teller[T]):
-    """A language in which cases are written: comparisons are untrue where a cell is empty, or a number is divided by 0."""
+    """A language in which cases are written: comparisons are untrue where a cell is empty, or a
+    number is divided by 0."""
 
     def __init__(self, decisions: Decisions) -> None:
         self.decisions = decisions
 
     @abstractmethod
     def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> T:
-        """Two numbers compare so, or two flags or texts are equal or not, as ``fold_value`` folds them."""
+        """Two numbers compare so, or two flags or texts are equal or not, as ``fold_value`` folds
+        them."""
 
     @abstractmethod
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> T:
@@ -111,12 +118,18 @@ class DecisionWriter(Teller[T]):
         return self.write_sum([(1, part) for part in parts], least, True)
 
     def score(self, card: Points, truth: bool) -> T:
-        return self.write_sum([(points, part.tell(self)) for points, part in card.scored], card.least, truth)
+        return self.write_sum(
+            [(points, part.tell(self)) for points, part in card.scored], card.least, truth
+        )
 
 
 def list_divisors(*compared: Number | float) -> list[str]:
     """The columns that a comparison of these divides by."""
-    return list(dict.fromkeys(each.second for each in compared if isinstance(each, Computed) and each.operator == "/"))
+    return list(
+        dict.fromkeys(
+            each.second for each in compared if isinstance(each, Computed) and each.operator == "/"
+        )
+    )
 
 
 class _Comparisons(ColumnForm[T]):
@@ -154,10 +167,13 @@ class DecisionExporter(ABC):
         """The file. Raises ``InputError``, which names a rule that the form cannot say."""
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
-        """The one mission. Raises ``InputError`` where there are several, or the form cannot say a rule."""
+        """The one mission. Raises ``InputError`` where there are several, or the form cannot say a
+        rule."""
         if len(missions) > 1:
             names = ", ".join(repr(mission.name) for mission in missions)
-            raise InputError(shown(f"{self.form} holds one mission: choose one by --mission: {names}", 400))
+            raise InputError(
+                shown(f"{self.form} holds one mission: choose one by --mission: {names}", 400)
+            )
         (mission,) = missions
         return Exported(self.write_decisions(decide(mission, self.form)), list_undecided(mission))
 
@@ -167,7 +183,8 @@ EMPTY = "the row is empty"
 
 
 def decide(mission: CodedMission, form: str) -> Decisions:
-    """The rules of a mission as cases. Raises ``InputError``, which names a rule that cannot be said, and the ``form``."""
+    """The rules of a mission as cases. Raises ``InputError``, which names a rule that cannot be
+    said, and the ``form``."""
     rules = [
         _Rule(rule.key, rule.text, rule.code.verdict, rule.code.expression)
         for rule in mission.coded.each
@@ -175,7 +192,11 @@ def decide(mission: CodedMission, form: str) -> Decisions:
     ]
     named = [name for rule in rules for name in rule.expression.fields]
     kinds: dict[str, Kind] = {
-        name: "number" if name in mission.numeric else "flag" if name in mission.booleans else "text"
+        name: "number"
+        if name in mission.numeric
+        else "flag"
+        if name in mission.booleans
+        else "text"
         for name in dict.fromkeys([*named, *mission.columns_all])
     }
     held = _Held(mission, kinds)
@@ -186,10 +207,15 @@ def decide(mission: CodedMission, form: str) -> Decisions:
             rule.code.expression.tell(held)
         except UnsaidError as error:
             said = f"{mission.name}: {form} cannot say {rule.key}, {rule.text!r}: {error}"
-            raise InputError(shown(f"{said}; export --format python reads what rules do", 600)) from None
+            raise InputError(
+                shown(f"{said}; export --format python reads what rules do", 600)
+            ) from None
     if mission.is_counted is None:
         raise InputError(
-            shown(f"{mission.name}: {form} sees columns; some tickets are JSON, which counts, and others prose")
+            shown(
+                f"{mission.name}: {form} sees columns; some tickets are JSON, which counts, and "
+                f"others prose"
+            )
         )
     cases = _list_cases(mission, rules, held, _Possible(mission, kinds))
     return Decisions(mission, kinds, _list_values(mission, rules, kinds), tuple(cases))
@@ -208,12 +234,22 @@ class _Rule(NamedTuple):
 
 
 def _show_texts(name: str, mission: CodedMission) -> str:
-    texts = [value for value in mission.list_values(name) if parse_number(value) is None or not value[-1].isdigit()]
+    texts = [
+        value
+        for value in mission.list_values(name)
+        if parse_number(value) is None or not value[-1].isdigit()
+    ]
     return f"the column {name} holds {f'texts such as {texts[0]!r}' if texts else 'texts'}"
 
 
-def _list_values(mission: CodedMission, rules: Sequence[_Rule], kinds: dict[str, Kind]) -> dict[str, tuple[str, ...]]:
-    found = {name: dict.fromkeys(mission.list_values(name)) for name, kind in kinds.items() if kind == "text"}
+def _list_values(
+    mission: CodedMission, rules: Sequence[_Rule], kinds: dict[str, Kind]
+) -> dict[str, tuple[str, ...]]:
+    found = {
+        name: dict.fromkeys(mission.list_values(name))
+        for name, kind in kinds.items()
+        if kind == "text"
+    }
     for each in (condition for rule in rules for condition in rule.expression.conditions()):
         known = {name: {*map(fold_value, found[name])} for name in each.fields if name in found}
         for name, value in each.named:
@@ -222,16 +258,22 @@ def _list_values(mission: CodedMission, rules: Sequence[_Rule], kinds: dict[str,
     return {name: tuple(values) for name, values in found.items()}
 
 
-def _list_cases(mission: CodedMission, rules: Sequence[_Rule], held: _Held, possible: _Held) -> Iterator[DecisionCase]:
+def _list_cases(
+    mission: CodedMission, rules: Sequence[_Rule], held: _Held, possible: _Held
+) -> Iterator[DecisionCase]:
     """All cases, the one for tickets that no rule speaks of last."""
     labels = mission.coded.labels
     if mission.columns_all and mission.decides_empty:
         yield DecisionCase(every(Missing(name) for name in mission.columns_all), None, "", EMPTY)
     if not has_labels(labels):
         rules = sorted(rules, key=lambda rule: rule.verdict == "fail")
-    doubted: list[tuple[Verdict, Expression, str]] = []  # rules that may hold where a ticket does not tell
+    # rules that may hold where a ticket does not tell
+    doubted: list[tuple[Verdict, Expression, str]] = []
     for is_compared, verdict, group in _group(rules, has_labels(labels)):
-        holding = [(rule, _beat(rule, group, held) if is_compared else rule.expression.tell(held)) for rule in group]
+        holding = [
+            (rule, _beat(rule, group, held) if is_compared else rule.expression.tell(held))
+            for rule in group
+        ]
         if not is_compared:
             yield from _doubt(either(holds for _, holds in holding), verdict, doubted)
         for rule, holds in holding:
@@ -257,8 +299,8 @@ def _doubt(
 
 
 def _beat(rule: _Rule, group: Sequence[_Rule], held: _Held) -> Expression:
-    """Whether a rule's points are reached, and are as far above their least as those of all others, of which the first
-    stands first."""
+    """Whether a rule's points are reached, and are as far above their least as those of all others,
+    of which the first stands first."""
     card, beaten = rule.expression.as_points, list[Expression]()
     for other in (each.expression.as_points for each in group if each is not rule):
         assert card and other  # ``_group`` saw to it
@@ -267,7 +309,9 @@ def _beat(rule: _Rule, group: Sequence[_Rule], held: _Held) -> Expression:
     return every([rule.expression.tell(held), *beaten])
 
 
-def _group(rules: Sequence[_Rule], is_by_order: bool) -> Iterator[tuple[bool, Verdict, list[_Rule]]]:
+def _group(
+    rules: Sequence[_Rule], is_by_order: bool
+) -> Iterator[tuple[bool, Verdict, list[_Rule]]]:
     """Rules side by side whose points are compared, or else that have one verdict."""
 
     def tell(rule: _Rule) -> tuple[bool, Verdict]:
@@ -279,7 +323,8 @@ def _group(rules: Sequence[_Rule], is_by_order: bool) -> Iterator[tuple[bool, Ve
 
 
 class _Held(Teller[Expression]):
-    """Expressions as plainly as columns say that code finds them true, or false. Raises ``UnsaidError``."""
+    """Expressions as plainly as columns say that code finds them true, or false. Raises
+    ``UnsaidError``."""
 
     def __init__(self, mission: CodedMission, kinds: dict[str, Kind]) -> None:
         self._mission, self._kinds = mission, kinds
@@ -302,10 +347,15 @@ class _Held(Teller[Expression]):
 
 
 class _Possible(_Held):
-    """That code finds an expression so, or that the ticket does not tell; points are always told."""
+    """That code finds an expression so, or that the ticket does not tell; points are always
+    told."""
 
     def compare(self, condition: Condition, truth: bool) -> Expression:
-        counts = [name for name, kind in self._kinds.items() if kind == "number" and self._mission.is_counted]
+        counts = [
+            name
+            for name, kind in self._kinds.items()
+            if kind == "number" and self._mission.is_counted
+        ]
         lacking = [Missing(name) for name in condition.needed if name not in counts]
         by_none = [OneOf(name, ("0.0",)) for name in condition.divisors]
         return either([*lacking, *by_none, super().compare(condition, truth)])
@@ -331,7 +381,9 @@ class _Plain(ColumnForm[Expression]):
             raise UnsaidError(f"{odd} is a number, and {_show_texts(field, self._mission)}")
         folded = dict.fromkeys(map(fold_value, values))
         is_text = self._kinds[field] == "text"
-        return self._say(OneOf(field, tuple(value for value in folded if is_text or value in ("true", "false"))))
+        return self._say(
+            OneOf(field, tuple(value for value in folded if is_text or value in ("true", "false")))
+        )
 
     def missing(self, field: str) -> Expression:
         if self._mission.is_counted:
@@ -351,10 +403,14 @@ class _Plain(ColumnForm[Expression]):
 
     def same(self, one: str, other: str, is_same: bool) -> Expression:
         if self._kinds[one] != self._kinds[other]:
-            raise UnsaidError(f"it compares a column of numbers with one of texts, {one} and {other}")
+            raise UnsaidError(
+                f"it compares a column of numbers with one of texts, {one} and {other}"
+            )
         for name in (one, other) if self._kinds[one] != "number" else ():
             if any(map(_DECIMAL.fullmatch, self._mission.list_values(name))):
-                raise UnsaidError(f"the column {name} holds numbers and texts, which are equal in many spellings")
+                raise UnsaidError(
+                    f"the column {name} holds numbers and texts, which are equal in many spellings"
+                )
         return Same(one, other, self._truth == is_same)
 
     def beyond(self, what: str) -> Expression:

@@ -1,8 +1,8 @@
-"""Rules as a DMN 1.3 decision table (omg.org/spec/DMN): a row for each way in which a rule holds; the first that fits
-decides.
+"""Rules as a DMN 1.3 decision table (omg.org/spec/DMN): a row for each way in which a rule holds;
+the first that fits decides.
 
-A condition on one column stands in its cell. What a cell cannot say, points and comparisons of columns, is a column of its
-own.
+A condition on one column stands in its cell. What a cell cannot say, points and comparisons of
+columns, is a column of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from math import prod
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from stageb.guidance.exports.decisions import DecisionCase, DecisionExporter, Decisions, DecisionWriter, Number, Sign
+from stageb.guidance.exports.decisions import (
+    DecisionCase,
+    DecisionExporter,
+    Decisions,
+    DecisionWriter,
+    Number,
+    Sign,
+)
 from stageb.guidance.exports.markup import add, free_name, write_document
 from stageb.guidance.rules.conditions import Condition, Expression, Missing, negate
 from stageb.guidance.rules.value_types import Computed
@@ -23,7 +30,8 @@ from stageb.guidance.rules.value_types import Computed
 _TYPES = {"number": "number", "flag": "boolean", "text": "string"}
 MOST_ROWS = 12  # of one rule: with more, whether it holds is a column of its own
 _WORDS = (  # of the language, and of the decision
-    "and between context date days duration else every false for function if in instance list months not null of or return "
+    "and between context date days duration else every false for function if in instance list "
+    "months not null of or return "
     "rule satisfies some string substring then time true verdict years"
 ).split()
 _Way = tuple[Expression, ...]  # what must be so together
@@ -45,15 +53,26 @@ def _write_document(decisions: Decisions) -> Element:
     root.attrib |= {"id": "rules", "name": "Learnt rules", "namespace": "urn:stageb:rules"}
     for number, (name, safe) in enumerate(feel.names.items(), 1):
         column = add(root, "inputData", id=f"column_{number}", name=safe, label=name)
-        add(column, "variable", id=f"variable_{number}", name=safe, typeRef=_TYPES[decisions.kinds[name]])
+        add(
+            column,
+            "variable",
+            id=f"variable_{number}",
+            name=safe,
+            typeRef=_TYPES[decisions.kinds[name]],
+        )
     decision = add(root, "decision", id="verdict", name="verdict")
-    add(decision, "description", "\n".join([f"mission {mission.name}, step {mission.step}", *mission.notes]))
+    add(
+        decision,
+        "description",
+        "\n".join([f"mission {mission.name}, step {mission.step}", *mission.notes]),
+    )
     add(decision, "variable", id="variable", name="verdict")
     for number in range(1, len(feel.names) + 1):
         required = add(decision, "informationRequirement", id=f"required_{number}")
         add(required, "requiredInput", href=f"#column_{number}")
     rows = [(case, tests) for case in decisions.cases for tests in feel.list_rows(case)]
-    expressions = list(dict.fromkeys(each for _, tests in rows for each in tests)) or ["true"]  # a table has one at least
+    # a table has one at least
+    expressions = list(dict.fromkeys(each for _, tests in rows for each in tests)) or ["true"]
     table = add(decision, "decisionTable", id="table", hitPolicy="FIRST")
     for number, each in enumerate(expressions, 1):
         column = add(table, "input", id=f"input_{number}", label=feel.labels.get(each, each))
@@ -66,7 +85,11 @@ def _write_document(decisions: Decisions) -> Element:
         for place, each in enumerate(expressions, 1):
             add(add(row, "inputEntry", id=f"row_{number}_{place}"), "text", tests.get(each, "-"))
         for name, said in (("verdict", case.verdict), ("rule", case.rule or None)):
-            add(add(row, "outputEntry", id=f"row_{number}_{name}"), "text", _quote(said) if said else "null")
+            add(
+                add(row, "outputEntry", id=f"row_{number}_{name}"),
+                "text",
+                _quote(said) if said else "null",
+            )
         add(add(row, "annotationEntry"), "text", case.said)
     return root
 
@@ -100,11 +123,16 @@ class _Feel(DecisionWriter[_Test]):
     # Rows
 
     def list_rows(self, case: DecisionCase) -> Iterator[_Tests]:
-        """The tests of each row of a case; of the cases in their order, since what earlier rows decide needs none."""
+        """The tests of each row of a case; of the cases in their order, since what earlier rows
+        decide needs none."""
         ways = _list_ways(case.when)
         ways = ways and [way for way in ways if not self._is_idle(way)]
         if ways is None or len(ways) > MOST_ROWS:
-            yield {self._label(case.when.tell(self).whole, f"{case.rule or 'a person'} decides"): "true"}
+            yield {
+                self._label(
+                    case.when.tell(self).whole, f"{case.rule or 'a person'} decides"
+                ): "true"
+            }
             return
         self._decided += map(frozenset, ways)
         for way in ways:
@@ -117,19 +145,27 @@ class _Feel(DecisionWriter[_Test]):
     def _list_given(self, way: _Way) -> list[Expression]:
         """That the columns hold something which a way's comparisons need."""
         compared = (part for part in way if isinstance(part.affirmed, Condition))
-        return [negate(Missing(name)) for part in compared for name in self.decisions.list_needed(*part.needed)]
+        return [
+            negate(Missing(name))
+            for part in compared
+            for name in self.decisions.list_needed(*part.needed)
+        ]
 
     def _is_idle(self, way: _Way) -> bool:
-        """Whether it is never so: a column would be empty and hold something, or an earlier row decides."""
+        """Whether it is never so: a column would be empty and hold something, or an earlier row
+        decides."""
         given = self._list_given(way)
-        return any(negate(each) in way for each in given) or any(earlier <= {*way, *given} for earlier in self._decided)
+        return any(negate(each) in way for each in given) or any(
+            earlier <= {*way, *given} for earlier in self._decided
+        )
 
     def _label(self, expression: str, label: str) -> str:
         self.labels.setdefault(expression, label)
         return expression
 
     def _put(self, tests: _Tests, test: _Test) -> None:
-        """Add a test; of two limits one interval is made, and other tests of one expression have columns of their own."""
+        """Add a test; of two limits one interval is made, and other tests of one expression have
+        columns of their own."""
         expression, cell = self._label(test.asked or test.whole, test.label), test.cell
         label = self.labels[expression]
         while expression in tests:
@@ -157,7 +193,11 @@ class _Feel(DecisionWriter[_Test]):
         return _Test(whole, one, str(left), cells.get(sign, f"{sign} {other}"))
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> _Test:
-        name, cell, is_flag = self.names[field], self._write_cell(field), self.decisions.kinds[field] == "flag"
+        name, cell, is_flag = (
+            self.names[field],
+            self._write_cell(field),
+            self.decisions.kinds[field] == "flag",
+        )
         said = [value if is_flag else _quote(value) for value in values]
         parts = [f"{cell} = {value}" if is_in else f"{cell} != {value}" for value in said]
         parts = parts if is_in else [f"{name} != null", *parts]
@@ -183,11 +223,19 @@ class _Feel(DecisionWriter[_Test]):
         return _Test(f"({written})" if parts else str(is_all).lower())
 
     def _write_cell(self, of: Number | float) -> str:
-        """A number or a flag, or a text as values are compared: in small letters, on one line, no full stop behind it."""
+        """A number or a flag, or a text as values are compared: in small letters, on one line, no
+        full stop behind it."""
         if isinstance(of, float):  # the language has no exponents
-            return f"{of:.17f}".rstrip("0").rstrip(".") if "e" in repr(of) else repr(of).removesuffix(".0")
+            return (
+                f"{of:.17f}".rstrip("0").rstrip(".")
+                if "e" in repr(of)
+                else repr(of).removesuffix(".0")
+            )
         if isinstance(of, Computed):
-            return f"{self._write_cell(of.first)} {of.operator.replace('×', '*')} {self._write_cell(of.second)}"
+            return (
+                f"{self._write_cell(of.first)} {of.operator.replace('×', '*')} "
+                f"{self._write_cell(of.second)}"
+            )
         name = self.names[of]
         if self.decisions.kinds[of] == "text":
             return rf'replace(replace(lower case({name}), "\s+", " "), "^ |[ .]+$", "")'
@@ -195,7 +243,8 @@ class _Feel(DecisionWriter[_Test]):
 
 
 def _list_ways(expression: Expression) -> list[_Way] | None:
-    """The ways in which it is true, each with what must be so together (disjunctive normal form); None of many."""
+    """The ways in which it is true, each with what must be so together (disjunctive normal form);
+    None of many."""
     parts, is_any = expression.conjuncts, False
     if parts == (expression,):
         parts, is_any = expression.disjuncts, True
@@ -216,7 +265,12 @@ _LIMIT = re.compile(r"(>=?|<=?) (-?[0-9.]+)")
 def _join_limits(one: str, other: str) -> str:
     """An interval of two limits; empty where they make none."""
     found = sorted(
-        ([each[1][0], each[1], each[2]] for text in (one, other) if (each := _LIMIT.fullmatch(text))), reverse=True
+        (
+            [each[1][0], each[1], each[2]]
+            for text in (one, other)
+            if (each := _LIMIT.fullmatch(text))
+        ),
+        reverse=True,
     )
     if len(found) < 2 or [sign for sign, _, _ in found] != [">", "<"]:
         return ""

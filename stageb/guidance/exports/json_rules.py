@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from stageb.errors import InputError, shown
-from stageb.guidance.exports.decisions import Decisions, DecisionWriter, Number, Sign, decide, list_divisors
+from stageb.guidance.exports.decisions import (
+    Decisions,
+    DecisionWriter,
+    Number,
+    Sign,
+    decide,
+    list_divisors,
+)
 from stageb.guidance.exports.protocol import CodedMission, Exported, list_undecided, list_unwritten
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
@@ -26,9 +33,15 @@ class TreeExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The tree."""
-        content = {"version": VERSION, "missions": {mission.name: _to_json(mission) for mission in missions}}
+        content = {
+            "version": VERSION,
+            "missions": {mission.name: _to_json(mission) for mission in missions},
+        }
         text = json.dumps(content, ensure_ascii=False, indent=2)
-        seen = (letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
+        seen = (
+            letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1]
+            for letter in text
+        )
         return Exported("".join(seen) + "\n", list_unwritten(missions))
 
 
@@ -41,11 +54,18 @@ def _to_json(mission: CodedMission) -> dict[str, Any]:
         **({"notes": list(mission.notes)} if mission.notes else {}),
         **({"automation": mission.automation.to_plain()} if mission.automation else {}),
         "rules": [
-            {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": code.expression.to_plain()}
+            {
+                "key": rule.key,
+                "text": rule.text,
+                "verdict": code.verdict,
+                "if": code.expression.to_plain(),
+            }
             | ({"provisional": True} if rule.is_provisional else {})
             for rule, code in coded
         ],
-        "unreadable": [{"key": rule.key, "text": rule.text, "why": code.why} for rule, code in gone],
+        "unreadable": [
+            {"key": rule.key, "text": rule.text, "why": code.why} for rule, code in gone
+        ],
     }
 
 
@@ -72,7 +92,12 @@ class JsonLogicExporter:
 def _write_mission(decisions: Decisions) -> dict[str, Any]:
     mission = decisions.mission
     if paths := [name for name in decisions.kinds if "." in name or "\\" in name]:
-        raise InputError(shown(f"{mission.name}: {_FORM} reads the name of the column {paths[0]!r} as a path; rename it"))
+        raise InputError(
+            shown(
+                f"{mission.name}: {_FORM} reads the name of the column {paths[0]!r} as a path; "
+                f"rename it"
+            )
+        )
     *cases, last = decisions.cases
     writer = _Logic(decisions)
     logic = [part for case in cases for part in (case.when.tell(writer), [case.verdict, case.rule])]
@@ -90,12 +115,16 @@ class _Logic(DecisionWriter[Any]):
     """Expressions as JSON."""
 
     def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> Any:
-        compared = {{"=": "===", "<>": "!=="}.get(sign, sign): [self._number(left), self._number(right)]}
+        compared = {
+            {"=": "===", "<>": "!=="}.get(sign, sign): [self._number(left), self._number(right)]
+        }
         return self._guard(compared, left, right)
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> Any:
         is_flag = self.decisions.kinds[field] == "flag"
-        found = {"in": [{"var": field}, [value == "true" if is_flag else value for value in values]]}
+        found = {
+            "in": [{"var": field}, [value == "true" if is_flag else value for value in values]]
+        }
         return found if is_in else self._guard({"!": [found]}, field)
 
     def write_given(self, field: str, is_given: bool) -> Any:

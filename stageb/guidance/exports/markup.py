@@ -11,7 +11,9 @@ _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def add(parent: Element, tag: str, text: str = "", **attributes: object) -> Element:
     """An element within another; an attribute that is a word of Python has ``_`` behind it."""
-    added = SubElement(parent, tag, {name.rstrip("_"): _clean(str(value)) for name, value in attributes.items()})
+    added = SubElement(
+        parent, tag, {name.rstrip("_"): _clean(str(value)) for name, value in attributes.items()}
+    )
     added.text = _clean(text) or None
     return added
 

@@ -1,6 +1,7 @@
 """Rules as PMML 4.4 (dmg.org): a RuleSetModel of which the first rule that holds decides.
 
-Whether it holds is a derived field of its name, made of PMML's functions, which are untrue where a value is missing.
+Whether it holds is a derived field of its name, made of PMML's functions, which are untrue where a
+value is missing.
 """
 
 from __future__ import annotations
@@ -19,8 +20,19 @@ from stageb.guidance.exports.decisions import (
 )
 from stageb.guidance.exports.markup import add, free_name, write_document
 
-_TYPES = {"number": ("continuous", "double"), "flag": ("categorical", "string"), "text": ("categorical", "string")}
-_SIGNS = {">": "greaterThan", "<": "lessThan", ">=": "greaterOrEqual", "<=": "lessOrEqual", "=": "equal", "<>": "notEqual"}
+_TYPES = {
+    "number": ("continuous", "double"),
+    "flag": ("categorical", "string"),
+    "text": ("categorical", "string"),
+}
+_SIGNS = {
+    ">": "greaterThan",
+    "<": "lessThan",
+    ">=": "greaterOrEqual",
+    "<=": "lessOrEqual",
+    "=": "equal",
+    "<>": "notEqual",
+}
 
 
 class PmmlExporter(DecisionExporter):
@@ -44,7 +56,8 @@ def _write_document(decisions: Decisions) -> Element:
         optype, type_ = _TYPES[kind]
         column = add(dictionary, "DataField", name=name, optype=optype, dataType=type_)
         for value in ("true", "false") if kind == "flag" else ():
-            add(column, "Value", value=value)  # since engines take a boolean that is missing for a false one
+            # since engines take a boolean that is missing for a false one
+            add(column, "Value", value=value)
         if kind != "number":
             add(column, "Value", value="", property="missing")
     target = free_name("verdict", decisions.kinds)
@@ -64,11 +77,17 @@ def _write_document(decisions: Decisions) -> Element:
 def _write_rules(decisions: Decisions, model: Element) -> None:
     """The rules, and the outputs: what is predicted, and by which rule."""
     person, output = name_person(decisions.mission.coded.labels), add(model, "Output")
-    derived, rules, writer = add(model, "LocalTransformations"), add(model, "RuleSet"), _Functions(decisions)
+    derived, rules, writer = (
+        add(model, "LocalTransformations"),
+        add(model, "RuleSet"),
+        _Functions(decisions),
+    )
     for name, kind in decisions.kinds.items():
         if kind == "text":
             folded = writer.name_cell(name)
-            add(derived, "DerivedField", name=folded, optype="categorical", dataType="string").append(_fold(name))
+            add(
+                derived, "DerivedField", name=folded, optype="categorical", dataType="string"
+            ).append(_fold(name))
     add(rules, "RuleSelectionMethod", criterion="firstHit")
     keys = [case.rule or f"{person} {number}" for number, case in enumerate(decisions.cases, 1)]
     names = [free_name(f"{key} holds", decisions.kinds) for key in keys]
@@ -85,7 +104,14 @@ def _write_rules(decisions: Decisions, model: Element) -> None:
     add(derived, "DerivedField", name=chosen, optype="categorical", dataType="string").append(first)
     for name, feature in (("predicted", "predictedValue"), ("rule", "transformedValue")):
         free = free_name(name, decisions.kinds)
-        field = add(output, "OutputField", name=free, feature=feature, dataType="string", optype="categorical")
+        field = add(
+            output,
+            "OutputField",
+            name=free,
+            feature=feature,
+            dataType="string",
+            optype="categorical",
+        )
     field.append(_field(chosen))  # engines do not tell a rule's id
 
 
@@ -94,22 +120,34 @@ class _Functions(DecisionWriter[Element]):
 
     def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> Element:
         guards = [self.write_comparison(name, "<>", 0.0) for name in list_divisors(left, right)]
-        named = [name for name in (left, right) if isinstance(name, str) and self.decisions.kinds[name] != "number"]
+        named = [
+            name
+            for name in (left, right)
+            if isinstance(name, str) and self.decisions.kinds[name] != "number"
+        ]
         guards += [self.write_given(name, True) for name in named]  # what folds is never missing
-        compared = _call(_SIGNS[sign], self._write_value(left), self._write_value(right), is_strict=True)
+        compared = _call(
+            _SIGNS[sign], self._write_value(left), self._write_value(right), is_strict=True
+        )
         return self.join([*guards, compared], True)
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> Element:
         cell, function = self.name_cell(field), "equal" if is_in else "notEqual"
         given = [] if is_in else [self.write_given(field, True)]
-        found = [_call(function, _field(cell), _constant(value), is_strict=True) for value in values]
+        found = [
+            _call(function, _field(cell), _constant(value), is_strict=True) for value in values
+        ]
         return self.join([*given, *found], not is_in)
 
     def write_given(self, field: str, is_given: bool) -> Element:
         return _call("isNotMissing" if is_given else "isMissing", _field(field))
 
-    def write_sum(self, scored: Sequence[tuple[int, Element]], least: int, is_reached: bool) -> Element:
-        total = _call("sum", *(_call("if", part, _constant(points), _constant(0)) for points, part in scored))
+    def write_sum(
+        self, scored: Sequence[tuple[int, Element]], least: int, is_reached: bool
+    ) -> Element:
+        total = _call(
+            "sum", *(_call("if", part, _constant(points), _constant(0)) for points, part in scored)
+        )
         return _call("greaterOrEqual" if is_reached else "lessThan", total, _constant(least))
 
     def join(self, parts: Sequence[Element], is_all: bool) -> Element:
@@ -132,7 +170,9 @@ class _Functions(DecisionWriter[Element]):
 
 def _call(function: str, *given: Element, is_strict: bool = False) -> Element:
     """A function of what is given; ``is_strict``: false where anything is missing."""
-    made = Element("Apply", {"function": function, **({"mapMissingTo": "false"} if is_strict else {})})
+    made = Element(
+        "Apply", {"function": function, **({"mapMissingTo": "false"} if is_strict else {})}
+    )
     made.extend(given)
     return made
 
@@ -149,7 +189,8 @@ def _field(name: str) -> Element:
 
 
 def _fold(name: str) -> Element:
-    """A text as values are compared: in small letters, on one line, without a full stop behind it."""
+    """A text as values are compared: in small letters, on one line, without a full stop behind
+    it."""
     lower = _call("lowercase", _field(name))
     # Engines trim a constant that is a blank, and take an empty one for a missing one.
     single = _call("replace", lower, _constant(r"(\s)\s+"), _constant("$1"))

@@ -1,7 +1,8 @@
-"""Exporters, which write rules for a place where people judge, by their names; and the coded missions that they write.
+"""Exporters, which write rules for a place where people judge, by their names; and the coded
+missions that they write.
 
-An exporter of one's own is a class with the members of ``Exporter`` that an installed package names under the entry points
-``stageb.exports``; ``stageb guidance export --format NAME`` finds it.
+An exporter of one's own is a class with the members of ``Exporter`` that an installed package names
+under the entry points ``stageb.exports``; ``stageb guidance export --format NAME`` finds it.
 """
 
 from __future__ import annotations
@@ -33,39 +34,56 @@ class CodedMission:
     step: int  # of its guidance
     coded: CodedRules
     columns: Columns = BY_NAMES  # what a row's columns say
-    is_counted: bool | None = False  # whether a number that a ticket does not name is 0; None: in some tickets
+    # whether a number that a ticket does not name is 0; None: in some tickets
+    is_counted: bool | None = False
     letters: str = ""  # beyond ASCII, that tickets' values have and that are the same in any case
     notes: Sequence[str] = ()  # which rules are provisional, and what is hoped of them
     tickets: Sequence[Ticket] = ()  # that rules were read by
-    booleans: frozenset[str] = frozenset()  # fields that are true or false, which databases may keep as 1 and 0
-    numeric: frozenset[str] = frozenset()  # fields that the table has as numbers, NULL where there is none
+    # fields that are true or false, which databases may keep as 1 and 0
+    booleans: frozenset[str] = frozenset()
+    # fields that the table has as numbers, NULL where there is none
+    numeric: frozenset[str] = frozenset()
     columns_all: Sequence[str] = ()  # by which a row is empty, where that is known
-    automation: Automation | None = None  # which tickets are decided alone, where that was found of rules as code
+    # which tickets are decided alone, where that was found of rules as code
+    automation: Automation | None = None
 
     @property
     def unreadable(self) -> dict[str, str]:
         """By key, why a rule is not written as code."""
-        return {rule.key: rule.code.why for rule in self.coded.each if isinstance(rule.code, OutOfReach)}
+        return {
+            rule.key: rule.code.why for rule in self.coded.each if isinstance(rule.code, OutOfReach)
+        }
 
     @property
     def decides_empty(self) -> bool:
-        """Whether rules as code would give a row that says nothing a verdict, which is a person's."""
+        """Whether rules as code would give a row that says nothing a verdict, which is a
+        person's."""
         return self.coded.compile()(Reading({}, frozenset())).verdict is not None
 
     def list_values(self, name: str) -> list[str]:
         """The values of a column in known tickets."""
-        return list(dict.fromkeys(value for ticket in self.tickets if (value := reading(ticket).pairs.get(name))))
+        return list(
+            dict.fromkeys(
+                value for ticket in self.tickets if (value := reading(ticket).pairs.get(name))
+            )
+        )
 
 
 PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # a number as databases write it, too
 
 
 def code_mission(
-    guidance: Guidance, rules: CodedRules, roles: Columns, known: Sequence[Ticket], is_typed: bool = False
+    guidance: Guidance,
+    rules: CodedRules,
+    roles: Columns,
+    known: Sequence[Ticket],
+    is_typed: bool = False,
 ) -> CodedMission:
-    """The rules of a mission as code, with what its ``known`` tickets tell of columns; ``is_typed``: those of which these
-    have numbers alone are numbers in the table."""
-    readings = [*map(reading, known)] or [Reading({value: value for _, value in guidance.named}, frozenset())]
+    """The rules of a mission as code, with what its ``known`` tickets tell of columns;
+    ``is_typed``: those of which these have numbers alone are numbers in the table."""
+    readings = [*map(reading, known)] or [
+        Reading({value: value for _, value in guidance.named}, frozenset())
+    ]
     pairs = [pair for read in readings for pair in read.pairs.items()] if known else guidance.named
     values: dict[str, set[str]] = {}
     for name, value in pairs:
@@ -81,8 +99,16 @@ def code_mission(
         None if len(counted) > 1 else counted == {True},
         find_letters(readings),
         tickets=known,
-        booleans=frozenset(name for name, own in values.items() if own and {*map(fold_text, own)} <= {"true", "false"}),
-        numeric=frozenset(name for name, own in values.items() if is_typed and own and all(map(PLAIN.fullmatch, own))),
+        booleans=frozenset(
+            name
+            for name, own in values.items()
+            if own and {*map(fold_text, own)} <= {"true", "false"}
+        ),
+        numeric=frozenset(
+            name
+            for name, own in values.items()
+            if is_typed and own and all(map(PLAIN.fullmatch, own))
+        ),
         columns_all=roles.texts or (tuple(values) if are_rows else ()),
     )
 
@@ -95,13 +121,15 @@ class Exported(NamedTuple):
     """The files of an export, and what to know of them."""
 
     files: str | bytes | Mapping[str, str]  # one, or several by their names
-    notes: Sequence[str] = ()  # which rules it lacks, and which known tickets it judges otherwise; a line each
+    # which rules it lacks, and which known tickets it judges otherwise; a line each
+    notes: Sequence[str] = ()
 
 
 class Exporter(Protocol):
     """A form that rules leave in."""
 
-    is_typed: bool  # whether columns of which the known tickets have numbers alone must be numbers where it judges
+    # whether columns of which the known tickets have numbers alone must be numbers where it judges
+    is_typed: bool
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The rules in this form. Raises ``InputError``, which names a rule that it cannot say."""
@@ -128,12 +156,18 @@ def list_exporters() -> list[str]:
 
 def make_exporter(name: str) -> Exporter:
     """The exporter of this name. Raises ``InputError`` where its package cannot be loaded."""
-    found = next(iter(entry_points(group=_GROUP, name=name)), None) if name not in EXPORTERS else None
+    found = (
+        next(iter(entry_points(group=_GROUP, name=name)), None) if name not in EXPORTERS else None
+    )
     module, _, attribute = (found.value if found else EXPORTERS[name]).partition(":")
     try:
         made: Exporter = getattr(importlib.import_module(module), attribute)()
     except (ImportError, AttributeError) as error:
-        remedy = f"python -m pip install 'stageb[{EXTRAS[name]}]'" if name in EXTRAS else "mend its package"
+        remedy = (
+            f"python -m pip install 'stageb[{EXTRAS[name]}]'"
+            if name in EXTRAS
+            else "mend its package"
+        )
         raise InputError(shown(f"--format {name}: {error}; {remedy}", 400)) from error
     return made
 
@@ -148,5 +182,10 @@ def list_unwritten(missions: Sequence[CodedMission]) -> list[str]:
 
 
 def list_undecided(mission: CodedMission) -> list[str]:
-    """A line on what a form lacks that does not say who decides, where some tickets are decided alone."""
-    return [f"{mission.name}: who decides is not written; --format python and sql have it"] if mission.automation else []
+    """A line on what a form lacks that does not say who decides, where some tickets are decided
+    alone."""
+    return (
+        [f"{mission.name}: who decides is not written; --format python and sql have it"]
+        if mission.automation
+        else []
+    )

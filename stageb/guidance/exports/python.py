@@ -1,7 +1,7 @@
 """Rules as Python: a module of the standard library alone.
 
-Names and values come from tickets and texts from models, so none is trusted: each is written as a literal of the language
-that it is written in, never into a comment as it came.
+Names and values come from tickets and texts from models, so none is trusted: each is written as a
+literal of the language that it is written in, never into a comment as it came.
 """
 
 from __future__ import annotations
@@ -29,10 +29,26 @@ class PythonExporter:
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The module."""
-        copied: Sequence[Any] = (one_line, Content, clean_text, value_types, predicates, fields, *_list_own_makers(missions))
+        copied: Sequence[Any] = (
+            one_line,
+            Content,
+            clean_text,
+            value_types,
+            predicates,
+            fields,
+            *_list_own_makers(missions),
+        )
         parts = [_split_imports(inspect.getsource(each)) for each in copied]
         imports = _join_imports([node for nodes, _ in parts for node in nodes])
-        header = [f'"""{_PYTHON_HEADER}"""', "", "from __future__ import annotations", "", *imports, "", ""]
+        header = [
+            f'"""{_PYTHON_HEADER}"""',
+            "",
+            "from __future__ import annotations",
+            "",
+            *imports,
+            "",
+            "",
+        ]
         lines = [*header, *(body for _, body in parts), *_write_missions(missions), _PYTHON_END]
         return Exported("\n".join(lines), list_unwritten(missions))
 
@@ -76,15 +92,23 @@ _JUDGES = {name: make_judge(rules, HEADLINE, LABELS[name]) for name, rules in RU
 
 
 def _list_own_makers(missions: Sequence[CodedMission]) -> Iterable[Callable[..., Predicate]]:
-    """List what makes predicates beside classes of conditions, by names of ``predicates.py`` and ``value_types.py``."""
-    codes = (rule.code for mission in missions for rule in mission.coded.each if isinstance(rule.code, RuleCode))
+    """List what makes predicates beside classes of conditions, by names of ``predicates.py`` and
+    ``value_types.py``."""
+    codes = (
+        rule.code
+        for mission in missions
+        for rule in mission.coded.each
+        if isinstance(rule.code, RuleCode)
+    )
     makers = (condition.call[0] for code in codes for condition in code.expression.conditions())
     return dict.fromkeys(make for make in makers if make.__module__ != predicates.__name__)
 
 
 def _split_imports(source: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
     """The imports of a module, and what stands below them."""
-    head = [node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    head = [
+        node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     first = max((node.end_lineno or 0 for node in head), default=0)
     return head, "\n".join(source.splitlines()[first:]).strip("\n") + "\n\n"
 
@@ -95,9 +119,15 @@ def _join_imports(nodes: Sequence[ast.Import | ast.ImportFrom]) -> Iterator[str]
     yield from (f"import {name}" for name in sorted(plain))
     named: dict[str, set[str]] = {}
     for node in nodes:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] not in ("stageb", "__future__"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] not in (
+            "stageb",
+            "__future__",
+        ):
             named.setdefault(node.module or "", set()).update(alias.name for alias in node.names)
-    yield from (f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(named.items()))
+    yield from (
+        f"from {module} import {', '.join(sorted(names))}"
+        for module, names in sorted(named.items())
+    )
 
 
 def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
@@ -107,17 +137,28 @@ def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
         yield from (f"    # {note}" for note in mission.notes)
         yield f"    {mission.name!r}: ("
         for rule in mission.coded.each:
-            code = f"CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code, mission.coded.labels)}),"
+            code = (
+                f"CompiledRule({rule.key!r}, {rule.text!r}, "
+                f"{_write_python_code(rule.code, mission.coded.labels)}),"
+            )
             yield f"        {code}{'  # provisional: not proven to help' * rule.is_provisional}"
         yield "    ),"
     yield "}"
     labels = {mission.name: mission.coded.labels for mission in missions}
     alone = {mission.name: _list_alone(mission) for mission in missions}
-    yield from _write_table("LABELS: dict[str, tuple[str, ...]]", labels, "the first is that of tickets no rule speaks of")
-    yield from _write_table("COLUMNS: dict[str, Columns]", {mission.name: mission.columns for mission in missions})
+    yield from _write_table(
+        "LABELS: dict[str, tuple[str, ...]]",
+        labels,
+        "the first is that of tickets no rule speaks of",
+    )
+    yield from _write_table(
+        "COLUMNS: dict[str, Columns]", {mission.name: mission.columns for mission in missions}
+    )
     what = "verdict, rule, least margin; nothing: a person decides"
     yield from _write_table("ALONE: dict[str, dict[str, dict[str, float]]]", alone, what)
-    yield from _write_table("UNREADABLE: dict[str, dict[str, str]]", {of.name: of.unreadable for of in missions})
+    yield from _write_table(
+        "UNREADABLE: dict[str, dict[str, str]]", {of.name: of.unreadable for of in missions}
+    )
 
 
 def _write_table(name: str, by_mission: Mapping[str, object], what: str = "") -> Iterator[str]:
@@ -130,7 +171,12 @@ def _write_table(name: str, by_mission: Mapping[str, object], what: str = "") ->
 def _list_alone(mission: CodedMission) -> dict[Verdict, dict[str, float]]:
     """By verdict, the rules that decide alone, each with its least margin."""
     bounds = mission.automation.bounds if mission.automation else ()
-    return {label: dict(each.least) for each in bounds for label in mission.coded.labels if each.verdict in ("", label)}
+    return {
+        label: dict(each.least)
+        for each in bounds
+        for label in mission.coded.labels
+        if each.verdict in ("", label)
+    }
 
 
 def _write_python_code(code: RuleCode | OutOfReach, labels: tuple[Verdict, ...]) -> str:

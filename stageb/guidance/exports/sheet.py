@@ -1,7 +1,8 @@
-"""Rules as a workbook that judges rows as they are typed: formulas of Excel and LibreOffice, without macros.
+"""Rules as a workbook that judges rows as they are typed: formulas of Excel and LibreOffice,
+without macros.
 
-The sheet Judge has a column for each field, then verdict, rule and why. The sheet Steps says of each row which rules hold;
-Rules has their texts.
+The sheet Judge has a column for each field, then verdict, rule and why. The sheet Steps says of
+each row which rules hold; Rules has their texts.
 """
 
 from __future__ import annotations
@@ -46,12 +47,20 @@ def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ())
     steps = {name: formulas.fold(name) for name in decisions.values}
     listed = [
         *((test, "", person, why) for test, why in formulas.list_faults()),
-        *((formulas.write_test(case), case.rule, case.verdict or person, case.said) for case in decisions.cases),
+        *(
+            (formulas.write_test(case), case.rule, case.verdict or person, case.said)
+            for case in decisions.cases
+        ),
     ]
     tests = [test for test, *_ in listed]
     written = io.BytesIO()
-    with xlsxwriter.Workbook(written, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}) as book:
-        bold, wrapped = book.add_format({"bold": True}), book.add_format({"text_wrap": True, "valign": "top"})
+    with xlsxwriter.Workbook(
+        written, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+    ) as book:
+        bold, wrapped = (
+            book.add_format({"bold": True}),
+            book.add_format({"text_wrap": True, "valign": "top"}),
+        )
         judge, step, rule = (book.add_worksheet(name) for name in ("Judge", "Steps", "Rules"))
         for sheet in (judge, step, rule):
             sheet.freeze_panes(1, 0)
@@ -63,14 +72,22 @@ def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ())
         names, keys = [*decisions.kinds], [key or person for _, key, _, _ in listed]
         judge.write_row(0, 0, [*names, "verdict", "rule", "why"], bold)
         step.write_row(0, 0, [*(f"{name}, folded" for name in steps), *keys], bold)
-        first, last = (xl_col_to_name(place) for place in (len(steps), len(steps) + len(listed) - 1))
+        first, last = (
+            xl_col_to_name(place) for place in (len(steps), len(steps) + len(listed) - 1)
+        )
         for place, name in enumerate(names):
             _check_cells(judge, place, decisions.kinds[name])
         for number in range(ROWS):
             row = number + 2
-            judge.write_row(number + 1, 0, [rows[number].get(name) for name in names] if number < len(rows) else [])
+            judge.write_row(
+                number + 1,
+                0,
+                [rows[number].get(name) for name in names] if number < len(rows) else [],
+            )
             for place, formula in enumerate([*steps.values(), *tests]):
-                step.write_formula(number + 1, place, "=" + formula.replace(_ROW, str(row)), None, "")
+                step.write_formula(
+                    number + 1, place, "=" + formula.replace(_ROW, str(row)), None, ""
+                )
             inputs = f"A{row}:{xl_col_to_name(len(names) - 1)}{row}" if names else f"A{row}"
             for place, column in enumerate("BAC", len(names)):
                 chosen = f"INDEX(Rules!${column}$2:${column}${len(listed) + 1},MATCH(TRUE,Steps!{first}{row}:{last}{row},0))"
@@ -82,9 +99,13 @@ def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ())
 def _check_cells(sheet: Any, place: int, kind: str) -> None:
     """Have the program refuse what is typed into a column of numbers or flags and is none."""
     if kind == "number":
-        sheet.data_validation(1, place, ROWS, place, {"validate": "decimal", "criteria": ">=", "value": -1e300})
+        sheet.data_validation(
+            1, place, ROWS, place, {"validate": "decimal", "criteria": ">=", "value": -1e300}
+        )
     if kind == "flag":
-        sheet.data_validation(1, place, ROWS, place, {"validate": "list", "source": ["TRUE", "FALSE"]})
+        sheet.data_validation(
+            1, place, ROWS, place, {"validate": "list", "source": ["TRUE", "FALSE"]}
+        )
 
 
 class _Formulas(DecisionWriter[str]):
@@ -92,23 +113,32 @@ class _Formulas(DecisionWriter[str]):
 
     def __init__(self, decisions: Decisions) -> None:
         super().__init__(decisions)
-        self._cells = {name: f"Judge!${xl_col_to_name(place)}{_ROW}" for place, name in enumerate(decisions.kinds)}
-        self._folded = {name: f"${xl_col_to_name(place)}{_ROW}" for place, name in enumerate(decisions.values)}
+        self._cells = {
+            name: f"Judge!${xl_col_to_name(place)}{_ROW}"
+            for place, name in enumerate(decisions.kinds)
+        }
+        self._folded = {
+            name: f"${xl_col_to_name(place)}{_ROW}" for place, name in enumerate(decisions.values)
+        }
 
     def fold(self, name: str) -> str:
-        """A text as values are compared: in small letters, single blanks, without a full stop behind it."""
+        """A text as values are compared: in small letters, single blanks, without a full stop
+        behind it."""
         text, places = f"LOWER(TRIM({self._cells[name]}))", f"ROW($1:${MOST_CHARS})"
         letter = f"MID({text},{places},1)"
         kept = f'({places}<=LEN({text}))*({letter}<>".")*({letter}<>" ")*{places}'
         return f"LEFT({text},SUMPRODUCT(MAX({kept})))"
 
     def list_faults(self) -> list[tuple[str, str]]:
-        """Tests of what rules cannot read, with why: a cell that is no number or flag where it must be, or a long text."""
+        """Tests of what rules cannot read, with why: a cell that is no number or flag where it must
+        be, or a long text."""
         found = []
         for name, kind in self.decisions.kinds.items():
             cell, check = self._cells[name], {"number": "ISNUMBER", "flag": "ISLOGICAL"}.get(kind)
             if check:
-                found.append((f"AND(NOT(ISBLANK({cell})),NOT({check}({cell})))", f"{name} is no {kind}"))
+                found.append(
+                    (f"AND(NOT(ISBLANK({cell})),NOT({check}({cell})))", f"{name} is no {kind}")
+                )
             else:
                 found.append((f"LEN({cell})>{MOST_CHARS}", f"{name} is too long"))
         return found
@@ -118,7 +148,13 @@ class _Formulas(DecisionWriter[str]):
         written = case.when.tell(self)
         if len(written) > LONGEST:
             name = self.decisions.mission.name
-            raise InputError(shown(f"{name}: {case.rule or case.said} makes a formula of {len(written):,} characters", 400))
+            raise InputError(
+                shown(
+                    f"{name}: {case.rule or case.said} makes a formula of {len(written):,} "
+                    f"characters",
+                    400,
+                )
+            )
         return written
 
     def write_comparison(self, left: Number, sign: Sign, right: Number | float) -> str:
@@ -126,7 +162,9 @@ class _Formulas(DecisionWriter[str]):
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> str:
         cell, is_flag = self._write_cell(field), self.decisions.kinds[field] == "flag"
-        said = [value.upper() if is_flag else '"' + value.replace('"', '""') + '"' for value in values]
+        said = [
+            value.upper() if is_flag else '"' + value.replace('"', '""') + '"' for value in values
+        ]
         found = self.join([f"{cell}={value}" for value in said], is_all=False)
         if is_in and not is_flag:
             return found
@@ -151,7 +189,13 @@ class _Formulas(DecisionWriter[str]):
         """The same, untrue where a cell is empty, or a number is divided by 0."""
         for name in list_divisors(*compared):
             said = f"IF({self._cells[name]}=0,FALSE,{said})"
-        return self.join([*(self.write_given(name, True) for name in self.decisions.list_needed(*compared)), said], True)
+        return self.join(
+            [
+                *(self.write_given(name, True) for name in self.decisions.list_needed(*compared)),
+                said,
+            ],
+            True,
+        )
 
     def _write_cell(self, of: Number | float) -> str:
         if isinstance(of, float):

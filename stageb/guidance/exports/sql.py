@@ -1,6 +1,7 @@
 """Rules as SQL: a query for each mission, whose verdicts are those of the rules as code, or NULL.
 
-SQL cannot fold any text, so a comparison is made only where its functions fold a cell as ``value_types.py`` does.
+SQL cannot fold any text, so a comparison is made only where its functions fold a cell as
+``value_types.py`` does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from itertools import groupby
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.protocol import CodedMission, Exported, UnsaidError, list_unwritten
 from stageb.guidance.exports.sql_cells import ALWAYS, NEVER
-from stageb.guidance.exports.sql_conditions import BeyondSql, Conditions, RuleTest, TypedConditions, describe_rule, read_code
+from stageb.guidance.exports.sql_conditions import (
+    BeyondSql,
+    Conditions,
+    RuleTest,
+    TypedConditions,
+    describe_rule,
+    read_code,
+)
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import write_decimal
@@ -33,7 +41,11 @@ class SqlExporter:
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The queries. Raises ``InputError`` where they could judge no ticket of a mission."""
         written = [limit_to_sql(mission) for mission in missions]
-        untold = [line for each in zip(missions, written, strict=True) if (line := _describe_untold(*each))]
+        untold = [
+            line
+            for each in zip(missions, written, strict=True)
+            if (line := _describe_untold(*each))
+        ]
         return Exported(write_sql(missions, dialect), [*list_unwritten(written), *untold])
 
 
@@ -46,29 +58,41 @@ def write_sql(missions: Sequence[CodedMission], dialect: Dialect = DIALECTS["sql
 
 def write_header(labels: Iterable[Verdict], dialect: Dialect) -> str:
     """Comments for a reader of the query."""
-    header = _SQL_HEADER.format(title=dialect.title, tried=dialect.tried, verdicts=", ".join(map(dialect.quote, labels)))
+    header = _SQL_HEADER.format(
+        title=dialect.title, tried=dialect.tried, verdicts=", ".join(map(dialect.quote, labels))
+    )
     return "".join(f"-- {line}".rstrip() + "\n" for line in header.split("\n"))
 
 
-def write_query(mission: CodedMission, dialect: Dialect, is_one_of_many: bool = False, table: str = "tickets") -> str:
-    """The query over a table of this name; ``is_one_of_many``: of its rows those of the mission alone."""
-    return _add_decides(_Query(limit_to_sql(mission), dialect, table).write(is_one_of_many), mission, dialect)
+def write_query(
+    mission: CodedMission, dialect: Dialect, is_one_of_many: bool = False, table: str = "tickets"
+) -> str:
+    """The query over a table of this name; ``is_one_of_many``: of its rows those of the mission
+    alone."""
+    return _add_decides(
+        _Query(limit_to_sql(mission), dialect, table).write(is_one_of_many), mission, dialect
+    )
 
 
 def _add_decides(query: str, mission: CodedMission, dialect: Dialect) -> str:
-    """The query with a column ``decides``, stageb or person, where tickets are decided alone by the rule alone."""
+    """The query with a column ``decides``, stageb or person, where tickets are decided alone by the
+    rule alone."""
     bounds, quote = mission.automation.bounds if mission.automation else (), dialect.quote
     if any(margin > 0 for each in bounds for margin in each.least.values()):
         return f"-- who decides hangs on points: stageb guidance export --format python\n{query}"
     if not bounds:
         return query
     held = " OR ".join(
-        f"({f'verdict = {quote(each.verdict)} AND ' if each.verdict else ''}rule IN ({', '.join(map(quote, each.least))}))"
+        f"({f'verdict = {quote(each.verdict)} AND ' if each.verdict else ''}rule IN "
+        f"({', '.join(map(quote, each.least))}))"
         for each in bounds
     )
     lines = query.split("\n")
     notes = next(place for place, line in enumerate(lines) if not line.startswith("--"))
-    said = f"SELECT ruled.*, CASE WHEN {held} THEN {quote(STAGEB)} ELSE {quote(PERSON)} END AS decides FROM ("
+    said = (
+        f"SELECT ruled.*, CASE WHEN {held} THEN {quote(STAGEB)} ELSE {quote(PERSON)} END AS "
+        f"decides FROM ("
+    )
     return "\n".join([*lines[:notes], said, *lines[notes:], ") AS ruled"])
 
 
@@ -77,16 +101,27 @@ Ruled = tuple[str | None, str | None]
 
 
 def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[Ruled]:
-    """Verdict and rule of the query that is exported, tried with SQLite on rows of the mission: names of columns and
-    cells."""
-    dialect, columns = DIALECTS["sqlite"], list(dict.fromkeys([*list_fields(mission), *mission.columns_all]))
+    """Verdict and rule of the query that is exported, tried with SQLite on rows of the mission:
+    names of columns and cells."""
+    dialect, columns = (
+        DIALECTS["sqlite"],
+        list(dict.fromkeys([*list_fields(mission), *mission.columns_all])),
+    )
     quoted = [dialect.name(name) for name in ("", *columns)]  # a table has one column at least
     with closing(sqlite3.connect(":memory:")) as opened:
-        typed = [f"{dialect.name(name)}{' DOUBLE PRECISION' * (name in mission.numeric)}" for name in columns]
+        typed = [
+            f"{dialect.name(name)}{' DOUBLE PRECISION' * (name in mission.numeric)}"
+            for name in columns
+        ]
         opened.execute(f"CREATE TABLE tickets ({', '.join([quoted[0], *typed])})")
         marks = ", ".join("?" * len(quoted))
-        opened.executemany(f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows])
-        return [found[-2:] for found in opened.execute(write_query(replace(mission, automation=None), dialect))]
+        opened.executemany(
+            f"INSERT INTO tickets VALUES ({marks})", [["", *map(row.get, columns)] for row in rows]
+        )
+        return [
+            found[-2:]
+            for found in opened.execute(write_query(replace(mission, automation=None), dialect))
+        ]
 
 
 def list_cells(mission: CodedMission, ticket: Ticket) -> dict[str, str]:
@@ -99,22 +134,31 @@ TRIED = 2000  # known tickets, at most, that exported SQL is tried on
 
 
 def try_known(mission: CodedMission) -> list[tuple[Ticket, dict[str, str], Ruled, Ruled]]:
-    """The known tickets, at most ``TRIED``, as rows, with verdict and rule by the rules as code, and by SQL."""
+    """The known tickets, at most ``TRIED``, as rows, with verdict and rule by the rules as code,
+    and by SQL."""
     judge, known = mission.coded.compile(), mission.tickets[:TRIED]
     rows = [list_cells(mission, ticket) for ticket in known]
-    ruled: list[Ruled] = [(None, "") if ticket.is_blank else judge(reading(ticket))[:2] for ticket in known]
+    ruled: list[Ruled] = [
+        (None, "") if ticket.is_blank else judge(reading(ticket))[:2] for ticket in known
+    ]
     return list(zip(known, rows, ruled, judge_rows(limit_to_sql(mission), rows), strict=True))
 
 
 def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
-    """How many of the tickets known SQL gives no verdict, or another one, where the rules as code tell; empty where it is as
-    good as they are. Raises ``InputError`` where it never is."""
+    """How many of the tickets known SQL gives no verdict, or another one, where the rules as code
+    tell; empty where it is as good as they are. Raises ``InputError`` where it never is."""
     tried = try_known(mission)
     if unreadable := written.unreadable:
         key, why = next(iter(unreadable.items()))
-        if not any(verdict for *_, (verdict, _) in tried) if tried else len(unreadable) == len(written.coded.each):
+        if (
+            not any(verdict for *_, (verdict, _) in tried)
+            if tried
+            else len(unreadable) == len(written.coded.each)
+        ):
             remedy = "export --format python, which reads what these rules do"
-            raise InputError(shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}"))
+            raise InputError(
+                shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}")
+            )
     untold = [ticket.group_id for ticket, _, ruled, by_sql in tried if ruled[0] != by_sql[0]]
     told = f"of {len(tried):,} known tickets SQL does not judge {len(untold):,} as the rules do"
     return f"{mission.name}: {told}; the first: {untold[0]}" if untold else ""
@@ -162,7 +206,10 @@ class _Query:
     def write(self, is_one_of_many: bool) -> str:
         """The query; ``is_one_of_many``: of the table's rows those of the mission alone."""
         mission = self._mission
-        lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}", *(f"-- {note}" for note in mission.notes)]
+        lines = [
+            f"-- mission {json.dumps(mission.name)}, step {mission.step}",
+            *(f"-- {note}" for note in mission.notes),
+        ]
         texts = {rule.key: rule.text for rule in mission.coded.each}
         lines += [
             f"-- not written: {key}. {json.dumps(texts.get(key, ''))}: {json.dumps(why)}"
@@ -182,24 +229,42 @@ class _Query:
             choice = ",\n".join(_write_cases(column, [*first, *cases]) for column, cases in named)
             query = f"SELECT t.*,\n{choice}\nFROM {self._table}{of_mission}"
             return "\n".join([*lines, *(said if is_typed else []), query])
-        return "\n".join([*lines, *self._write_stages(conditions, (verdicts, keys), is_empty, of_mission)])
+        return "\n".join(
+            [*lines, *self._write_stages(conditions, (verdicts, keys), is_empty, of_mission)]
+        )
 
     def _write_stages(
-        self, conditions: Conditions, chosen: tuple[Sequence[str], Sequence[str]], is_empty: str, of_mission: str
+        self,
+        conditions: Conditions,
+        chosen: tuple[Sequence[str], Sequence[str]],
+        is_empty: str,
+        of_mission: str,
     ) -> list[str]:
-        """The query whose subqueries are the ``conditions``' stages, and what is chosen by them: verdict and rule."""
-        judged = {name: _write_cases(name, cases) for name, cases in zip(("verdict", "rule"), chosen, strict=True)}
+        """The query whose subqueries are the ``conditions``' stages, and what is chosen by them:
+        verdict and rule."""
+        judged = {
+            name: _write_cases(name, cases)
+            for name, cases in zip(("verdict", "rule"), chosen, strict=True)
+        }
         stages, columns, before = [], "", f"{self._table}{of_mission}"
         for name, stage in {**conditions.cells.stages, "judged": judged}.items():
             if stage:
                 said = ",\n".join(stage.values())
-                # DISTINCT, since SQLite would work out a column anew wherever a later one names it: six times the time.
-                stages.append(f"{name} AS (\n  SELECT DISTINCT{columns}\n{said}\n  FROM {before}\n)")
+                # DISTINCT, since SQLite would work out a column anew wherever a later one names it:
+                # six times the time.
+                stages.append(
+                    f"{name} AS (\n  SELECT DISTINCT{columns}\n{said}\n  FROM {before}\n)"
+                )
                 columns, before = " t.*,", f"{name} AS t"
         raw = conditions.cells.fields
-        found = "\n    AND ".join(f"j.{raw[field].removeprefix('t.')} = {self._sql.cell(field)}" for field in raw)
+        found = "\n    AND ".join(
+            f"j.{raw[field].removeprefix('t.')} = {self._sql.cell(field)}" for field in raw
+        )
         told = [
-            f"CASE WHEN {is_empty} THEN NULL ELSE j.{name} END AS {name}" if is_empty else f"j.{name}" for name in judged
+            f"CASE WHEN {is_empty} THEN NULL ELSE j.{name} END AS {name}"
+            if is_empty
+            else f"j.{name}"
+            for name in judged
         ]
         return [
             f"WITH {', '.join(stages)}",
@@ -208,8 +273,8 @@ class _Query:
         ]
 
     def _write_empty(self) -> str:
-        """Whether a row says nothing at all, which code gives no verdict; empty where rules give such a row none either, or
-        nothing is known of the columns."""
+        """Whether a row says nothing at all, which code gives no verdict; empty where rules give
+        such a row none either, or nothing is known of the columns."""
         mission = self._mission
         rules = [replace(rule, code=read_code(rule) or rule.code) for rule in mission.coded.each]
         if not replace(mission, coded=replace(mission.coded, each=rules)).decides_empty:
@@ -221,37 +286,57 @@ class _Query:
         return [f"WHEN {when} THEN {self._sql.quote(said) if said else 'NULL'}"] if when else []
 
     def _decide(self, test: RuleTest, said: str, doubts: Iterable[str]) -> list[str]:
-        """The cases that say it where a rule holds, and nothing where any of the ``doubts`` is true, too."""
+        """The cases that say it where a rule holds, and nothing where any of the ``doubts`` is
+        true, too."""
         if test.holds == NEVER:
             return []
         doubt = _any(doubts)
         return [*self._say(doubt and f"{test.holds} AND ({doubt})"), *self._say(test.holds, said)]
 
-    def _choose_by_side(self, tests: Sequence[RuleTest], default: Verdict) -> tuple[list[str], list[str]]:
-        """The cases of the verdict, and of its rule: any that passes wins over one that fails, and where none holds,
-        ``default`` does."""
-        passes, fails = ([test for test in tests if test.verdict in ("", verdict)] for verdict in PASS_FAIL)
+    def _choose_by_side(
+        self, tests: Sequence[RuleTest], default: Verdict
+    ) -> tuple[list[str], list[str]]:
+        """The cases of the verdict, and of its rule: any that passes wins over one that fails, and
+        where none holds, ``default`` does."""
+        passes, fails = (
+            [test for test in tests if test.verdict in ("", verdict)] for verdict in PASS_FAIL
+        )
 
         def name_first(side: Sequence[RuleTest]) -> Iterator[str]:
             for place, test in enumerate(side):
-                yield from self._decide(test, test.rule.key, (earlier.is_lost for earlier in side[:place]))
+                yield from self._decide(
+                    test, test.rule.key, (earlier.is_lost for earlier in side[:place])
+                )
 
-        verdicts, keys = self._say(_any(test.holds for test in passes), "pass"), [*name_first(passes)]
+        verdicts, keys = (
+            self._say(_any(test.holds for test in passes), "pass"),
+            [*name_first(passes)],
+        )
         none_fails = " AND ".join(test.fails for test in fails) or ALWAYS
         if default == "pass":
             lost = _any(test.is_lost for test in passes)
             verdicts += self._say(none_fails, "pass")
-            keys += [*self._say(lost and f"{none_fails} AND ({lost})"), *self._say(none_fails, HEADLINE_KEY)]
+            keys += [
+                *self._say(lost and f"{none_fails} AND ({lost})"),
+                *self._say(none_fails, HEADLINE_KEY),
+            ]
         is_open = self._say(_any(test.is_open for test in passes))
         verdicts, keys = [*verdicts, *is_open], [*keys, *is_open, *name_first(fails)]
         if default == "pass":
             return [*verdicts, *self._say(_any(test.holds for test in fails), "fail")], keys
         lost = _any(test.is_lost for test in fails)
-        return [*verdicts, *self._say(ALWAYS, "fail")], [*keys, *self._say(lost), *self._say(ALWAYS, HEADLINE_KEY)]
+        return [*verdicts, *self._say(ALWAYS, "fail")], [
+            *keys,
+            *self._say(lost),
+            *self._say(ALWAYS, HEADLINE_KEY),
+        ]
 
-    def _choose_first(self, tests: Sequence[RuleTest], default: Verdict) -> tuple[list[str], list[str]]:
-        """The same where the first rule wins, of several with points side by side the one that is furthest above, and
-        ``default`` where none holds: NULL where an earlier one of another verdict may."""
+    def _choose_first(
+        self, tests: Sequence[RuleTest], default: Verdict
+    ) -> tuple[list[str], list[str]]:
+        """The same where the first rule wins, of several with points side by side the one that is
+        furthest above, and ``default`` where none holds: NULL where an earlier one of another
+        verdict may."""
         verdicts, keys, earlier = list[str](), list[str](), list[RuleTest]()
 
         def find_doubts(verdict: Verdict, names_rule: bool) -> Iterator[str]:
@@ -263,7 +348,8 @@ class _Query:
 
         for is_compared, group in groupby(tests, lambda test: test.may_have_points):
             run = [*group]
-            if is_compared and not all(test.above for test in run):  # whatever holds, one that nobody knows may win
+            # whatever holds, one that nobody knows may win
+            if is_compared and not all(test.above for test in run):
                 return [*verdicts, *self._say(ALWAYS)], [*keys, *self._say(ALWAYS)]
             lost = self._say(_any(test.is_lost for test in run) if is_compared else "")
             verdicts, keys = [*verdicts, *lost], [*keys, *lost]
@@ -271,8 +357,12 @@ class _Query:
                 if is_compared:  # of equal ones the first stands first
                     most = [f"{test.above} >= {other.above}" for other in run if other is not test]
                     test = test._replace(holds=" AND ".join([test.holds, *most]))
-                verdicts += self._decide(test, test.verdict, find_doubts(test.verdict, names_rule=False))
-                keys += self._decide(test, test.rule.key, find_doubts(test.verdict, names_rule=True))
+                verdicts += self._decide(
+                    test, test.verdict, find_doubts(test.verdict, names_rule=False)
+                )
+                keys += self._decide(
+                    test, test.rule.key, find_doubts(test.verdict, names_rule=True)
+                )
                 earlier += [] if is_compared else [test]
         for cases, said, names_rule in ((verdicts, default, False), (keys, HEADLINE_KEY, True)):
             cases += [*self._say(_any(find_doubts(default, names_rule))), *self._say(ALWAYS, said)]
@@ -286,6 +376,7 @@ def list_fields(mission: CodedMission) -> list[str]:
 
 
 def _are_numbers(mission: CodedMission) -> bool:
-    """Whether the fields that rules name are numbers in the table, one at the least, all of them."""
+    """Whether the fields that rules name are numbers in the table, one at the least, all of
+    them."""
     named = list_fields(mission)
     return bool(named) and mission.numeric.issuperset(named)

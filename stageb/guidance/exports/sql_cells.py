@@ -1,6 +1,8 @@
-"""Cells in SQL: a cell's text on one line, what compares with other values, its number and its unit.
+"""Cells in SQL: a cell's text on one line, what compares with other values, its number and its
+unit.
 
-SQL folds no text as code does, so each is NULL where a cell holds what its functions may read otherwise.
+SQL folds no text as code does, so each is NULL where a cell holds what its functions may read
+otherwise.
 """
 
 from __future__ import annotations
@@ -9,21 +11,39 @@ import string
 
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.value_types import CURRENCIES, FULL_STOPS, GOES_ON, LONGEST_SYMBOL, UNFOLDED
+from stageb.guidance.rules.value_types import (
+    CURRENCIES,
+    FULL_STOPS,
+    GOES_ON,
+    LONGEST_SYMBOL,
+    UNFOLDED,
+)
 
 _ASCII = "".join(letter for letter in string.printable if letter.isprintable())
-_BLANKS = (10, 13, 9, 160)  # line breaks, tab, no-break space; other cells with blanks of their own are not compared
+# line breaks, tab, no-break space; other cells with blanks of their own are not compared
+_BLANKS = (10, 13, 9, 160)
 _DIGITS = "0123456789"
 _SIGNED = "+-." + _DIGITS
 ALWAYS, NEVER = "1 = 1", "1 = 0"
-STAGES = ("fields", "texts", "cells", "digits", "beyond", "plain", "compared", "comparisons", "rules")
+STAGES = (
+    "fields",
+    "texts",
+    "cells",
+    "digits",
+    "beyond",
+    "plain",
+    "compared",
+    "comparisons",
+    "rules",
+)
 
 
 class CellColumns:
     """The columns that say what the cells of a mission's fields hold.
 
-    ``stages`` are the subqueries that make them, each from the one before: the fields of rules, their texts, the numbers in
-    them, what compares; and then what is made of these, how they compare and whether each rule holds.
+    ``stages`` are the subqueries that make them, each from the one before: the fields of rules,
+    their texts, the numbers in them, what compares; and then what is made of these, how they
+    compare and whether each rule holds.
     """
 
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
@@ -31,7 +51,9 @@ class CellColumns:
         self._mission, self._sql = mission, dialect
         self.fields: dict[str, str] = {}  # the columns of the first stage
         self._cut: dict[str, int] = {}  # names that are too long
-        numbers = "".join(each for each in mission.letters if each not in GOES_ON and not each.isdecimal())
+        numbers = "".join(
+            each for each in mission.letters if each not in GOES_ON and not each.isdecimal()
+        )
         self._letters, self._letters_of_numbers = _ASCII + mission.letters, _ASCII + numbers
 
     def add(self, stage: str, name: str, condition: str, said: str = "") -> str:
@@ -50,7 +72,8 @@ class CellColumns:
     # Texts
 
     def text(self, field: str) -> str:
-        """A column's text on one line, runs of blanks (up to eight) as one; NULL where it is empty."""
+        """A column's text on one line, runs of blanks (up to eight) as one; NULL where it is
+        empty."""
         text = self._raw(field)
         for blank in _BLANKS:
             text = f"REPLACE({text}, {self._sql.character(blank)}, ' ')"
@@ -64,18 +87,25 @@ class CellColumns:
 
     def lacks(self, field: str, is_number: bool) -> str:
         """Whether a ticket surely does not tell a field: of counts, one that is not there is 0."""
-        return NEVER if is_number and self._mission.is_counted is not False else f"{self.text(field)} IS NULL"
+        return (
+            NEVER
+            if is_number and self._mission.is_counted is not False
+            else f"{self.text(field)} IS NULL"
+        )
 
     def cell(self, field: str, is_number: bool) -> str:
-        """The same text with a point before decimals, with true and false in the place of 1 and 0, where it is one of these,
-        and with 0 where an empty cell counts none. NULL, too, where SQL cannot know what code makes of a comma."""
+        """The same text with a point before decimals, with true and false in the place of 1 and 0,
+        where it is one of these, and with 0 where an empty cell counts none. NULL, too, where SQL
+        cannot know what code makes of a comma."""
         cell = text = self.text(field)
         if field in self._mission.booleans:
             cell = f"CASE {text} WHEN '1' THEN 'true' WHEN '0' THEN 'false' ELSE {text} END"
         if self._mission.columns.decimal == "," and field not in self._mission.numeric:
             cell = self._read_comma(text, self._raw(field))
         if is_number and self._mission.is_counted:
-            return self.add("cells", f"count of {field}", f"CASE WHEN {text} IS NULL THEN '0' ELSE {cell} END")
+            return self.add(
+                "cells", f"count of {field}", f"CASE WHEN {text} IS NULL THEN '0' ELSE {cell} END"
+            )
         return cell if cell is text else self.add("cells", f"cell of {field}", cell)
 
     def _read_comma(self, text: str, raw: str) -> str:
@@ -83,7 +113,9 @@ class CellColumns:
         sql = self._sql
         rest = sql.skip(text, f"+-{_DIGITS},")
         body, unit = f"SUBSTR({text}, 1, {sql.length(text)} - 1)", self._drop_sign(rest, " ")
-        unsigned = self._drop_sign(f"SUBSTR({text}, 1, {sql.length(text)} - {sql.length(rest)})", "+-")
+        unsigned = self._drop_sign(
+            f"SUBSTR({text}, 1, {sql.length(text)} - {sql.length(rest)})", "+-"
+        )
 
         def is_one(number: str) -> str:
             only = f"{sql.skip(number, f'{_DIGITS},')} = ''"
@@ -94,7 +126,8 @@ class CellColumns:
         negative = sql.join("'-'", f"REPLACE({body}, ',', '.')")
         return (
             f"CASE WHEN {text} NOT LIKE '%,%' THEN {text}"
-            f" WHEN {sql.strip(raw, _BLANKS)} <> {text} THEN {text}"  # blanks of which one is no single space
+            # blanks of which one is no single space
+            f" WHEN {sql.strip(raw, _BLANKS)} <> {text} THEN {text}"
             f" WHEN {text} LIKE '%_-' AND {is_one(body)} THEN {negative}"
             f" WHEN NOT ({is_one(unsigned)}) THEN {text}"
             f" WHEN {rest} = '' OR ({is_unit}) THEN REPLACE({text}, ',', '.')"
@@ -106,15 +139,23 @@ class CellColumns:
         return self._sql.join(self._sql.skip(f"SUBSTR({text}, 1, 1)", signs), f"SUBSTR({text}, 2)")
 
     def folded(self, field: str, is_number: bool) -> str:
-        """The text that compares with other values; NULL where SQL does not fold a cell as ``fold_value`` does."""
+        """The text that compares with other values; NULL where SQL does not fold a cell as
+        ``fold_value`` does."""
         cell = self.cell(field, is_number)
-        name = f"compared {'count' if is_number and self._mission.is_counted else 'value'} of {field}"
-        return self.add("compared", name, f"CASE WHEN {self.is_plain(cell)} THEN {self._fold(cell)} END")
+        name = (
+            f"compared {'count' if is_number and self._mission.is_counted else 'value'} of {field}"
+        )
+        return self.add(
+            "compared", name, f"CASE WHEN {self.is_plain(cell)} THEN {self._fold(cell)} END"
+        )
 
     def _fold(self, text: str) -> str:
         """What ``fold_value`` makes of a plain text."""
         sql = self._sql
-        digits = f"{sql.skip(text, f'-.{_DIGITS}')} = '' AND {sql.skip(text, '-')} NOT LIKE '.%' AND {text} LIKE '%.%_'"
+        digits = (
+            f"{sql.skip(text, f'-.{_DIGITS}')} = '' AND {sql.skip(text, '-')} NOT LIKE "
+            f"'.%' AND {text} LIKE '%.%_'"
+        )
         one_of_each = f"{text} NOT LIKE '%.%.%' AND SUBSTR({text}, 2) NOT LIKE '%-%'"
         number, word = sql.skip_end(sql.skip_end(text, "0"), "."), f"LOWER({text})"
         stopped = f"COALESCE(NULLIF({sql.skip_end(word, ' .')}, ''), {word})"
@@ -127,17 +168,21 @@ class CellColumns:
     # Numbers
 
     def number(self, field: str) -> str:
-        """The number that ``parse_quantity`` makes of a cell; NULL where that may be another, or none."""
+        """The number that ``parse_quantity`` makes of a cell; NULL where that may be another, or
+        none."""
         sql, (cell, digits, beyond) = self._sql, self._part(field)
         if field in self._mission.numeric:
             return self.add("compared", f"number of {field}", sql.number(cell))
         parts = [
-            f"{sql.skip(cell, self._letters_of_numbers)} = '' AND {cell} NOT LIKE '%-' AND {cell} NOT LIKE '%  %'",
+            f"{sql.skip(cell, self._letters_of_numbers)} = '' AND {cell} NOT LIKE '%-' AND "
+            f"{cell} NOT LIKE '%  %'",
             f"NOT ({self._is_malformed(digits)})",
             f"{sql.skip(digits, '+-.')} <> '' AND NOT ({self._has_figures(beyond)})",
         ]
         number = sql.number(f"SUBSTR({cell}, 1, {sql.length(cell)} - {sql.length(beyond)})")
-        return self.add("compared", f"number of {field}", f"CASE WHEN {' AND '.join(parts)} THEN {number} END")
+        return self.add(
+            "compared", f"number of {field}", f"CASE WHEN {' AND '.join(parts)} THEN {number} END"
+        )
 
     def no_number(self, field: str) -> str:
         """Whether code surely makes no number of a cell."""
@@ -153,13 +198,20 @@ class CellColumns:
         ]
         plain = [f"{sql.skip(cell, self._letters_of_numbers)} = '' AND {cell} NOT LIKE '%  %'"]
         plain += [f"{cell} NOT LIKE '%{sign}%'" for sign in CURRENCIES]
-        said = f"CASE WHEN {lacks} THEN 1 WHEN {' AND '.join(plain)} AND ({' OR '.join(reasons)}) THEN 1 END"
+        said = (
+            f"CASE WHEN {lacks} THEN 1 WHEN {' AND '.join(plain)} AND "
+            f"({' OR '.join(reasons)}) THEN 1 END"
+        )
         return f"{self.add('compared', f'no number in {field}', said)} = 1"
 
     def unit(self, field: str) -> str:
         """The unit of that number, as ``fold_unit`` leaves it."""
         sql, beyond = self._sql, self._part(field)[2]
-        plain = self.add("plain", f"plain unit of {field}", sql.skip_end(sql.skip(beyond, FULL_STOPS), FULL_STOPS))
+        plain = self.add(
+            "plain",
+            f"plain unit of {field}",
+            sql.skip_end(sql.skip(beyond, FULL_STOPS), FULL_STOPS),
+        )
         length, symbols = sql.length(plain), ", ".join(map(sql.quote, UNFOLDED))
         is_symbol = f"{length} <= {LONGEST_SYMBOL} AND SUBSTR({plain}, 1, 1) IN ({symbols})"
         folded = f"CASE WHEN {is_symbol} THEN {plain} ELSE LOWER({plain}) END"
@@ -168,7 +220,8 @@ class CellColumns:
         return self.add("compared", f"unit of {field}", unit)
 
     def _part(self, field: str) -> tuple[str, str, str]:
-        """A cell with a number; the signs, digits and points that it begins with; and what stands behind the number."""
+        """A cell with a number; the signs, digits and points that it begins with; and what stands
+        behind the number."""
         sql, cell = self._sql, self.cell(field, True)
         if field in self._mission.numeric:
             return cell, "''", "''"
@@ -193,7 +246,8 @@ class CellColumns:
         return " OR ".join(f"{unsigned} LIKE '{pattern}'" for pattern in ("%+%", "%-%", "%.%.%"))
 
     def _has_figures(self, beyond: str) -> str:
-        """Whether digits stand behind the number, but those of m2 and m3: a blank takes their place, or mm23 were m3."""
+        """Whether digits stand behind the number, but those of m2 and m3: a blank takes their
+        place, or mm23 were m3."""
         letters = "".join(each for each in self._letters_of_numbers if each not in _DIGITS)
         plain = f"REPLACE(REPLACE({beyond}, 'm2', ' '), 'm3', ' ')"
         return f"{self._sql.skip(plain, letters)} <> ''"

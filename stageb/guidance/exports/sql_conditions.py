@@ -1,8 +1,9 @@
 """Conditions of rules in SQL: what a cell says, how cells compare, and whether a rule holds.
 
-Code knows three answers: a rule holds, it does not, or the ticket does not tell. SQL has a fourth: it cannot know what code
-says, since it folds no text. So each comparison is a column that holds 1, 0, -1 (the ticket does not tell) or NULL, and what
-is made of comparisons says 1, 0 or -1 only where code surely does, too.
+Code knows three answers: a rule holds, it does not, or the ticket does not tell. SQL has a fourth:
+it cannot know what code says, since it folds no text. So each comparison is a column that holds 1,
+0, -1 (the ticket does not tell) or NULL, and what is made of comparisons says 1, 0 or -1 only where
+code surely does, too.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class RuleTest(NamedTuple):
     fails: str
     is_open: str  # neither is known
     is_lost: str  # code may know what SQL does not
-    above: str = ""  # of rules with points that are compared: how far above the least they are, NULL where SQL cannot know
+    # of rules with points that are compared: how far above the least they are, NULL where SQL
+    # cannot know
+    above: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -70,7 +73,9 @@ class RuleTest(NamedTuple):
 
 def test_unread(rule: CodedRule) -> RuleTest:
     """The test of a rule that is not written."""
-    return RuleTest(rule, NEVER, NEVER, ALWAYS, ALWAYS if isinstance(rule.code, BeyondSql) else NEVER)
+    return RuleTest(
+        rule, NEVER, NEVER, ALWAYS, ALWAYS if isinstance(rule.code, BeyondSql) else NEVER
+    )
 
 
 class Conditions(ColumnForm[str]):
@@ -91,18 +96,39 @@ class Conditions(ColumnForm[str]):
         told = code.expression
         card = told.as_points
         if card and has_labels(self._mission.coded.labels):
-            column = self.cells.add("rules", rule.key, f"{self.sum_up(card)} - ({card.least})", said)
-            return RuleTest(rule, f"{column} >= 0", f"{column} < 0", f"{column} IS NULL", f"{column} IS NULL", column)
-        known = " ".join(f"WHEN {told.tell(self._sure, truth)} THEN {int(truth)}" for truth in (True, False))
+            column = self.cells.add(
+                "rules", rule.key, f"{self.sum_up(card)} - ({card.least})", said
+            )
+            return RuleTest(
+                rule,
+                f"{column} >= 0",
+                f"{column} < 0",
+                f"{column} IS NULL",
+                f"{column} IS NULL",
+                column,
+            )
+        known = " ".join(
+            f"WHEN {told.tell(self._sure, truth)} THEN {int(truth)}" for truth in (True, False)
+        )
         if not card:
-            known += f" WHEN {told.tell(self._open, True)} AND {told.tell(self._open, False)} THEN -1"
+            known += (
+                f" WHEN {told.tell(self._open, True)} AND {told.tell(self._open, False)} THEN -1"
+            )
         column = self.cells.add("rules", rule.key, f"CASE {known} END", said)
-        return RuleTest(rule, f"{column} = 1", f"{column} = 0", f"COALESCE({column}, -1) = -1", f"{column} IS NULL")
+        return RuleTest(
+            rule,
+            f"{column} = 1",
+            f"{column} = 0",
+            f"COALESCE({column}, -1) = -1",
+            f"{column} IS NULL",
+        )
 
     def sum_up(self, card: Points) -> str:
-        """The points of a ticket: 0 for a part that the ticket does not tell, NULL where SQL cannot know one."""
+        """The points of a ticket: 0 for a part that the ticket does not tell, NULL where SQL cannot
+        know one."""
         return " + ".join(
-            f"CASE WHEN {part.tell(self._sure)} THEN {points} WHEN {part.tell(self._open)} THEN 0 END"
+            f"CASE WHEN {part.tell(self._sure)} THEN {points} WHEN {part.tell(self._open)} THEN "
+            f"0 END"
             for points, part in card.scored
         )
 
@@ -115,13 +141,18 @@ class Conditions(ColumnForm[str]):
 
     def one_of(self, field: str, values: tuple[str, ...]) -> str:
         if field in self._mission.numeric:
-            return _tell(is_one_of(self.cells.number(field), values), [f"{self.cells.text(field)} IS NULL"])
+            return _tell(
+                is_one_of(self.cells.number(field), values), [f"{self.cells.text(field)} IS NULL"]
+            )
         are_numbers = all(parse_number(each) is not None for each in values)
         folded = dict.fromkeys(map(fold_value, values))
         spelled = dict.fromkeys(each for value in values for each in _spell(value))
         listed, plain = (", ".join(map(self._sql.quote, each)) for each in (spelled, folded))
         cell, compared = self.cells.cell(field, are_numbers), self.cells.folded(field, are_numbers)
-        found = f"WHEN {cell} IN ({listed}) OR {compared} IN ({plain}) THEN 1 WHEN {compared} NOT IN ({plain}) THEN 0"
+        found = (
+            f"WHEN {cell} IN ({listed}) OR {compared} IN ({plain}) THEN 1 WHEN {compared} "
+            f"NOT IN ({plain}) THEN 0"
+        )
         return f"CASE {found} WHEN {self.cells.lacks(field, are_numbers)} THEN -1 END"
 
     def missing(self, field: str) -> str:
@@ -131,7 +162,10 @@ class Conditions(ColumnForm[str]):
         if field in self._mission.numeric:
             return f"CASE WHEN {text} IS NULL THEN 1 ELSE 0 END"
         there = f"WHEN {self.cells.is_plain(text)} THEN 0"
-        return f"CASE WHEN {text} IS NULL THEN {'1' if self._mission.is_counted is False else 'NULL'} {there} END"
+        return (
+            f"CASE WHEN {text} IS NULL THEN "
+            f"{'1' if self._mission.is_counted is False else 'NULL'} {there} END"
+        )
 
     def limit(self, of: str | Computed, side: Side, limit: str) -> str:
         (number, why), found = self._find_number(of), parse_quantity(limit)
@@ -149,14 +183,20 @@ class Conditions(ColumnForm[str]):
         if not isinstance(of, str) or not isinstance(other, str):
             return _tell(held, [*why, *why_too])
         fits, apart = self._fit(of, other)
-        return _tell(held if apart == NEVER else f"CASE WHEN {fits} THEN {held} END", [*why, *why_too, apart])
+        return _tell(
+            held if apart == NEVER else f"CASE WHEN {fits} THEN {held} END", [*why, *why_too, apart]
+        )
 
     def same(self, one: str, other: str, is_same: bool) -> str:
         (left, right), (mine, its) = (
-            [find(each, True) for each in (one, other)] for find in (self.cells.cell, self.cells.folded)
+            [find(each, True) for each in (one, other)]
+            for find in (self.cells.cell, self.cells.folded)
         )
         untold = " OR ".join(self.cells.lacks(each, True) for each in (one, other))
-        alike, apart = f"{left} = {right} OR {mine} = {its}", f"WHEN {mine} <> {its} THEN {int(not is_same)}"
+        alike, apart = (
+            f"{left} = {right} OR {mine} = {its}",
+            f"WHEN {mine} <> {its} THEN {int(not is_same)}",
+        )
         return f"CASE WHEN {alike} THEN {int(is_same)} {apart} WHEN {untold} THEN -1 END"
 
     # Numbers
@@ -172,16 +212,23 @@ class Conditions(ColumnForm[str]):
                 return f"({one} * {other})", [*why, *why_too]
             fits, apart = self._fit(first, second)
             total = f"({one} {sign} {other})"
-            return total if apart == NEVER else f"(CASE WHEN {fits} THEN {total} END)", [*why, *why_too, apart]
+            return total if apart == NEVER else f"(CASE WHEN {fits} THEN {total} END)", [
+                *why,
+                *why_too,
+                apart,
+            ]
         return self.cells.number(of), [self.cells.no_number(of)]
 
     def _fit(self, first: str, second: str) -> tuple[str, str]:
-        """Whether the numbers of two fields have one unit, or one has none; and whether code surely denies it."""
+        """Whether the numbers of two fields have one unit, or one has none; and whether code surely
+        denies it."""
         if not self._mission.numeric.isdisjoint((first, second)):  # which have no units
             return ALWAYS, NEVER
         one, other = self.cells.unit(first), self.cells.unit(second)
         fits = f"{one} = '' OR {other} = '' OR {one} = {other}"
-        known = f"{self.cells.number(first)} IS NOT NULL AND {self.cells.number(second)} IS NOT NULL"
+        known = (
+            f"{self.cells.number(first)} IS NOT NULL AND {self.cells.number(second)} IS NOT NULL"
+        )
         return fits, f"NOT ({fits}) AND {known}"
 
 
@@ -204,7 +251,8 @@ class _Sure(Teller[str]):
 
 
 class _Open(_Sure):
-    """Whether code surely does not find it so: it finds the opposite, or that the ticket does not tell."""
+    """Whether code surely does not find it so: it finds the opposite, or that the ticket does not
+    tell."""
 
     def compare(self, condition: Condition, truth: bool) -> str:
         return f"{self._conditions.find_column(condition)} <> {int(truth)}"
@@ -225,7 +273,10 @@ def is_one_of(number: str, values: Sequence[str]) -> str:
 def _tell(held: str, untold: Sequence[str]) -> str:
     """1 or 0 by what is ``held``, -1 where code surely finds that a ticket does not tell."""
     why = " OR ".join(f"({each})" for each in dict.fromkeys(untold) if each != NEVER)
-    return f"CASE WHEN {held} THEN 1 WHEN NOT ({held}) THEN 0{f' WHEN {why} THEN -1' if why else ''} END"
+    return (
+        f"CASE WHEN {held} THEN 1 WHEN NOT ({held}) THEN "
+        f"0{f' WHEN {why} THEN -1' if why else ''} END"
+    )
 
 
 def count_true(conditions: Sequence[str], least: int) -> str:
@@ -235,7 +286,14 @@ def count_true(conditions: Sequence[str], least: int) -> str:
 
 def _spell(value: str) -> Iterator[str]:
     """Ways to write a value that are folded to the same."""
-    ways = (value, value.lower(), value.upper(), value.capitalize(), value.title(), fold_value(value))
+    ways = (
+        value,
+        value.lower(),
+        value.upper(),
+        value.capitalize(),
+        value.title(),
+        fold_value(value),
+    )
     yield from (way for way in ways if fold_value(way) == fold_value(value))
 
 
@@ -253,7 +311,9 @@ class TypedConditions(Teller[str], ColumnForm[str]):
         if card := told.as_points:
             total, is_compared = self._sum(card), has_labels(self._mission.coded.labels)
             above = f"({total} - ({card.least}))" if is_compared else ""
-            return RuleTest(rule, f"{total} >= {card.least}", f"{total} < {card.least}", NEVER, NEVER, above)
+            return RuleTest(
+                rule, f"{total} >= {card.least}", f"{total} < {card.least}", NEVER, NEVER, above
+            )
         said = told.tell(self)
         return RuleTest(rule, f"({said})", f"NOT ({said})", f"({said}) IS NULL", NEVER)
 
@@ -270,7 +330,10 @@ class TypedConditions(Teller[str], ColumnForm[str]):
         if least in (1, len(parts)):
             return (" OR " if least == 1 else " AND ").join(parts)
         possible = " + ".join(f"CASE WHEN NOT {part} THEN 0 ELSE 1 END" for part in parts)
-        return f"CASE WHEN {count_true(parts, least)} THEN 1 = 1 WHEN {possible} < {least} THEN 1 = 0 END"
+        return (
+            f"CASE WHEN {count_true(parts, least)} THEN 1 = 1 WHEN {possible} < {least} THEN "
+            f"1 = 0 END"
+        )
 
     def score(self, card: Points, truth: bool) -> str:
         return f"{self._sum(card)} >= {card.least}"
@@ -299,14 +362,19 @@ class TypedConditions(Teller[str], ColumnForm[str]):
         raise UnsaidError(f"SQL sees columns, and no {what}")
 
     def _sum(self, told: Points) -> str:
-        scored = (f"CASE WHEN {part.tell(self)} THEN {points} ELSE 0 END" for points, part in told.scored)
+        scored = (
+            f"CASE WHEN {part.tell(self)} THEN {points} ELSE 0 END" for points, part in told.scored
+        )
         return f"({' + '.join(scored)})"
 
     def _number(self, of: str | Computed) -> str:
         if isinstance(of, str):
             return f"t.{self._sql.name(of)}"
-        # As doubles: of whole and of decimal numbers, databases round otherwise, or find that they are too large.
-        first, other = (f"CAST({self._number(name)} AS {self._sql.double})" for name in (of.first, of.second))
+        # As doubles: of whole and of decimal numbers, databases round otherwise, or find that they
+        # are too large.
+        first, other = (
+            f"CAST({self._number(name)} AS {self._sql.double})" for name in (of.first, of.second)
+        )
         if of.operator == "/":
             return f"({first} / NULLIF({other}, 0))"
         return f"({first} {of.operator.replace('×', '*')} {other})"

@@ -1,7 +1,8 @@
 """Dialects of SQL: how databases write names, texts, and the few functions that rules need.
 
-A translator of SQL would not do: that MySQL compares in any case, and takes the letters to trim for one text, is in no
-grammar. So each function is written here, and the query is tried where the engine runs.
+A translator of SQL would not do: that MySQL compares in any case, and takes the letters to trim for
+one text, is in no grammar. So each function is written here, and the query is tried where the
+engine runs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ class Dialect:
     @property
     def tried(self) -> str:
         """The same in words."""
-        return f"tried with {self.title}" if self.is_tried else "written after its manual, and not tried there"
+        return (
+            f"tried with {self.title}"
+            if self.is_tried
+            else "written after its manual, and not tried there"
+        )
 
     def name(self, name: str) -> str:
         """The name of a column."""
@@ -39,11 +44,19 @@ class Dialect:
         """A text."""
         if not self.has_escapes:
             return "'" + text.replace("'", "''") + "'"
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r") + "'"
+        return (
+            "'"
+            + text.replace("\\", "\\\\")
+            .replace("'", "\\'")
+            .replace("\n", "\\n")
+            .replace("\r", "\\r")
+            + "'"
+        )
 
     def cell(self, name: str) -> str:
         """A column of the table as text, empty where it is NULL: what can be joined."""
-        # With the table's name before it, since SQLite takes a quoted name that is no column for a text.
+        # With the table's name before it, since SQLite takes a quoted name that is no column for a
+        # text.
         return f"COALESCE({self.as_text.format(f't.{self.name(name)}')}, '')"
 
     def number(self, text: str) -> str:
@@ -125,14 +138,19 @@ class _MySql(Dialect):
 
 
 _STRING = "CAST({} AS STRING)"
-_BINARY = "CAST({} AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"  # compared letter by letter, not in any case
+# compared letter by letter, not in any case
+_BINARY = "CAST({} AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
 DIALECTS = {
     "sqlite": Dialect("SQLite", "DOUBLE PRECISION", "CAST", a_character="CHAR"),
     "duckdb": Dialect("DuckDB"),
     "postgres": Dialect("PostgreSQL", "DOUBLE PRECISION", "CAST", longest_name=63),
-    "mysql": _MySql("MySQL and MariaDB", "DOUBLE", "CAST", _BINARY, "", "CHAR_LENGTH", "`", True, 64),
+    "mysql": _MySql(
+        "MySQL and MariaDB", "DOUBLE", "CAST", _BINARY, "", "CHAR_LENGTH", "`", True, 64
+    ),
     "spark": _Spark("Spark", as_text=_STRING, name_mark="`", has_escapes=True),
-    "bigquery": Dialect("BigQuery", "FLOAT64", "SAFE_CAST", _STRING, name_mark="`", has_escapes=True, is_tried=False),
+    "bigquery": Dialect(
+        "BigQuery", "FLOAT64", "SAFE_CAST", _STRING, name_mark="`", has_escapes=True, is_tried=False
+    ),
     "snowflake": Dialect("Snowflake", has_escapes=True, is_tried=False),
 }
 """By the name that ``--dialect`` has."""

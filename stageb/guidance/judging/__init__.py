@@ -1,1 +1,2 @@
-"""How tickets are judged under a guidance: rollouts, verdicts parsed and selected, calibration, the ranks' part."""
+"""How tickets are judged under a guidance: rollouts, verdicts parsed and selected, calibration, the
+ranks' part."""

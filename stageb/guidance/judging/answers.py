@@ -1,7 +1,8 @@
 """Answers to rollouts: how they are sampled, what they say, and where they cannot be read, why.
 
-The answer is untrusted text: what cannot be read is kept with its *fault*, and where most of a run's first answers cannot be
-read, the run ends before it learns anything, with one of them, the likely cause and the remedy.
+The answer is untrusted text: what cannot be read is kept with its *fault*, and where most of a
+run's first answers cannot be read, the run ends before it learns anything, with one of them, the
+likely cause and the remedy.
 """
 
 from __future__ import annotations
@@ -31,19 +32,22 @@ from stageb.guidance.words.types import (
 from stageb.seeds import stream, uniform
 
 FEWEST_ANSWERS = 16  # answers that a share is told from
-ECHO = 24  # characters of a ticket's text, at the least, that tell that an answer gives its prompt back
+# characters of a ticket's text, at the least, that tell that an answer gives its prompt back
+ECHO = 24
 EXAMPLE = 300  # characters of the answer that is shown
 MOST_REASON = 400  # characters of one that is read leniently
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _KEY = re.compile(r"\bG\d+\b", re.ASCII)  # ASCII: Chinese letters may touch a key
-# How instruct models write around a verdict: others beside it; and what tells that its sentence, or line, is not its own.
+# How instruct models write around a verdict: others beside it; and what tells that its sentence, or
+# line, is not its own.
 _BESIDE = r"""["'*_]{0,3}(?:[ \t]?[/|\\,&-][ \t]?|,?[ \t]+(?:or|and|vs\.?|oder|und)[ \t]+|[ \t]+)["'*_]{0,3}"""
 _OPENS = re.compile(r"[\"'`>\u2018-\u201f\u00ab\u300c\u300e]\W*$")
 _GIVES = re.compile(r"\W*Reason\W*", re.IGNORECASE)
 _IN_QUOTES = re.compile(r"""(["'`]+|\u201c|\u300c)(.*?)(?:\1|\u201d|\u300d)""", re.DOTALL)
 _LEADS = re.compile(
-    r"(?:\W|_|\b(?:answer|boxed|conclusion|final|is|my|overall|so|text|the|therefore|thus)\b)*", re.IGNORECASE
+    r"(?:\W|_|\b(?:answer|boxed|conclusion|final|is|my|overall|so|text|the|therefore|thus)\b)*",
+    re.IGNORECASE,
 )
 _ENDS = re.compile(r"[^\w?\uff1f]*(?:$|Reason(?!\w))", re.IGNORECASE)
 _DENIES = re.compile(
@@ -55,7 +59,9 @@ _SETS = re.compile(
     r"|\u5982\u679c",
     re.IGNORECASE,
 )
-_TURNS = re.compile(r"\W{0,4}[?\uff1f]|[\W_]{1,4}(?:if|unless|only|is|was|would|could|might|may)\b", re.IGNORECASE)
+_TURNS = re.compile(
+    r"\W{0,4}[?\uff1f]|[\W_]{1,4}(?:if|unless|only|is|was|would|could|might|may)\b", re.IGNORECASE
+)
 _NUMBERED = r"[ \t#*]*(?:[\w-]*\d[\w-]*)?[ \t*_]*(?:[:\uff1a>]|$)"  # what ends a heading
 _REFUSES = re.compile(
     r"\W*(I('|\u2019)?m sorry|I am sorry|Sorry|I can('|\u2019)?t|I cannot|I('|\u2019)?m unable|I am unable|As an AI|"
@@ -64,49 +70,62 @@ _REFUSES = re.compile(
 )
 _REMEDIES: dict[Fault, str] = {
     "empty": "the model said nothing: look at its chat template, or at what the server logs",
-    "filtered": "the server's content filter withholds answers: have it relaxed there, or choose another server",
-    "gives its prompt back": "the server returns the prompt within the answer: its chat template and the way in which it "
-    "reads answers do not fit this checkpoint; serve it otherwise, or take model.engine transformers",
-    "thinking never closed": "the model thought aloud to the end of its tokens: raise sampler.grid's max_new_tokens, or end "
+    "filtered": "the server's content filter withholds answers: have it relaxed there, or "
+    "choose another server",
+    "gives its prompt back": "the server returns the prompt within the answer: its chat "
+    "template and the way in which it "
+    "reads answers do not fit this checkpoint; serve it otherwise, or take model.engine "
+    "transformers",
+    "thinking never closed": "the model thought aloud to the end of its tokens: raise "
+    "sampler.grid's max_new_tokens, or end "
     "its thinking (model.chat_template_kwargs: {enable_thinking: false}, or prompt.prefill: true)",
-    "cut off": "sampler.grid's max_new_tokens cut the answer before it had two lines: raise that. prompt.prefill: true "
-    "begins answers that would never come to them; a model that thinks behind a tag of its own needs model.thinking_ends",
+    "cut off": "sampler.grid's max_new_tokens cut the answer before it had two lines: raise "
+    "that. prompt.prefill: true "
+    "begins answers that would never come to them; a model that thinks behind a tag of its own "
+    "needs model.thinking_ends",
     "refuses": "the model refuses to judge: choose another, or prompt.prefill: true",
-    "not the two-line answer": "the model does not keep to the two lines: prompt.prefill: true begins its answers, prompt."
+    "not the two-line answer": "the model does not keep to the two lines: prompt.prefill: true "
+    "begins its answers, prompt."
     "verdict_words gives it words of its own; or choose a larger model",
 }
 _BEGUN = (  # the remedy where prompt.prefill was tried already
-    "the answers are begun for the model, and it does not go on in form: a server may not go on from a last message of the "
+    "the answers are begun for the model, and it does not go on in form: a server may not go on "
+    "from a last message of the "
     "assistant's, see what docs/engines.md says of it; or choose a larger model"
 )
 
 
 class UnreadableError(InputError):
-    """Most of the first answers cannot be read: with this model and these keys there is nothing to learn, or to tell."""
+    """Most of the first answers cannot be read: with this model and these keys there is nothing to
+    learn, or to tell."""
 
 
 def read_answer(
     completion: Completion, prompt: Prompt, words: Words, alone: bool = False
 ) -> tuple[str, Verdict | None, str, Fault | None]:
-    """The answer as a whole, what was begun for it included; its verdict, its reason, and what is wrong with it if it has no
-    verdict. Where verdicts are sampled ``alone``, an answer has the verdict of its first line, and a reason or none."""
+    """The answer as a whole, what was begun for it included; its verdict, its reason, and what is
+    wrong with it if it has no verdict. Where verdicts are sampled ``alone``, an answer has the
+    verdict of its first line, and a reason or none."""
     text, begin = completion.text, words.begin
     if begin and not text.lstrip().startswith(begin) and (text or not completion.thinking):
         text = begin + text
     parsed = parse_answer(text, words)
     if alone and not parsed and not words.instruct and (verdict := read_first_verdict(text, words)):
         parsed = verdict, ""
-    return (text, *parsed, None) if parsed else (text, None, "", _find_fault(completion, text, prompt))
+    return (
+        (text, *parsed, None) if parsed else (text, None, "", _find_fault(completion, text, prompt))
+    )
 
 
 def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
     """Verdict and reason of a strict two-line answer, or None.
 
-    White space around the answer and around its parts is forgiven, and the case of the verdict word; a third line, a third
-    verdict, an empty reason, or a control character in the reason is not. Of an answer to instruct texts, the verdict that
-    it names counts, and what follows is the reason, if anything does; behind it nothing counts from a line on that is headed
-    as another ticket. Where it names several, as one that quotes another or corrects itself, the last line counts that is a
-    verdict by itself; there is none where a later sentence contradicts it.
+    White space around the answer and around its parts is forgiven, and the case of the verdict
+    word; a third line, a third verdict, an empty reason, or a control character in the reason is
+    not. Of an answer to instruct texts, the verdict that it names counts, and what follows is the
+    reason, if anything does; behind it nothing counts from a line on that is headed as another
+    ticket. Where it names several, as one that quotes another or corrects itself, the last line
+    counts that is a verdict by itself; there is none where a later sentence contradicts it.
     """
     text = text.strip()
     if words.instruct:
@@ -131,7 +150,11 @@ def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
     said = [each for each in found if each.is_said]
     if len({verdict for each in found for verdict in each.verdicts}) > 1:
         *_, last = [None, *(each for each in said if each.is_alone)]
-        said = [last] if last and all(each.end <= last.end or each.verdicts == last.verdicts for each in said) else []
+        said = (
+            [last]
+            if last and all(each.end <= last.end or each.verdicts == last.verdicts for each in said)
+            else []
+        )
     if not said:
         return None
     reason = _CONTROL.sub(" ", text[said[0].end :]).lstrip(" *_.,;:-").rstrip(" *_")
@@ -140,8 +163,8 @@ def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
 
 
 def _find_next_ticket(text: str, start: int, words: Words) -> int:
-    """Where, behind ``start``, a model that has answered goes on with a ticket of its own making: at a line that
-    is headed as those of its prompt are, or at the end of ``text``."""
+    """Where, behind ``start``, a model that has answered goes on with a ticket of its own making:
+    at a line that is headed as those of its prompt are, or at the end of ``text``."""
     assert words.instruct is not None  # other answers end with their second line
     ticket = re.escape(words.instruct.ticket.rstrip(":\uff1a"))
     heading = re.compile(rf"^\W*(?:\w+\W+)?{ticket}{_NUMBERED}", re.IGNORECASE | re.MULTILINE)
@@ -153,22 +176,39 @@ class _Statement(NamedTuple):
 
     verdicts: list[Verdict]
     end: int  # in the text
-    is_said: bool  # whether it may be meant: it is no question, nor quoted, denied, or told of another time or case
+    # whether it may be meant: it is no question, nor quoted, denied, or told of another time or
+    # case
+    is_said: bool
     is_alone: bool  # whether its line says nothing else, but a reason
 
 
 def _find_statements(text: str, words: Words) -> Iterator[_Statement]:
-    either = "|".join(re.escape(each) for each in sorted(words.verdicts.values(), key=len, reverse=True))
-    for found in re.finditer(rf"Verdict(\W{{0,8}}?)((?:{either})(?:{_BESIDE}(?:{either}))*)(?!\w)", text, re.IGNORECASE):
+    either = "|".join(
+        re.escape(each) for each in sorted(words.verdicts.values(), key=len, reverse=True)
+    )
+    for found in re.finditer(
+        rf"Verdict(\W{{0,8}}?)((?:{either})(?:{_BESIDE}(?:{either}))*)(?!\w)", text, re.IGNORECASE
+    ):
         named = [each.lower() for each in re.findall(either, found[2], re.IGNORECASE)]
-        verdicts = [verdict for verdict, spelling in words.verdicts.items() if spelling.lower() in named]
-        before, after = re.split(r"[\n\r]", text[: found.start()])[-1], re.split(r"[\n\r]", text[found.end() :])[0]
-        is_quoted = (bool(_OPENS.search(before)) and not _OPENS.search(found[1])) or bool(_GIVES.fullmatch(before))
+        verdicts = [
+            verdict for verdict, spelling in words.verdicts.items() if spelling.lower() in named
+        ]
+        before, after = (
+            re.split(r"[\n\r]", text[: found.start()])[-1],
+            re.split(r"[\n\r]", text[found.end() :])[0],
+        )
+        is_quoted = (bool(_OPENS.search(before)) and not _OPENS.search(found[1])) or bool(
+            _GIVES.fullmatch(before)
+        )
         is_line = bool(_LEADS.fullmatch(before) and _ENDS.match(after))
         is_meant = not (
-            _DENIES.search(re.split(r"[.,;!?。，；]", before)[-1]) or _SETS.search(before) or _TURNS.match(after)
+            _DENIES.search(re.split(r"[.,;!?。，；]", before)[-1])
+            or _SETS.search(before)
+            or _TURNS.match(after)
         )
-        yield _Statement(verdicts, found.end(), is_meant and not is_quoted and len(verdicts) == 1, is_line)
+        yield _Statement(
+            verdicts, found.end(), is_meant and not is_quoted and len(verdicts) == 1, is_line
+        )
 
 
 def read_first_verdict(text: str, words: Words) -> Verdict | None:
@@ -182,7 +222,9 @@ def parse_verdict(line: str, words: Words) -> Verdict | None:
     if not line.startswith(VERDICT):
         return None
     word = line.removeprefix(VERDICT).strip().lower()
-    return next((verdict for verdict, spelling in words.verdicts.items() if word == spelling.lower()), None)
+    return next(
+        (verdict for verdict, spelling in words.verdicts.items() if word == spelling.lower()), None
+    )
 
 
 def _find_fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
@@ -198,9 +240,12 @@ def _find_fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
     return "refuses" if _REFUSES.match(completion.text) else "not the two-line answer"
 
 
-def check_readable(candidates: Sequence[Candidate], most: float, words: Words, key: str, loss: str) -> None:
-    """Raise ``UnreadableError`` where a larger share than ``most`` of ``candidates`` cannot be read, and they are enough to
-    tell. ``key`` is what sets the share, and ``loss`` what would come of them."""
+def check_readable(
+    candidates: Sequence[Candidate], most: float, words: Words, key: str, loss: str
+) -> None:
+    """Raise ``UnreadableError`` where a larger share than ``most`` of ``candidates`` cannot be
+    read, and they are enough to tell. ``key`` is what sets the share, and ``loss`` what would come
+    of them."""
     faulty = [candidate for candidate in candidates if candidate.fault]
     if len(candidates) < FEWEST_ANSWERS or len(faulty) <= most * len(candidates):
         return
@@ -210,28 +255,31 @@ def check_readable(candidates: Sequence[Candidate], most: float, words: Words, k
     assert fault is not None  # they are faulty
     remedy = _BEGUN if words.begin and "prompt.prefill" in _REMEDIES[fault] else _REMEDIES[fault]
     raise UnreadableError(
-        f"{len(faulty)} of the first {len(candidates)} answers cannot be read ({count} of them: {fault}), so {loss}. "
+        f"{len(faulty)} of the first {len(candidates)} answers cannot be read ({count} of them: "
+        f"{fault}), so {loss}. "
         f"One of them:\n  {said}\nWhat to do: {remedy}. Then begin anew ({write_option('fresh')}); "
         f"{key} says how many may be unreadable"
     )
 
 
 def find_cited_rule(reason: str) -> str:
-    """The key of the rule that a reason names last, as the model is asked to do; empty if it names none, or the headline,
-    which decides where no rule does."""
+    """The key of the rule that a reason names last, as the model is asked to do; empty if it names
+    none, or the headline, which decides where no rule does."""
     key = next(reversed(_KEY.findall(reason)), "")
     return "" if key == HEADLINE_KEY else key
 
 
-# How answers to rollouts are sampled: whole, or the verdict first and the reason where it is wanted (``sampler.reasons``).
+# How answers to rollouts are sampled: whole, or the verdict first and the reason where it is wanted
+# (``sampler.reasons``).
 #
-# An answer's first line decides its verdict, and takes a few tokens; most of the others write a reason that nobody reads. A
-# verdict alone is an answer that stops at its first line break. Its reason goes on from the very tokens that were drawn,
-# each further one by the number that the answer's stream has for its place: so no verdict changes, and the whole is what
-# would have been sampled at once, but for the last bits of logits that are computed in another batch.
+# An answer's first line decides its verdict, and takes a few tokens; most of the others write a
+# reason that nobody reads. A verdict alone is an answer that stops at its first line break. Its
+# reason goes on from the very tokens that were drawn, each further one by the number that the
+# answer's stream has for its place: so no verdict changes, and the whole is what would have been
+# sampled at once, but for the last bits of logits that are computed in another batch.
 #
-# Where verdicts are begun in the model's place (``words.begin``) and the engine can weigh them, they are drawn by their
-# probabilities: a verdict alone decodes nothing.
+# Where verdicts are begun in the model's place (``words.begin``) and the engine can weigh them,
+# they are drawn by their probabilities: a verdict alone decodes nothing.
 
 Ids = tuple[int, ...]
 
@@ -244,37 +292,52 @@ def sample_answers(
         return engine.generate(requests)
     begun: list[Request] = []
     drawn: list[list[int]] = []  # for each request which of ``begun`` answers each key
-    for request, verdicts in zip(requests, _draw_verdicts(requests, engine, words, calibrations), strict=True):
-        places = {verdict: len(begun) + place for place, verdict in enumerate(dict.fromkeys(verdicts))}
+    for request, verdicts in zip(
+        requests, _draw_verdicts(requests, engine, words, calibrations), strict=True
+    ):
+        places = {
+            verdict: len(begun) + place for place, verdict in enumerate(dict.fromkeys(verdicts))
+        }
         drawn.append([places[verdict] for verdict in verdicts])
         for verdict in places:
-            keys = tuple(key for key, each in zip(request.keys, verdicts, strict=True) if each == verdict)
+            keys = tuple(
+                key for key, each in zip(request.keys, verdicts, strict=True) if each == verdict
+            )
             begun.append(_begin_reason(replace(request, keys=keys), verdict, words))
     reasons = [iter(each) for each in engine.generate(begun)]
-    return [tuple(_put_before(begun[place].begin, next(reasons[place])) for place in places) for places in drawn]
+    return [
+        tuple(_put_before(begun[place].begin, next(reasons[place])) for place in places)
+        for places in drawn
+    ]
 
 
 def sample_verdicts(
     requests: Sequence[Request], engine: Engine, words: Words, calibrations: Sequence[Calibration]
 ) -> list[tuple[Completion, ...]]:
-    """Answers that end with their verdicts. One whose first line is no verdict is sampled whole, where the engine can go on
-    with it: then what is wrong with it shows."""
+    """Answers that end with their verdicts. One whose first line is no verdict is sampled whole,
+    where the engine can go on with it: then what is wrong with it shows."""
     if _is_drawn(engine, words):
         lines = verdict_lines(words)
         return [
             tuple(Completion(lines[verdict], 0, "stop") for verdict in verdicts)
             for verdicts in _draw_verdicts(requests, engine, words, calibrations)
         ]
-    stopping = [replace(each, decode=replace(each.decode, stop=(*each.decode.stop, "\n"))) for each in requests]
+    stopping = [
+        replace(each, decode=replace(each.decode, stop=(*each.decode.stop, "\n")))
+        for each in requests
+    ]
     answers = [list(each) for each in engine.generate(stopping)]
     if isinstance(engine, Resumer):
         unread = [
             (request, place, group)
             for request, group in zip(requests, answers, strict=True)
             for place, answer in enumerate(group)
-            if _goes_on(answer.ids, request) and read_answer(answer, request.prompt, words, alone=True)[1] is None
+            if _goes_on(answer.ids, request)
+            and read_answer(answer, request.prompt, words, alone=True)[1] is None
         ]
-        asked = [replace(request, keys=request.keys[place : place + 1]) for request, place, _ in unread]
+        asked = [
+            replace(request, keys=request.keys[place : place + 1]) for request, place, _ in unread
+        ]
         whole = engine.resume(asked, [(group[place].ids,) for _, place, group in unread])
         for (_, place, group), (answer,) in zip(unread, whole, strict=True):
             group[place] = replace(answer, ids=())
@@ -282,21 +345,32 @@ def sample_verdicts(
 
 
 def sample_reasons(
-    requests: Sequence[Request], begun: Sequence[tuple[Verdict | None, Ids]], engine: Engine, words: Words
+    requests: Sequence[Request],
+    begun: Sequence[tuple[Verdict | None, Ids]],
+    engine: Engine,
+    words: Words,
 ) -> list[Completion | None]:
-    """The whole of answers that ``sample_verdicts`` has begun: of each request, of one key, the verdict and
-    ``Completion.ids``. None of one that ended there by itself.
+    """The whole of answers that ``sample_verdicts`` has begun: of each request, of one key, the
+    verdict and ``Completion.ids``. None of one that ended there by itself.
 
     The engine must be one of which ``can_write_reasons`` is true.
     """
     if _is_drawn(engine, words):
-        verdicts = [verdict for verdict, _ in begun if verdict]  # there is one wherever verdicts are drawn
-        asked = [_begin_reason(request, verdict, words) for request, verdict in zip(requests, verdicts, strict=True)]
+        # there is one wherever verdicts are drawn
+        verdicts = [verdict for verdict, _ in begun if verdict]
+        asked = [
+            _begin_reason(request, verdict, words)
+            for request, verdict in zip(requests, verdicts, strict=True)
+        ]
         reasons = engine.generate(asked)
-        return [_put_before(each.begin, reason) for each, (reason,) in zip(asked, reasons, strict=True)]
+        return [
+            _put_before(each.begin, reason) for each, (reason,) in zip(asked, reasons, strict=True)
+        ]
     assert isinstance(engine, Resumer)  # whoever chose this has looked
     going = [place for place, (_, ids) in enumerate(begun) if _goes_on(ids, requests[place])]
-    whole = engine.resume([requests[place] for place in going], [(begun[place][1],) for place in going])
+    whole = engine.resume(
+        [requests[place] for place in going], [(begun[place][1],) for place in going]
+    )
     found: list[Completion | None] = [None] * len(requests)
     for place, (answer,) in zip(going, whole, strict=True):
         found[place] = answer
@@ -311,8 +385,8 @@ def can_write_reasons(engine: Engine, words: Words) -> bool:
 def score_verdicts(
     prompts: Sequence[Prompt], engine: Scorer, words: Words, calibrations: Sequence[Calibration]
 ) -> list[tuple[float, ...]]:
-    """For each prompt the log-probabilities of the verdicts, in the order of ``words``; of pass and fail the log-odds by its
-    calibration, and 0."""
+    """For each prompt the log-probabilities of the verdicts, in the order of ``words``; of pass and
+    fail the log-odds by its calibration, and 0."""
     lines = tuple(verdict_lines(words).values())
     scores = engine.score([Question(prompt, lines) for prompt in prompts])
     return [calibration.weigh(each) for calibration, each in zip(calibrations, scores, strict=True)]
@@ -331,35 +405,59 @@ def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:
 def _draw_verdicts(
     requests: Sequence[Request], engine: Scorer, words: Words, calibrations: Sequence[Calibration]
 ) -> list[list[Verdict]]:
-    """For each request the verdicts of its keys, drawn by their probabilities at its temperature: by each key alone, or for
-    instruct texts evenly, so that a vote is what the probability says, and not what luck does."""
-    asked = [(request.prompt, calibration) for request, calibration in zip(requests, calibrations, strict=True)]
+    """For each request the verdicts of its keys, drawn by their probabilities at its temperature:
+    by each key alone, or for instruct texts evenly, so that a vote is what the probability says,
+    and not what luck does."""
+    asked = [
+        (request.prompt, calibration)
+        for request, calibration in zip(requests, calibrations, strict=True)
+    ]
     once = dict.fromkeys(asked)
-    found = score_verdicts([prompt for prompt, _ in once], engine, words, [calibration for _, calibration in once])
+    found = score_verdicts(
+        [prompt for prompt, _ in once], engine, words, [calibration for _, calibration in once]
+    )
     scores_of = dict(zip(once, found, strict=True))
     shares = [
-        find_shares(scores_of[each], request.decode.temperature) for each, request in zip(asked, requests, strict=True)
+        find_shares(scores_of[each], request.decode.temperature)
+        for each, request in zip(asked, requests, strict=True)
     ]
     *others, last = words.verdicts
 
     def choose(key: int, shares: Sequence[float]) -> Verdict:
         drawn = uniform(stream("verdict", key), 0)
-        return next((verdict for verdict, edge in zip(others, accumulate(shares), strict=False) if drawn < edge), last)
+        return next(
+            (
+                verdict
+                for verdict, edge in zip(others, accumulate(shares), strict=False)
+                if drawn < edge
+            ),
+            last,
+        )
 
     if words.instruct:
         return [
-            apportion(each, len(request.keys), list(words.verdicts)) for request, each in zip(requests, shares, strict=True)
+            apportion(each, len(request.keys), list(words.verdicts))
+            for request, each in zip(requests, shares, strict=True)
         ]
-    return [[choose(key, each) for key in request.keys] for request, each in zip(requests, shares, strict=True)]
+    return [
+        [choose(key, each) for key in request.keys]
+        for request, each in zip(requests, shares, strict=True)
+    ]
 
 
 def apportion(shares: Sequence[float], count: int, verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """So many verdicts, in their order, of each as many as its share of them says, by the largest remainders (Hamilton's
-    method), of equal ones the last: one alone is the most probable."""
+    """So many verdicts, in their order, of each as many as its share of them says, by the largest
+    remainders (Hamilton's method), of equal ones the last: one alone is the most probable."""
     quotas = [share * count for share in shares]
     left = count - sum(map(int, quotas))
-    further = sorted(range(len(quotas)), key=lambda place: (round(int(quotas[place]) - quotas[place], 9), -place))[:left]
-    return [verdict for place, verdict in enumerate(verdicts) for _ in range(int(quotas[place]) + (place in further))]
+    further = sorted(
+        range(len(quotas)), key=lambda place: (round(int(quotas[place]) - quotas[place], 9), -place)
+    )[:left]
+    return [
+        verdict
+        for place, verdict in enumerate(verdicts)
+        for _ in range(int(quotas[place]) + (place in further))
+    ]
 
 
 def _begin_reason(request: Request, verdict: Verdict, words: Words) -> Request:
@@ -379,7 +477,10 @@ def _goes_on(ids: Ids, request: Request) -> bool:
 
 def answers_to_plain(answers: Answers) -> dict[str, Any]:
     """Answers as JSON data."""
-    plain = {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
+    plain = {
+        **shallow(answers),
+        "candidates": [shallow(candidate) for candidate in answers.candidates],
+    }
     if not answers.openings:
         del plain["openings"]
     return plain
@@ -387,5 +488,8 @@ def answers_to_plain(answers: Answers) -> dict[str, Any]:
 
 def answers_from_plain(row: Mapping[str, Any]) -> Answers:
     """Answers as ``answers_to_plain`` and JSON leave them."""
-    candidates, openings = (Candidate(**each) for each in row["candidates"]), map(tuple, row.get("openings", ()))
+    candidates, openings = (
+        (Candidate(**each) for each in row["candidates"]),
+        map(tuple, row.get("openings", ())),
+    )
     return Answers(**{**row, "candidates": tuple(candidates), "openings": tuple(openings)})

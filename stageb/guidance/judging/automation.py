@@ -1,17 +1,21 @@
 """Which verdicts are decided alone, so that a bound on the error among them holds: learn then test.
 
-A *pilot*, tickets that play no part in the test, orders verdicts from sure to unsure: by how often verdicts of the same
-decider with as much margin were right (``order_levels``). That gives a sequence of sets of tickets, each within the next.
-Null hypothesis of a set: more than ``max_error`` of its tickets are judged wrong. Of the tickets of the test, which taught
-and chose nothing, n fall into the set; given n, their errors are a binomial draw, so its exact lower tail is a p-value. The
-sets are tested in their order, each at the whole level 1 - confidence, up to the first that is not rejected. So a set that
-breaks the bound is taken with a probability of at most that level, whatever the errors along the sequence (fixed-sequence
-testing; Angelopoulos, Bates, Candès, Jordan & Lei, "Learn then test", 2021).
+A *pilot*, tickets that play no part in the test, orders verdicts from sure to unsure: by how often
+verdicts of the same decider with as much margin were right (``order_levels``). That gives a
+sequence of sets of tickets, each within the next. Null hypothesis of a set: more than ``max_error``
+of its tickets are judged wrong. Of the tickets of the test, which taught and chose nothing, n fall
+into the set; given n, their errors are a binomial draw, so its exact lower tail is a p-value. The
+sets are tested in their order, each at the whole level 1 - confidence, up to the first that is not
+rejected. So a set that breaks the bound is taken with a probability of at most that level, whatever
+the errors along the sequence (fixed-sequence testing; Angelopoulos, Bates, Candès, Jordan & Lei,
+"Learn then test", 2021).
 
-A set of few tickets cannot be rejected even without an error, and would end the sequence at once. So it begins at a set
-that is large enough by the pilot's shares, of which the test's tickets decide nothing.
+A set of few tickets cannot be rejected even without an error, and would end the sequence at once.
+So it begins at a set that is large enough by the pilot's shares, of which the test's tickets decide
+nothing.
 
-Tickets of one group are no independent draws: one of each is drawn, and the bound is of groups, each counted once.
+Tickets of one group are no independent draws: one of each is drawn, and the bound is of groups,
+each counted once.
 """
 
 from __future__ import annotations
@@ -50,19 +54,22 @@ class Level(NamedTuple):
 
 def name_guidance(guidance: Guidance) -> str:
     """A short name for what a guidance says, and how it is judged by."""
-    return disk.digest(f"{render_guidance(guidance)}{guidance.labels}{guidance.judge}{guidance.calibration}", 8)
+    return disk.digest(
+        f"{render_guidance(guidance)}{guidance.labels}{guidance.judge}{guidance.calibration}", 8
+    )
 
 
 def name_judge(by: str, guidance: Guidance) -> str:
-    """Who judges where ``by`` is asked for, as ``Automation`` names it: rules alone, both (rules, and a model where these
-    give no verdict), the model, or both weighed."""
+    """Who judges where ``by`` is asked for, as ``Automation`` names it: rules alone, both (rules,
+    and a model where these give no verdict), the model, or both weighed."""
     learnt = {"": MODEL, "rules": "both"}.get(guidance.judge, guidance.judge)
     return learnt if by == "learnt" else by
 
 
 def holds(automation: Automation, guidance: Guidance, by: str, asked: str) -> bool:
-    """Whether bounds hold of a guidance where tickets are judged ``by`` this, and a model is ``asked`` so: they were found
-    for what it says, and for such verdicts. Those that rules alone give are the same with a model behind them."""
+    """Whether bounds hold of a guidance where tickets are judged ``by`` this, and a model is
+    ``asked`` so: they were found for what it says, and for such verdicts. Those that rules alone
+    give are the same with a model behind them."""
     if automation.guidance != name_guidance(guidance):
         return False
     judges = {automation.by, name_judge(by, guidance)}
@@ -74,16 +81,26 @@ def holds(automation: Automation, guidance: Guidance, by: str, asked: str) -> bo
 def find_promises(guidance: Mapping[str, Guidance], by: str, asked: str) -> dict[str, Automation]:
     """By mission, the automations that hold where tickets are judged so, as ``holds`` says."""
     kept = {mission: each.automation for mission, each in guidance.items()}
-    return {mission: each for mission, each in kept.items() if each and holds(each, guidance[mission], by, asked)}
+    return {
+        mission: each
+        for mission, each in kept.items()
+        if each and holds(each, guidance[mission], by, asked)
+    }
 
 
-def describe_promises(guidance: Mapping[str, Guidance], promises: Mapping[str, Automation]) -> Iterator[str]:
-    """By mission, what is decided alone, or why what was promised is not among the ``promises`` that hold."""
+def describe_promises(
+    guidance: Mapping[str, Guidance], promises: Mapping[str, Automation]
+) -> Iterator[str]:
+    """By mission, what is decided alone, or why what was promised is not among the ``promises``
+    that hold."""
     for mission, each in guidance.items():
         if each.automation:
             said = each.automation.describe()
             if mission not in promises:
-                said = f"nothing is promised of how tickets are judged here; promised was: {said} (stageb automate)"
+                said = (
+                    f"nothing is promised of how tickets are judged here; promised was: "
+                    f"{said} (stageb automate)"
+                )
             yield f"{mission}: {said}"
 
 
@@ -95,31 +112,37 @@ def find_decider(row: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def binomial_tail(wrong: int, tickets: int, share: float) -> float:
-    """The probability of ``wrong`` errors or fewer among so many ``tickets``, each of which has one with probability
-    ``share``."""
+    """The probability of ``wrong`` errors or fewer among so many ``tickets``, each of which has one
+    with probability ``share``."""
     if wrong >= tickets or share <= 0:
         return 1.0
     if share >= 1:
         return 0.0
     whole, ratio, none = lgamma(tickets + 1), log(share) - log1p(-share), tickets * log1p(-share)
-    terms = (whole - lgamma(k + 1) - lgamma(tickets - k + 1) + k * ratio + none for k in range(wrong + 1))
+    terms = (
+        whole - lgamma(k + 1) - lgamma(tickets - k + 1) + k * ratio + none for k in range(wrong + 1)
+    )
     return min(1.0, fsum(map(exp, terms)))
 
 
 def count_needed(wrong: int, max_error: float, level: float) -> int:
-    """The fewest tickets among which so many errors prove, at this level, a share of at most ``max_error``."""
+    """The fewest tickets among which so many errors prove, at this level, a share of at most
+    ``max_error``."""
     low, high = wrong, wrong + 1
     while binomial_tail(wrong, high, max_error) > level:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if binomial_tail(wrong, middle, max_error) > level else (low, middle)
+        low, high = (
+            (middle, high) if binomial_tail(wrong, middle, max_error) > level else (low, middle)
+        )
     return high
 
 
 def order_levels(pilot: Sequence[Judged]) -> list[Level]:
-    """The verdicts of a pilot from sure to unsure. Of one decider more margin is never less sure: neighbouring margins whose
-    shares of right verdicts say otherwise are one level (isotonic regression by pooling adjacent violators)."""
+    """The verdicts of a pilot from sure to unsure. Of one decider more margin is never less sure:
+    neighbouring margins whose shares of right verdicts say otherwise are one level (isotonic
+    regression by pooling adjacent violators)."""
     by_decider: dict[str, dict[float, list[int]]] = {}
     for each in pilot:
         if each.verdict is not None:
@@ -128,14 +151,17 @@ def order_levels(pilot: Sequence[Judged]) -> list[Level]:
             count[1] += 1
     found = []
     for decider, margins in by_decider.items():
-        pooled: list[tuple[float, int, int]] = []  # least margin, right, tickets; of rising accuracy
+        # least margin, right, tickets; of rising accuracy
+        pooled: list[tuple[float, int, int]] = []
         for margin, (right, tickets) in sorted(margins.items()):
             pooled.append((margin, right, tickets))
             while len(pooled) > 1 and _rate(*pooled[-1][1:]) <= _rate(*pooled[-2][1:]):
                 _, more_right, more = pooled.pop()
                 low, right, tickets = pooled.pop()
                 pooled.append((low, right + more_right, tickets + more))
-        found += [Level(decider, low, _rate(right, of), of / len(pilot)) for low, right, of in pooled]
+        found += [
+            Level(decider, low, _rate(right, of), of / len(pilot)) for low, right, of in pooled
+        ]
     return sorted(found, key=lambda level: (-level.accuracy, level.decider, -level.margin))
 
 
@@ -144,8 +170,9 @@ def _rate(right: int, tickets: int) -> float:
 
 
 def make_sequence(levels: Sequence[Level], tickets: int, needed: int) -> list[Mapping[str, float]]:
-    """The sets to test with so many tickets, of which ``needed`` without an error prove the bound: by decider the least
-    margin, each set within the next. Nothing of what the tickets say plays a part."""
+    """The sets to test with so many tickets, of which ``needed`` without an error prove the bound:
+    by decider the least margin, each set within the next. Nothing of what the tickets say plays a
+    part."""
     sets: list[Mapping[str, float]] = []
     least: dict[str, float] = {}
     share = 0.0
@@ -167,12 +194,18 @@ class BoundSearch:
 
 
 def find_bounds(
-    pilot: Sequence[Judged], tested: Sequence[Judged], limits: Mapping[Verdict, float], confidence: float
+    pilot: Sequence[Judged],
+    tested: Sequence[Judged],
+    limits: Mapping[Verdict, float],
+    confidence: float,
 ) -> dict[Verdict, BoundSearch]:
-    """For each verdict of the ``limits``, empty for all together, what ``find_bound`` finds; all bounds hold together with
-    this confidence."""
+    """For each verdict of the ``limits``, empty for all together, what ``find_bound`` finds; all
+    bounds hold together with this confidence."""
     level = divide_level(confidence, limits)
-    return {verdict: find_bound(pilot, tested, verdict, limit, level) for verdict, limit in limits.items()}
+    return {
+        verdict: find_bound(pilot, tested, verdict, limit, level)
+        for verdict, limit in limits.items()
+    }
 
 
 def divide_level(confidence: float, limits: Mapping[Verdict, float]) -> float:
@@ -181,14 +214,21 @@ def divide_level(confidence: float, limits: Mapping[Verdict, float]) -> float:
 
 
 def find_bound(
-    pilot: Sequence[Judged], tested: Sequence[Judged], verdict: Verdict, max_error: float, level: float
+    pilot: Sequence[Judged],
+    tested: Sequence[Judged],
+    verdict: Verdict,
+    max_error: float,
+    level: float,
 ) -> BoundSearch:
-    """The largest set of the pilot's sequence that tickets prove to have errors of at most ``max_error``, at this level.
-    ``tested`` are independent draws; ``verdict`` is the one that the bound is of, empty: any."""
+    """The largest set of the pilot's sequence that tickets prove to have errors of at most
+    ``max_error``, at this level. ``tested`` are independent draws; ``verdict`` is the one that the
+    bound is of, empty: any."""
     pilot, tested = _keep(verdict, pilot), _keep(verdict, tested)
     count = sum(each.verdict is not None for each in tested)
     levels, bound, first = order_levels(pilot), None, None
-    for least in make_sequence(levels, len(tested), count_needed(0, max_error, level) if max_error < 1 else 0):
+    for least in make_sequence(
+        levels, len(tested), count_needed(0, max_error, level) if max_error < 1 else 0
+    ):
         decided, wrong = _count(least, tested)
         first = first or (decided, wrong)
         if max_error < 1 and binomial_tail(wrong, decided, max_error) > level:
@@ -205,15 +245,24 @@ def _keep(verdict: Verdict, some: Sequence[Judged]) -> list[Judged]:
 
 def _count(least: Mapping[str, float], tested: Iterable[Judged]) -> tuple[int, int]:
     """How many tickets a set decides, and how many of them wrongly."""
-    decided = [each for each in tested if each.verdict is not None and each.margin >= least.get(each.decider, inf)]
+    decided = [
+        each
+        for each in tested
+        if each.verdict is not None and each.margin >= least.get(each.decider, inf)
+    ]
     return len(decided), sum(not each.is_right for each in decided)
 
 
 def count_more(
-    pilot: Sequence[Judged], tested: Sequence[Judged], verdict: Verdict, max_error: float, level: float
+    pilot: Sequence[Judged],
+    tested: Sequence[Judged],
+    verdict: Verdict,
+    max_error: float,
+    level: float,
 ) -> int | None:
-    """About how many tickets beside those ``tested`` would prove some set of ``find_bound``, if such tickets are decided,
-    and decided wrongly, as often; of a set that decided none, as often as the pilot's. None where no number would."""
+    """About how many tickets beside those ``tested`` would prove some set of ``find_bound``, if
+    such tickets are decided, and decided wrongly, as often; of a set that decided none, as often as
+    the pilot's. None where no number would."""
     pilot, tested = _keep(verdict, pilot), _keep(verdict, tested)
     least, share, errors, enough = dict[str, float](), 0.0, 0.0, list[float]()
     levels = order_levels(pilot)
@@ -225,17 +274,21 @@ def count_more(
         decided, wrong = _count(least, tested)
         error = wrong / decided if decided else errors / share
         of_all = min(share, decided / len(tested)) if decided else share
-        if error < max_error and (needed := _count_enough(error, max_error, level, of_all * MOST_FURTHER_TICKETS)):
+        if error < max_error and (
+            needed := _count_enough(error, max_error, level, of_all * MOST_FURTHER_TICKETS)
+        ):
             enough.append(ROOM * needed / of_all)
     more = ceil(min(enough, default=inf) - len(tested)) if enough else MOST_FURTHER_TICKETS + 1
     return max(1, more) if more <= MOST_FURTHER_TICKETS else None
 
 
 def _count_enough(error: float, max_error: float, level: float, most: float) -> int | None:
-    """The fewest tickets that prove the bound with as many errors as are to be expected; None where ``most`` do not."""
+    """The fewest tickets that prove the bound with as many errors as are to be expected; None where
+    ``most`` do not."""
     wrong = 0
     while (needed := count_needed(wrong, max_error, level)) <= most:
         if error * needed <= wrong:
             return needed
-        wrong = max(wrong + 1, int(1.1 * wrong), int(error * needed))  # "about" is all that is asked
+        # "about" is all that is asked
+        wrong = max(wrong + 1, int(1.1 * wrong), int(error * needed))
     return None

@@ -14,19 +14,30 @@ from stageb.guidance.rules.prompts import Words, answer_text, name_labels
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_word_lists
-from stageb.guidance.words.types import BY_RULES, Answers, Candidate, Guidance, Rule, Ticket, Verdict
+from stageb.guidance.words.types import (
+    BY_RULES,
+    Answers,
+    Candidate,
+    Guidance,
+    Rule,
+    Ticket,
+    Verdict,
+)
 from stageb.store import disk
 
 KEPT = 256  # guidances that stay compiled
 
 
 class Coder:
-    """The rules of a run's missions as code. Names and values are those of all its tickets, as for who uses the rules after
-    the run; every text is read once."""
+    """The rules of a run's missions as code. Names and values are those of all its tickets, as for
+    who uses the rules after the run; every text is read once."""
 
     def __init__(self, tickets: Sequence[Ticket], words: Words) -> None:
         self._tickets, self._words = tickets, words
-        self._parser, self._vocabulary = lru_cache(KEPT)(self._make_parser), cache(self._find_vocabulary)
+        self._parser, self._vocabulary = (
+            lru_cache(KEPT)(self._make_parser),
+            cache(self._find_vocabulary),
+        )
         self._compiled = lru_cache(KEPT)(self._compile)
 
     def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling]:
@@ -35,31 +46,45 @@ class Coder:
         return [judge(reading(ticket)) for ticket in tickets]
 
     def note_rulings(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """``tickets`` with what the rules say of them, where the guidance's calibration weighs that."""
+        """``tickets`` with what the rules say of them, where the guidance's calibration weighs
+        that."""
         if not guidance.calibration.weighs_rules:
             return list(tickets)
         rulings = self.rule_on(guidance, tickets)
-        return [replace(one, ruling=each.verdict, leads=each.leads) for one, each in zip(tickets, rulings, strict=True)]
+        return [
+            replace(one, ruling=each.verdict, leads=each.leads)
+            for one, each in zip(tickets, rulings, strict=True)
+        ]
 
     def answer(self, guidance: Guidance, position: int, ruling: Ruling) -> Answers:
-        """A ruling as the answer of a model that follows rules to the letter, which cost nothing."""
+        """A ruling as the answer of a model that follows rules to the letter, which cost
+        nothing."""
         rule = guidance.rule(ruling.rule)
         assert ruling.verdict and rule  # it was decided, by a rule or the headline
         reason = f"{rule.key}: {rule.text}"
         text = answer_text(ruling.verdict, reason, name_labels(self._words, guidance.labels))
-        candidate = Candidate(0, BY_RULES, 0.0, text, ruling.verdict, reason, format_ok=True, tokens=0)
+        candidate = Candidate(
+            0, BY_RULES, 0.0, text, ruling.verdict, reason, format_ok=True, tokens=0
+        )
         return Answers(self._tickets[position].key, 0, (candidate,))
 
-    def _compile(self, mission: str, labels: tuple[Verdict, ...], rules: Sequence[Rule]) -> Callable[[Reading], Ruling]:
+    def _compile(
+        self, mission: str, labels: tuple[Verdict, ...], rules: Sequence[Rule]
+    ) -> Callable[[Reading], Ruling]:
         lists = find_word_lists(rules)
         parse = self._parser(mission, labels, tuple(lists.items()))
         return collect_rules(rules, labels, name_labels(self._words, labels), parse).compile()
 
     def _make_parser(
-        self, mission: str, labels: tuple[Verdict, ...], lists: tuple[tuple[str, tuple[str, ...]], ...]
+        self,
+        mission: str,
+        labels: tuple[Verdict, ...],
+        lists: tuple[tuple[str, tuple[str, ...]], ...],
     ) -> Callable[[str], RuleCode | OutOfReach]:
         vocabulary = replace(self._vocabulary(mission), lists=dict(lists))
-        return cache(partial(parse_rule, vocabulary=vocabulary, words=name_labels(self._words, labels)))
+        return cache(
+            partial(parse_rule, vocabulary=vocabulary, words=name_labels(self._words, labels))
+        )
 
     def _find_vocabulary(self, mission: str) -> Vocabulary:
         return Vocabulary.of(ticket for ticket in self._tickets if ticket.mission == mission)
@@ -68,11 +93,15 @@ class Coder:
 def code_rules(
     guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words, is_whole: bool = True
 ) -> dict[str, CodedRules]:
-    """The rules of each mission, read by what ``tickets`` of it hold; ``is_whole`` as ``read_rules`` takes it."""
+    """The rules of each mission, read by what ``tickets`` of it hold; ``is_whole`` as
+    ``read_rules`` takes it."""
     of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
     for ticket in tickets:
         of.get(ticket.mission, []).append(ticket)
-    return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words, is_whole) for mission, mine in of.items()}
+    return {
+        mission: read_rules(guidance[mission], Vocabulary.of(mine), words, is_whole)
+        for mission, mine in of.items()
+    }
 
 
 class CodeJudge:
@@ -82,7 +111,10 @@ class CodeJudge:
         self.rules = rules
         self._explainers = {mission: make_explainer(of) for mission, of in rules.items()}
         self._marks = {
-            (mission, rule.key): " (provisional)" for mission, of in rules.items() for rule in of.each if rule.is_provisional
+            (mission, rule.key): " (provisional)"
+            for mission, of in rules.items()
+            for rule in of.each
+            if rule.is_provisional
         }
         self.judges = {mission: of.compile() for mission, of in rules.items()}
 
@@ -98,4 +130,8 @@ class CodeJudge:
     def explain(self, ruling: Ruling, ticket: Ticket) -> str:
         """The rule that gives a verdict, and why; or why there is none."""
         why = self._explainers[ticket.mission](ruling, reading(ticket))
-        return f"{ruling.rule}{self._marks.get((ticket.mission, ruling.rule), '')}: {why}" if ruling.verdict else why
+        return (
+            f"{ruling.rule}{self._marks.get((ticket.mission, ruling.rule), '')}: {why}"
+            if ruling.verdict
+            else why
+        )

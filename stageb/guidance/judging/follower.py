@@ -1,11 +1,13 @@
-"""A stand-in for a language model, for tests and examples: it follows plain rules by their letter, and learns from cases.
+"""A stand-in for a language model, for tests and examples: it follows plain rules by their letter,
+and learns from cases.
 
-It is a fake. It reads the prompts of ``prompts.py`` (whose words tell it which kind of prompt it has, and of which labels)
-and knows four shapes of rule: ``Fail if A is B.``, ``Pass if ...``, ``... unless ...`` and ``... if a summary mentions
-WORD.``, with ``is not`` and ``and``; in Chinese ``不通过：若A为B。``. Summaries are read as ``A: B; C: D``, or as words
-where they hold nothing of the kind. Of what was counted to set errors apart, it takes the first clue that has these shapes.
-Everything is a function of the prompt, the temperature and the key, so the ``scripted`` engine can run the whole loop on
-it, and the loop measurably learns.
+It is a fake. It reads the prompts of ``prompts.py`` (whose words tell it which kind of prompt it
+has, and of which labels) and knows four shapes of rule: ``Fail if A is B.``, ``Pass if ...``, ``...
+unless ...`` and ``... if a summary mentions WORD.``, with ``is not`` and ``and``; in Chinese
+``不通过：若A为B。``. Summaries are read as ``A: B; C: D``, or as words where they hold nothing of the
+kind. Of what was counted to set errors apart, it takes the first clue that has these shapes.
+Everything is a function of the prompt, the temperature and the key, so the ``scripted`` engine can
+run the whole loop on it, and the loop measurably learns.
 """
 
 from __future__ import annotations
@@ -19,11 +21,20 @@ from itertools import combinations
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Prompt
-from stageb.guidance.rules.prompts import VERDICT, WORDS, Words, answer_text, choose_grammar, name_labels, spell
+from stageb.guidance.rules.prompts import (
+    VERDICT,
+    WORDS,
+    Words,
+    answer_text,
+    choose_grammar,
+    name_labels,
+    spell,
+)
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 from stageb.seeds import stream, uniform
 
-FOLLOWER = "stageb.guidance.judging.follower:respond"  # what the scripted engine runs where no function is named
+# what the scripted engine runs where no function is named
+FOLLOWER = "stageb.guidance.judging.follower:respond"
 SLIPS = 0.03  # share of sampled answers that say the other verdict
 GARBLES = 0.02  # share of sampled answers that cannot be parsed
 
@@ -47,9 +58,23 @@ class _RuleForms:
 
 _FORMS = {
     "en": _RuleForms(
-        r"begins with (.+) and says", ", | or ", r"({}) (if|unless) (.+?)\.?", "{} if {}.", " is ", " is not ", " and "
+        r"begins with (.+) and says",
+        ", | or ",
+        r"({}) (if|unless) (.+?)\.?",
+        "{} if {}.",
+        " is ",
+        " is not ",
+        " and ",
     ),
-    "zh": _RuleForms("规则以“(.+)”开头", "、|”、“|”?或“?", "({})：(若|除非)(.+?)。?", "{}：若{}。", "为", "不为", "且"),
+    "zh": _RuleForms(
+        "规则以“(.+)”开头",
+        "、|”、“|”?或“?",
+        "({})：(若|除非)(.+?)。?",
+        "{}：若{}。",
+        "为",
+        "不为",
+        "且",
+    ),
 }
 
 
@@ -74,7 +99,8 @@ class _ReflectionPrompt:
 
 
 def respond(prompt: Prompt, decode: Decode, key: int) -> str:
-    """The answer to a rollout or reflection prompt; a remark for any other. Sampled answers slip and garble now and then."""
+    """The answer to a rollout or reflection prompt; a remark for any other. Sampled answers slip
+    and garble now and then."""
     draw = uniform(key, 0) if decode.temperature > 0 else 1.0
     if draw < GARBLES:
         return "Verdict: hard to say"
@@ -97,20 +123,28 @@ def _find_words(system: str, language: str) -> Words:
 
 
 def _find_rules(text: str, words: Words, forms: _RuleForms) -> dict[str, tuple[Verdict, bool, str]]:
-    """The rules in a prompt, by key: the verdict, whether it is given where the conditions hold, and these."""
+    """The rules in a prompt, by key: the verdict, whether it is given where the conditions hold,
+    and these."""
     spelled = {spell(verdict, words): verdict for verdict in words.verdicts}
     form = forms.rule.format("|".join(map(re.escape, spelled)))
     read = {key: re.fullmatch(form, text) for key, text in _RULE_LINE.findall(text)}
-    return {key: (spelled[rule[1]], rule[2] in ("if", "若"), rule[3]) for key, rule in read.items() if rule}
+    return {
+        key: (spelled[rule[1]], rule[2] in ("if", "若"), rule[3])
+        for key, rule in read.items()
+        if rule
+    }
 
 
 def _judge(prompt: Prompt, words: Words, forms: _RuleForms, slip: bool) -> str:
-    """The two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule means what the headline says;
-    of other labels the first rule that holds wins, and no rule means the first."""
+    """The two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule means
+    what the headline says; of other labels the first rule that holds wins, and no rule means the
+    first."""
     labels = tuple(words.verdicts)
     summaries = [line.partition(": ")[2] or line for line in prompt.user.splitlines()]
     facts = {fact.casefold() for fact in _list_facts(summaries, forms)}
-    verdict = next((each for each, text in words.headlines.items() if text in prompt.system), labels[0])
+    verdict = next(
+        (each for each, text in words.headlines.items() if text in prompt.system), labels[0]
+    )
     reason = f"{HEADLINE_KEY}: {choose_grammar(words).silent}"
     for rule_key, (given, if_, conditions) in _find_rules(prompt.system, words, forms).items():
         if if_ == all(_holds(term, facts, forms) for term in conditions.split(forms.and_)):
@@ -130,35 +164,57 @@ def _holds(term: str, facts: set[str], forms: _RuleForms) -> bool:
 
 
 def _list_facts(summaries: Sequence[str], forms: _RuleForms) -> frozenset[str]:
-    """Return the facts in summaries, each in the form of a rule's condition: attributes, and every word."""
+    """Return the facts in summaries, each in the form of a rule's condition: attributes, and every
+    word."""
     pairs = [part.partition(":") for summary in summaries for part in summary.split(";")]
-    attributes = {f"{name.strip()}{forms.is_}{value.strip()}" for name, colon, value in pairs if colon}
-    words = {f"a summary mentions {word.casefold()}" for summary in summaries for word in re.findall(r"\w+", summary)}
+    attributes = {
+        f"{name.strip()}{forms.is_}{value.strip()}" for name, colon, value in pairs if colon
+    }
+    words = {
+        f"a summary mentions {word.casefold()}"
+        for summary in summaries
+        for word in re.findall(r"\w+", summary)
+    }
     return frozenset(attributes | words)
 
 
 def _propose(user: str, words: Words, forms: _RuleForms, key: int) -> str:
-    """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or one narrower."""
+    """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or
+    one narrower."""
     asked = _parse_prompt(user, words, forms)
     known = _find_rules(user, words, forms)
     rules = {name: conditions for name, (_, _, conditions) in known.items()}
-    blamed = Counter(name for case in asked.wrong if (name := case.reason.partition(":")[0]) in rules)
+    blamed = Counter(
+        name for case in asked.wrong if (name := case.reason.partition(":")[0]) in rules
+    )
     mended = asked.rule if asked.rule in rules else ""
     if not mended and asked.label == next(iter(words.verdicts)) and blamed:
         mended = blamed.most_common(1)[0][0]
     if mended:
         operation = {"op": "remove", "key": mended, "rationale": "it judges tickets the wrong way"}
-        turned = [case.name for case in asked.wrong if asked.rule or case.reason.startswith(f"{mended}:")]
+        turned = [
+            case.name for case in asked.wrong if asked.rule or case.reason.startswith(f"{mended}:")
+        ]
         if asked.right and uniform(key, 1) < 0.5:
-            more = _find_condition(asked.right, asked.wrong, forms, key, set(rules[mended].split(forms.and_)))
+            more = _find_condition(
+                asked.right, asked.wrong, forms, key, set(rules[mended].split(forms.and_))
+            )
             verdict = spell(known[mended][0], words)
-            operation |= {"op": "update", "text": forms.writes.format(verdict, rules[mended] + forms.and_ + more)}
+            operation |= {
+                "op": "update",
+                "text": forms.writes.format(verdict, rules[mended] + forms.and_ + more),
+            }
     else:
-        taken = set(rules.values()) if tuple(words.verdicts) == PASS_FAIL else set[str]()  # others may move to the front
-        condition = _find_clue(asked, forms, taken) or _find_condition(asked.wrong, asked.right, forms, key, taken)
+        # others may move to the front
+        taken = set(rules.values()) if tuple(words.verdicts) == PASS_FAIL else set[str]()
+        condition = _find_clue(asked, forms, taken) or _find_condition(
+            asked.wrong, asked.right, forms, key, taken
+        )
         text = forms.writes.format(spell(asked.label, words), condition)
         operation = {"op": "add", "text": text, "rationale": "common to the wrong cases"}
-        turned = [case.name for case in asked.wrong if case.facts.issuperset(condition.split(forms.and_))]
+        turned = [
+            case.name for case in asked.wrong if case.facts.issuperset(condition.split(forms.and_))
+        ]
     return json.dumps({"operations": [{**operation, "evidence": turned}]}, ensure_ascii=False)
 
 
@@ -170,7 +226,9 @@ def _parse_prompt(user: str, words: Words, forms: _RuleForms) -> _ReflectionProm
         for right, texts in ((True, words.right), (False, words.wrong))
         for verdict, text in texts.items()
     ]
-    clue = words.clue.replace("[", r"\[").format(place=r"\d+", wrong=r"\d+", right=r"\d+", text="(.+)")
+    clue = words.clue.replace("[", r"\[").format(
+        place=r"\d+", wrong=r"\d+", right=r"\d+", text="(.+)"
+    )
     cases: dict[bool, list[_Seen]] = {True: [], False: []}
     clues: list[str] = []
     right, label, rule = True, "fail", ""
@@ -189,21 +247,32 @@ def _parse_prompt(user: str, words: Words, forms: _RuleForms) -> _ReflectionProm
 
 
 def _find_clue(asked: _ReflectionPrompt, forms: _RuleForms, taken: set[str]) -> str:
-    """The first clue that is new and that a wrong case bears out in words which this reader knows; empty without one."""
+    """The first clue that is new and that a wrong case bears out in words which this reader knows;
+    empty without one."""
     for clue in asked.clues:
-        if clue not in taken and any(case.facts.issuperset(clue.split(forms.and_)) for case in asked.wrong):
+        if clue not in taken and any(
+            case.facts.issuperset(clue.split(forms.and_)) for case in asked.wrong
+        ):
             return clue
     return ""
 
 
-def _find_condition(these: list[_Seen], others: list[_Seen], forms: _RuleForms, key: int, taken: set[str]) -> str:
-    """The condition, of one fact or two, that holds for most of ``these`` and fewest of ``others``."""
-    attributes = [sorted(fact for fact in case.facts - taken if not _MENTIONS.match(fact)) for case in these]
+def _find_condition(
+    these: list[_Seen], others: list[_Seen], forms: _RuleForms, key: int, taken: set[str]
+) -> str:
+    """The condition, of one fact or two, that holds for most of ``these`` and fewest of
+    ``others``."""
+    attributes = [
+        sorted(fact for fact in case.facts - taken if not _MENTIONS.match(fact)) for case in these
+    ]
     facts = attributes if any(attributes) else [sorted(case.facts - taken) for case in these]
     sets = {terms for each in facts for size in (1, 2) for terms in combinations(each[:40], size)}
 
     def merit(terms: tuple[str, ...]) -> tuple[float, float]:
-        held, lost = (sum(case.facts.issuperset(terms) for case in cases) / max(1, len(cases)) for cases in (these, others))
+        held, lost = (
+            sum(case.facts.issuperset(terms) for case in cases) / max(1, len(cases))
+            for cases in (these, others)
+        )
         return held - 2 * lost - 0.1 * len(terms), uniform(stream(key, *terms), 0)
 
     free = [terms for terms in sets if forms.and_.join(terms) not in taken]
@@ -212,6 +281,9 @@ def _find_condition(these: list[_Seen], others: list[_Seen], forms: _RuleForms, 
 
 
 def with_follower(model: ModelConfig) -> ModelConfig:
-    """``model``, with the shipped follower of rules where the scripted engine is to run and no function is named."""
-    unnamed = model.engine == "scripted" and model.model_name_or_path == ModelConfig.model_name_or_path
+    """``model``, with the shipped follower of rules where the scripted engine is to run and no
+    function is named."""
+    unnamed = (
+        model.engine == "scripted" and model.model_name_or_path == ModelConfig.model_name_or_path
+    )
     return replace(model, model_name_or_path=FOLLOWER) if unnamed else model

@@ -13,7 +13,14 @@ from stageb.guidance.config import PromptConfig, SamplerConfig, UseImages
 from stageb.guidance.judging.answers import can_write_reasons
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.prompts import Words, begins_answers, name_labels, rollout_prompt, verdict_lines, words_of
+from stageb.guidance.rules.prompts import (
+    Words,
+    begins_answers,
+    name_labels,
+    rollout_prompt,
+    verdict_lines,
+    words_of,
+)
 from stageb.guidance.words.labels import list_labels
 from stageb.guidance.words.types import Ticket, Verdict
 from stageb.job import heartbeat
@@ -21,23 +28,34 @@ from stageb.job.world import World
 
 
 def load_judge(
-    model: ModelConfig, prompt: PromptConfig, sampler: SamplerConfig, world: World, labels: Iterable[Verdict]
+    model: ModelConfig,
+    prompt: PromptConfig,
+    sampler: SamplerConfig,
+    world: World,
+    labels: Iterable[Verdict],
 ) -> tuple[Engine, PromptConfig]:
-    """The model that judges tickets of these ``labels``, on this rank's device, and ``prompt``, which then says whether
-    answers are begun for it: a server is asked what it can do."""
+    """The model that judges tickets of these ``labels``, on this rank's device, and ``prompt``,
+    which then says whether answers are begun for it: a server is asked what it can do."""
     engine, words = load_engine(model, world, sampler.use_images), words_of(prompt, model)
     check_reasons(engine, model.engine, sampler, words)
     if not isinstance(engine, Served):
         return engine, prompt
-    ticket, known = Ticket("inspection", "probe", "pass", (("image_1", "all is in order"),)), list_labels(labels)
-    asked, words = rollout_prompt(ticket, make_neutral(ticket.mission, words, known), words), name_labels(words, known)
+    ticket, known = (
+        Ticket("inspection", "probe", "pass", (("image_1", "all is in order"),)),
+        list_labels(labels),
+    )
+    asked, words = (
+        rollout_prompt(ticket, make_neutral(ticket.mission, words, known), words),
+        name_labels(words, known),
+    )
     with heartbeat.at("asking the server what it can do"):
         engine = engine.probe(engines.Question(asked, tuple(verdict_lines(words).values())))
     return engine, replace(prompt, prefill=begins_answers(prompt, model, engine.continues))
 
 
 def load_engine(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
-    """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
+    """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and
+    cannot be."""
     model = with_follower(model)
     with heartbeat.at("loading the model", "quiet"):
         engine = engines.build(model, world.device)
@@ -47,11 +65,17 @@ def load_engine(model: ModelConfig, world: World, use_images: UseImages = False)
 
 
 def check_reasons(engine: Engine, name: str, sampler: SamplerConfig, words: Words) -> None:
-    """Raise ``ConfigError`` if ``engine``, called ``name`` in the config, cannot give reasons as ``sampler`` asks."""
+    """Raise ``ConfigError`` if ``engine``, called ``name`` in the config, cannot give reasons as
+    ``sampler`` asks."""
     asked = sampler.reasons
     if asked != "all" and thinks(engine) and not words.begin:
-        remedy = "a model that thinks aloud has its reasons before its verdict; set it to all, or prompt.prefill: true"
+        remedy = (
+            "a model that thinks aloud has its reasons before its verdict; set it to all, "
+            "or prompt.prefill: true"
+        )
         raise ConfigError("sampler.reasons", asked, remedy)
     if asked == "wrong" and not can_write_reasons(engine, words):
-        remedy = f"engine {name} cannot resume an answer from its exact tokens; set it to all or none"
+        remedy = (
+            f"engine {name} cannot resume an answer from its exact tokens; set it to all or none"
+        )
         raise ConfigError("sampler.reasons", asked, remedy)

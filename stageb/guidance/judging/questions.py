@@ -1,7 +1,8 @@
 """Questions of reflection and the gate to the model, for verdicts, samples and reasons.
 
-A function that needs the model is a generator: it yields a question, is sent the answer, and returns its result. So it is a
-function of its arguments and of the answers alone; it knows neither ranks nor engines, and a test may answer from a list.
+A function that needs the model is a generator: it yields a question, is sent the answer, and
+returns its result. So it is a function of its arguments and of the answers alone; it knows neither
+ranks nor engines, and a test may answer from a list.
 
     gains = yield from judge.gains([(edit.guidance, tickets)])
 """
@@ -20,14 +21,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JudgeTickets:
-    """A question for verdicts under each guidance. The answer: a ``Judgement`` for each position, by guidance."""
+    """A question for verdicts under each guidance. The answer: a ``Judgement`` for each position,
+    by guidance."""
 
     asked: tuple[tuple[Guidance, tuple[int, ...]], ...]  # with positions of tickets
 
 
 @dataclass(frozen=True, slots=True)
 class SampleAnswers:
-    """A question for samples of the model that reflects. The answer: a ``Completion`` for each key, by request."""
+    """A question for samples of the model that reflects. The answer: a ``Completion`` for each key,
+    by request."""
 
     requests: tuple[Request, ...]
 
@@ -38,7 +41,8 @@ class WriteReasons:
 
     guidance: Guidance  # that the verdicts were sampled under
     names: tuple[str, int]  # of their streams (``Round.names``)
-    asked: tuple[tuple[int, Candidate, tuple[int, ...]], ...]  # a ticket's position, each once, and an answer as begun
+    # a ticket's position, each once, and an answer as begun
+    asked: tuple[tuple[int, Candidate, tuple[int, ...]], ...]
 
 
 Question: TypeAlias = JudgeTickets | SampleAnswers | WriteReasons
@@ -51,8 +55,8 @@ CountTokens = Callable[[Sequence[Prompt]], list[int]]
 
 
 def sample_together(dialogues: Sequence[Dialogue[T]]) -> Dialogue[list[T]]:
-    """Run ``dialogues`` that only ask ``SampleAnswers`` side by side, their questions joined; returns their results in
-    order."""
+    """Run ``dialogues`` that only ask ``SampleAnswers`` side by side, their questions joined;
+    returns their results in order."""
     results: dict[int, T] = {}
     answers: dict[int, Any] = dict.fromkeys(range(len(dialogues)))
     while answers:
@@ -64,12 +68,15 @@ def sample_together(dialogues: Sequence[Dialogue[T]]) -> Dialogue[list[T]]:
                 results[place] = end.value
         requests = tuple(request for question in asked.values() for request in question.requests)
         sampled = iter((yield SampleAnswers(requests)) if requests else ())
-        answers = {place: [next(sampled) for _ in question.requests] for place, question in asked.items()}
+        answers = {
+            place: [next(sampled) for _ in question.requests] for place, question in asked.items()
+        }
     return [results[place] for place in range(len(dialogues))]
 
 
 def answer_all(steps: Dialogue[T], answer: Callable[[Any], Any]) -> T:
-    """Run ``steps``, answering each question with ``answer``; returns their result. For tests, and trials without ranks."""
+    """Run ``steps``, answering each question with ``answer``; returns their result. For tests, and
+    trials without ranks."""
     try:
         question = next(steps)
         while True:
@@ -79,21 +86,27 @@ def answer_all(steps: Dialogue[T], answer: Callable[[Any], Any]) -> T:
         return result
 
 
-# Reasons on demand (``sampler.reasons: wrong``): whose answers give one once verdicts are chosen, and the records then.
+# Reasons on demand (``sampler.reasons: wrong``): whose answers give one once verdicts are chosen,
+# and the records then.
 #
-# Of a ticket that is judged wrong, reflection reads why the chosen answer judged so; all others end with their verdicts.
+# Of a ticket that is judged wrong, reflection reads why the chosen answer judged so; all others end
+# with their verdicts.
 
 
-def add_reasons(batch: Round, records: Sequence[Record], guidance: Guidance) -> Dialogue[list[Record]]:
-    """The records of a round with the reasons of chosen answers that are wrong, or that others disagree with, and may have
-    one: those whose ``openings`` are known. No record keeps these."""
+def add_reasons(
+    batch: Round, records: Sequence[Record], guidance: Guidance
+) -> Dialogue[list[Record]]:
+    """The records of a round with the reasons of chosen answers that are wrong, or that others
+    disagree with, and may have one: those whose ``openings`` are known. No record keeps these."""
     found = [replace(each, answers=replace(each.answers, openings=())) for each in records]
     places, asked = [], []
     for place, (position, record) in enumerate(zip(batch.tickets, records, strict=True)):
         chosen = record.selection.selected_candidate
         if record.answers.openings and chosen is not None and not record.is_right:
             places.append(place)
-            asked.append((position, record.answers.candidates[chosen], record.answers.openings[chosen]))
+            asked.append(
+                (position, record.answers.candidates[chosen], record.answers.openings[chosen])
+            )
     if asked:
         explained: list[Candidate] = yield WriteReasons(guidance, batch.names, tuple(asked))
         for place, candidate in zip(places, explained, strict=True):
@@ -103,6 +116,10 @@ def add_reasons(batch: Round, records: Sequence[Record], guidance: Guidance) -> 
 
 def _explain(record: Record, candidate: Candidate) -> Record:
     """A record whose chosen answer is now ``candidate``."""
-    candidates = tuple(candidate if each.index == candidate.index else each for each in record.answers.candidates)
+    candidates = tuple(
+        candidate if each.index == candidate.index else each for each in record.answers.candidates
+    )
     selection = replace(record.selection, reason=candidate.reason)
-    return replace(record, answers=replace(record.answers, candidates=candidates), selection=selection)
+    return replace(
+        record, answers=replace(record.answers, candidates=candidates), selection=selection
+    )

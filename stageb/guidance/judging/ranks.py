@@ -1,9 +1,10 @@
-"""The work of every rank for the loop: hold the model or the rules as code, judge its share of a round, answer questions.
+"""The work of every rank for the loop: hold the model or the rules as code, judge its share of a
+round, answer questions.
 
 What rank 0 decides alone goes through ``World.lead`` (``stageb/job/world.py``).
 
-All ranks have read the same tickets, so what travels of them is positions, with the guidance. Which rank answers makes no
-difference to an answer.
+All ranks have read the same tickets, so what travels of them is positions, with the guidance. Which
+rank answers makes no difference to an answer.
 """
 
 from __future__ import annotations
@@ -22,11 +23,22 @@ from stageb.guidance.judging.loading import load_engine, load_judge
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement, Round, Ticket, shallow
+from stageb.guidance.words.types import (
+    Answers,
+    Candidate,
+    Guidance,
+    Judgement,
+    Round,
+    Ticket,
+    shallow,
+)
 from stageb.job.world import Json, World
 
-TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
-DECODED_TOGETHER = 32  # tickets for which the model writes at once, where so many may be read: fewer take as long
+# reflection answers that a rank samples at once, at every world size; their long prompts fill a
+# device
+TOGETHER = 4
+# tickets for which the model writes at once, where so many may be read: fewer take as long
+DECODED_TOGETHER = 32
 
 
 Group = tuple[Guidance, Sequence[int]]
@@ -34,7 +46,8 @@ Group = tuple[Guidance, Sequence[int]]
 
 
 class GuidanceRanks:
-    """The ranks of a run, as the loop sees them: ``load``, ``roll_out`` and ``answer`` are called on all of them."""
+    """The ranks of a run, as the loop sees them: ``load``, ``roll_out`` and ``answer`` are called
+    on all of them."""
 
     def __init__(self, config: LoopConfig, tickets: Sequence[Ticket], world: World) -> None:
         self.config = config
@@ -54,15 +67,22 @@ class GuidanceRanks:
         """Load the model on this rank's device."""
         config = self.config
         labels = {ticket.label for ticket in self.tickets}
-        self._engine, prompt = load_judge(config.model, config.prompt, config.sampler, self.world, labels)
+        self._engine, prompt = load_judge(
+            config.model, config.prompt, config.sampler, self.world, labels
+        )
         self.config, self.words = replace(config, prompt=prompt), words_of(prompt, config.model)
-        self.world.agree("how the gate judges", f"{self.judges_by}, {self.words.begin or 'nothing'} begun")
+        self.world.agree(
+            "how the gate judges", f"{self.judges_by}, {self.words.begin or 'nothing'} begun"
+        )
 
-    def roll_out(self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]) -> list[Answers]:
-        """The answers to the round's tickets, in their order: all of them on rank 0, none elsewhere.
+    def roll_out(
+        self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]
+    ) -> list[Answers]:
+        """The answers to the round's tickets, in their order: all of them on rank 0, none
+        elsewhere.
 
-        What is distilled is answered once, at a temperature of its own, and whole. ``on_tickets`` is told on rank 0 how many
-        tickets are answered, as far as it can tell.
+        What is distilled is answered once, at a temperature of its own, and whole. ``on_tickets``
+        is told on rank 0 how many tickets are answered, as far as it can tell.
         """
         sampler, distills = self.config.sampler, batch.kind == "distill"
         names: list[str | int] = [self.config.seed, *batch.names]
@@ -70,7 +90,10 @@ class GuidanceRanks:
             grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
             sampler = replace(sampler, grid=grid, samples_per_decode=1, reasons="all")
         elif not batch.learns:
-            sampler = replace(sampler.evaluating, reasons="none" if sampler.reasons == "wrong" else sampler.reasons)
+            sampler = replace(
+                sampler.evaluating,
+                reasons="none" if sampler.reasons == "wrong" else sampler.reasons,
+            )
 
         def answer(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             tickets = self._coder.note_rulings(guidance, tickets)
@@ -78,14 +101,23 @@ class GuidanceRanks:
             return [answers_to_plain(each) for each in answers]
 
         tickets = [self.tickets[i] for i in batch.tickets]
-        rulings = self._rule_on(guidance, batch.tickets) if not distills else [Ruling(None)] * len(tickets)
+        rulings = (
+            self._rule_on(guidance, batch.tickets)
+            if not distills
+            else [Ruling(None)] * len(tickets)
+        )
         asked = [place for place, ruling in enumerate(rulings) if not ruling.verdict]
         decided = len(tickets) - len(asked)
         share = rollout.share_out(len(asked), self.group_size, DECODED_TOGETHER, self._ways)
         share = rollout.keep_limit(share, len(asked), self.group_size, self.round_size)
         groups = cut_groups(tickets, asked, guidance, share)
         rows = map_tickets(
-            self.world, "rollout group", answer, tickets, groups, lambda answered: on_tickets(decided + answered)
+            self.world,
+            "rollout group",
+            answer,
+            tickets,
+            groups,
+            lambda answered: on_tickets(decided + answered),
         )
         return [
             self._coder.answer(guidance, i, ruling) if ruling.verdict else answers_from_plain(row)
@@ -93,41 +125,58 @@ class GuidanceRanks:
         ]
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
-        """Judge tickets by rules as code, on every rank the same; no verdict on those that the model is asked."""
+        """Judge tickets by rules as code, on every rank the same; no verdict on those that the
+        model is asked."""
         by_code = self.config.runner.judge == "both"
         if not by_code and guidance.judge in ("", "model"):
             return [Ruling(None)] * len(positions)
         rulings = self._coder.rule_on(guidance, [self.tickets[i] for i in positions])
-        return [each if by_code or guidance.is_decided(each.verdict, each.leads) else Ruling(None) for each in rulings]
+        return [
+            each if by_code or guidance.is_decided(each.verdict, each.leads) else Ruling(None)
+            for each in rulings
+        ]
 
     def answer(self, question: Question) -> Sequence[Any]:
-        """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its part of it."""
+        """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its
+        part of it."""
         if isinstance(question, WriteReasons):
             return self._write_reasons(question)
-        return self._judge(question) if isinstance(question, JudgeTickets) else self._sample(question)
+        return (
+            self._judge(question) if isinstance(question, JudgeTickets) else self._sample(question)
+        )
 
     def _write_reasons(self, question: WriteReasons) -> list[Candidate]:
         """The reasons of answers that have a verdict; on rank 0."""
-        starts = {self.tickets[i].key: (self.tickets[i], candidate, opening) for i, candidate, opening in question.asked}
+        starts = {
+            self.tickets[i].key: (self.tickets[i], candidate, opening)
+            for i, candidate, opening in question.asked
+        }
         tickets = [ticket for ticket, _, _ in starts.values()]
         names: list[str | int] = [self.config.seed, *question.names]
 
         def write(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             some = [starts[ticket.key] for ticket in tickets]
-            found = rollout.write_reasons(some, guidance, self._model, self.config.sampler, self.words, names)
+            found = rollout.write_reasons(
+                some, guidance, self._model, self.config.sampler, self.words, names
+            )
             return [shallow(candidate) for candidate in found]
 
         most = max(self.group_size, min(self.config.sampler.micro_batch_size, DECODED_TOGETHER))
         size = rollout.share_out(len(tickets), most, DECODED_TOGETHER, self._ways)
         groups = cut_groups(tickets, range(len(tickets)), question.guidance, size)
-        return [Candidate(**row) for row in map_tickets(self.world, "reasons group", write, tickets, groups)]
+        return [
+            Candidate(**row)
+            for row in map_tickets(self.world, "reasons group", write, tickets, groups)
+        ]
 
     def _judge(self, question: JudgeTickets) -> list[list[Judgement]]:
         """How the tickets are judged, by guidance; on rank 0."""
 
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             sampler, tickets = self.config.sampler, self._coder.note_rulings(guidance, tickets)
-            found = rollout.judge_tickets(tickets, guidance, self._model, sampler, self.words, self.judges_by)
+            found = rollout.judge_tickets(
+                tickets, guidance, self._model, sampler, self.words, self.judges_by
+            )
             return [[each.p_correct, each.tokens, each.by_rules, each.scores] for each in found]
 
         tickets: list[Ticket] = []
@@ -137,7 +186,11 @@ class GuidanceRanks:
         size = rollout.share_out(asked, self.group_size, rollout.WORTHWHILE, self._ways)
         for (guidance, positions), ruled in zip(question.asked, rulings, strict=True):
             first = len(tickets)
-            tickets += [self.tickets[i] for i, ruling in zip(positions, ruled, strict=True) if not ruling.verdict]
+            tickets += [
+                self.tickets[i]
+                for i, ruling in zip(positions, ruled, strict=True)
+                if not ruling.verdict
+            ]
             groups += cut_groups(tickets, range(first, len(tickets)), guidance, size)
         rows = iter(map_tickets(self.world, "judging group", judge, tickets, groups))
         if not self.world.is_global_zero:
@@ -153,12 +206,16 @@ class GuidanceRanks:
         ]
 
     def _sample(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
-        """Sample answers of the model that reflects: where it is one of its own, on rank 0 alone."""
+        """Sample answers of the model that reflects: where it is one of its own, on rank 0
+        alone."""
         if self.config.reflection.model is not None:
             return self.reflector.generate(question.requests) if self.world.is_global_zero else []
 
         def answer(requests: Sequence[Request]) -> Json:
-            return [[asdict(completion) for completion in each] for each in self._model.generate(requests)]
+            return [
+                [asdict(completion) for completion in each]
+                for each in self._model.generate(requests)
+            ]
 
         requests = question.requests
         groups = [requests[start : start + TOGETHER] for start in range(0, len(requests), TOGETHER)]
@@ -167,7 +224,8 @@ class GuidanceRanks:
 
     @property
     def reflector(self) -> Engine:
-        """The model that reflects: its own, on rank 0, where the config names one; otherwise the one that every rank has."""
+        """The model that reflects: its own, on rank 0, where the config names one; otherwise the
+        one that every rank has."""
         if self.config.reflection.model is None:
             return self._model
         if self._reflector is None:
@@ -176,13 +234,23 @@ class GuidanceRanks:
 
     @property
     def judges_by(self) -> str:
-        """How the gate judges a ticket: "probability" or "answer". Probabilities would be of verdicts without a thought."""
+        """How the gate judges a ticket: "probability" or "answer". Probabilities would be of
+        verdicts without a thought."""
         asked = self.config.gating.judge_by
         able = isinstance(self._model, Scorer)
         if asked == "probability" and not able:
-            remedy = f"engine {self.config.model.engine} cannot give probabilities; set it to answer, or to auto"
+            remedy = (
+                f"engine {self.config.model.engine} cannot give probabilities; set it to "
+                f"answer, or to auto"
+            )
             raise ConfigError("gate.judge_by", asked, remedy)
-        return asked if asked != "auto" else "probability" if able and not self.lets_think else "answer"
+        return (
+            asked
+            if asked != "auto"
+            else "probability"
+            if able and not self.lets_think
+            else "answer"
+        )
 
     @property
     def lets_think(self) -> bool:
@@ -195,8 +263,11 @@ class GuidanceRanks:
         return self._engine
 
 
-def cut_groups(tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int) -> list[Group]:
-    """``positions`` in ``tickets``, all to be judged under ``guidance``, cut into canonical micro-batches."""
+def cut_groups(
+    tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int
+) -> list[Group]:
+    """``positions`` in ``tickets``, all to be judged under ``guidance``, cut into canonical
+    micro-batches."""
     cut = rollout.cut_micro_batches([tickets[i] for i in positions], size)
     return [(guidance, [positions[i] for i in group]) for group in cut]
 
@@ -209,10 +280,11 @@ def map_tickets(
     groups: Sequence[Group],
     on_tickets: Callable[[int], None] | None = None,
 ) -> list[Any]:
-    """Call ``work`` on the ``groups`` that ``tickets`` are cut into, each rank on its share. Returns on rank 0 a result for
-    each of ``tickets``, and an empty list elsewhere.
+    """Call ``work`` on the ``groups`` that ``tickets`` are cut into, each rank on its share.
+    Returns on rank 0 a result for each of ``tickets``, and an empty list elsewhere.
 
-    ``on_tickets`` gets on rank 0 an estimate of how many tickets are done. Errors of ``work`` name the ticket.
+    ``on_tickets`` gets on rank 0 an estimate of how many tickets are done. Errors of ``work`` name
+    the ticket.
     """
 
     def on_groups(done: int) -> None:
@@ -221,19 +293,26 @@ def map_tickets(
 
     def of_group(group: Group) -> list[Json]:
         guidance, positions = group
-        return name_failed_ticket([tickets[i] for i in positions], lambda some: work(some, guidance))
+        return name_failed_ticket(
+            [tickets[i] for i in positions], lambda some: work(some, guidance)
+        )
 
     results: list[Any] = [None] * len(tickets)
-    for (_, positions), found in zip(groups, world.map(what, of_group, groups, on_groups), strict=False):
+    for (_, positions), found in zip(
+        groups, world.map(what, of_group, groups, on_groups), strict=False
+    ):
         for position, result in zip(positions, found, strict=True):
             results[position] = result
     return results if world.is_global_zero else []
 
 
-def name_failed_ticket(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:
+def name_failed_ticket(
+    tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]
+) -> list[Any]:
     """``answer(tickets)``; an error gets a note that names the ticket (see ``errors.at``).
 
-    A model reads many tickets at once and does not say at which one it failed, so after an error each is tried alone.
+    A model reads many tickets at once and does not say at which one it failed, so after an error
+    each is tried alone.
     """
     try:
         return answer(tickets)
@@ -241,5 +320,8 @@ def name_failed_ticket(tickets: Sequence[Ticket], answer: Callable[[Sequence[Tic
         for ticket in tickets:
             with at(f"ticket {ticket.key} of mission {ticket.mission}"):
                 answer([ticket])
-        error.add_note(f"tickets {tickets[0].key} to {tickets[-1].key} of mission {tickets[0].mission}, read together")
+        error.add_note(
+            f"tickets {tickets[0].key} to {tickets[-1].key} of mission {tickets[0].mission}, "
+            f"read together"
+        )
         raise

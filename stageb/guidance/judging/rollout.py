@@ -1,10 +1,12 @@
 """Rollout: tickets, a guidance and an engine in; answers out.
 
-Canonical micro-batches. A model's numbers move in their last bits with what else is in a batch, and now and then a token
-turns over that. So the cuts are made by the round alone: its tickets are sorted by length and cut into groups of equal
-size, and whole groups go to ranks. ``group_size`` chooses the size from the round's size, such that the same groups fill
-the ranks evenly at every usual world size with that round, and ``share_out`` a smaller one where fewer tickets are asked
-about, within the limit per rank (``keep_limit``); equal rounds then give equal bytes whatever the world size.
+Canonical micro-batches. A model's numbers move in their last bits with what else is in a batch, and
+now and then a token turns over that. So the cuts are made by the round alone: its tickets are
+sorted by length and cut into groups of equal size, and whole groups go to ranks. ``group_size``
+chooses the size from the round's size, such that the same groups fill the ranks evenly at every
+usual world size with that round, and ``share_out`` a smaller one where fewer tickets are asked
+about, within the limit per rank (``keep_limit``); equal rounds then give equal bytes whatever the
+world size.
 """
 
 from __future__ import annotations
@@ -34,22 +36,27 @@ VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
 
 
 AnswerStart = tuple[Ticket, Candidate, tuple[int, ...]]
-"""A ticket, an answer to it that ends with its verdict, and what ``Answers.openings`` has of that."""
+"""A ticket, an answer to it that ends with its verdict, and what ``Answers.openings`` has of
+that."""
 
 WORTHWHILE = 16
 """Tickets that are worth reading together: fewer at once take longer."""
 
 WAYS = 8
-"""Shares that tickets are cut into which are fewer than a round's: one for each GPU of a large host."""
+"""Shares that tickets are cut into which are fewer than a round's: one for each GPU of a large
+host."""
 
 
-def group_size(round_size: int, per_rank: int, micro_batch_size: int, ways: int | None = None) -> int:
-    """Tickets per group: at most ``micro_batch_size``, and a divisor of ``per_rank``, so that whole groups fill every rank.
+def group_size(
+    round_size: int, per_rank: int, micro_batch_size: int, ways: int | None = None
+) -> int:
+    """Tickets per group: at most ``micro_batch_size``, and a divisor of ``per_rank``, so that whole
+    groups fill every rank.
 
-    The same for all world sizes that divide 24 and the round: a group divides round / gcd(round, 24), and that divides a
-    rank's share at each of them. Where an eighth of the round is less than ``micro_batch_size`` and fewer tickets than are
-    worthwhile, the same goes for 12 alone, and groups stay larger. With ``ways`` it goes for the world sizes that divide
-    these.
+    The same for all world sizes that divide 24 and the round: a group divides round / gcd(round,
+    24), and that divides a rank's share at each of them. Where an eighth of the round is less than
+    ``micro_batch_size`` and fewer tickets than are worthwhile, the same goes for 12 alone, and
+    groups stay larger. With ``ways`` it goes for the world sizes that divide these.
     """
     ways = ways or (24 if round_size >= 8 * min(micro_batch_size, WORTHWHILE) else 12)
     share = round_size // math.gcd(round_size, ways)
@@ -58,8 +65,9 @@ def group_size(round_size: int, per_rank: int, micro_batch_size: int, ways: int 
 
 
 def share_out(tickets: int, size: int, least: int, ways: int = WAYS) -> int:
-    """Tickets per group where so many ``tickets`` are asked about: at most ``size``, as in a whole round, and where they are
-    fewer a share for each of ``ways`` ranks, which would have nothing to do otherwise, but of ``least`` tickets.
+    """Tickets per group where so many ``tickets`` are asked about: at most ``size``, as in a whole
+    round, and where they are fewer a share for each of ``ways`` ranks, which would have nothing to
+    do otherwise, but of ``least`` tickets.
 
     By the number of tickets alone, so that the groups are the same at every world size.
     """
@@ -67,15 +75,22 @@ def share_out(tickets: int, size: int, least: int, ways: int = WAYS) -> int:
 
 
 def keep_limit(share: int, tickets: int, size: int, round_size: int) -> int:
-    """Tickets per group, ``share`` or little more, such that no rank gets more of so many ``tickets`` than of a whole round,
-    at no world size: groups that are k times smaller than its groups of ``size`` are at most k times as many."""
-    sizes = ((max(share, -(-tickets * size // (k * round_size))), size // k) for k in range(size // share, 0, -1))
+    """Tickets per group, ``share`` or little more, such that no rank gets more of so many
+    ``tickets`` than of a whole round, at no world size: groups that are k times smaller than its
+    groups of ``size`` are at most k times as many."""
+    sizes = (
+        (max(share, -(-tickets * size // (k * round_size))), size // k)
+        for k in range(size // share, 0, -1)
+    )
     return next(least for least, most in sizes if least <= most)
 
 
 def cut_micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:
-    """Positions in ``tickets``, cut into groups of ``size`` by length of text, longest first; the last may be smaller."""
-    by_length = sorted(range(len(tickets)), key=lambda i: (-len(ticket_text(tickets[i])), tickets[i].key, i))
+    """Positions in ``tickets``, cut into groups of ``size`` by length of text, longest first; the
+    last may be smaller."""
+    by_length = sorted(
+        range(len(tickets)), key=lambda i: (-len(ticket_text(tickets[i])), tickets[i].key, i)
+    )
     return [by_length[start : start + size] for start in range(0, len(by_length), size)]
 
 
@@ -87,15 +102,17 @@ def rollout(
     words: Words,
     names: Sequence[str | int],
 ) -> list[Answers]:
-    """Candidates for every ticket, in the tickets' order: each entry of the grid, ``samples_per_decode`` times.
+    """Candidates for every ticket, in the tickets' order: each entry of the grid,
+    ``samples_per_decode`` times.
 
-    Where ``words`` begin answers in the model's place and the engine can weigh verdicts, a verdict is drawn by its
-    probability, the model writes the reason, and the form is met unless that reason is empty or holds control
-    characters. With ``sampler.reasons`` other than all, answers end with their verdicts; with wrong,
-    ``write_reasons`` can go on from there.
+    Where ``words`` begin answers in the model's place and the engine can weigh verdicts, a verdict
+    is drawn by its probability, the model writes the reason, and the form is met unless that reason
+    is empty or holds control characters. With ``sampler.reasons`` other than all, answers end with
+    their verdicts; with wrong, ``write_reasons`` can go on from there.
 
-    ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample complete it. Tickets
-    whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
+    ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample
+    complete it. Tickets whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises
+    what the engine raises.
     """
     samples, limit = sampler.samples_per_decode, sampler.max_prompt_tokens
     words = name_labels(words, guidance.labels)
@@ -104,7 +121,10 @@ def rollout(
     asked = [i for i, length in enumerate(lengths) if length <= limit]
     requests = [
         Request(
-            prompts[i], make_decode(decode), tuple(_list_keys(names, tickets[i], entry, decode.seed, samples)), words.begin
+            prompts[i],
+            make_decode(decode),
+            tuple(_list_keys(names, tickets[i], entry, decode.seed, samples)),
+            words.begin,
         )
         for i in asked
         for entry, decode in enumerate(sampler.grid)
@@ -112,15 +132,29 @@ def rollout(
     alone = sampler.reasons != "all"
     sample = sample_verdicts if alone else sample_answers
     by_ticket = calibrations_of(guidance, tickets)
-    completions = iter(sample(requests, engine, words, [by_ticket[i] for i in asked for _ in sampler.grid]))
+    completions = iter(
+        sample(requests, engine, words, [by_ticket[i] for i in asked for _ in sampler.grid])
+    )
     candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
-    openings: dict[int, list[tuple[int, ...]]] = {i: [] for i in asked if sampler.reasons == "wrong"}
+    openings: dict[int, list[tuple[int, ...]]] = {
+        i: [] for i in asked if sampler.reasons == "wrong"
+    }
     for i in asked:
         for entry, decode in enumerate(sampler.grid):
             for completion in next(completions):
                 text, verdict, reason, fault = read_answer(completion, prompts[i], words, alone)
-                known = (len(candidates[i]), entry, decode.temperature, text, verdict, reason, fault is None)
-                candidates[i].append(Candidate(*known, completion.tokens, completion.thinking, fault))
+                known = (
+                    len(candidates[i]),
+                    entry,
+                    decode.temperature,
+                    text,
+                    verdict,
+                    reason,
+                    fault is None,
+                )
+                candidates[i].append(
+                    Candidate(*known, completion.tokens, completion.thinking, fault)
+                )
                 if i in openings:
                     openings[i].append(completion.ids)
     too_long = "prompt of {} tokens, at most {} (sampler.max_prompt_tokens)"
@@ -144,17 +178,29 @@ def write_reasons(
     words: Words,
     names: Sequence[str | int],
 ) -> list[Candidate]:
-    """The candidates among ``starts`` with their reasons, in order; ``rollout`` has made these, given the same.
+    """The candidates among ``starts`` with their reasons, in order; ``rollout`` has made these,
+    given the same.
 
     A verdict stays what it is; the reason is empty where what follows the verdict is none.
     """
     requests, words = [], name_labels(words, guidance.labels)
     for ticket, candidate, _ in starts:
-        decode, sample = sampler.grid[candidate.decode], candidate.index % sampler.samples_per_decode
-        key = _list_keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[sample]
-        requests.append(Request(rollout_prompt(ticket, guidance, words), make_decode(decode), (key,), words.begin))
+        decode, sample = (
+            sampler.grid[candidate.decode],
+            candidate.index % sampler.samples_per_decode,
+        )
+        key = _list_keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[
+            sample
+        ]
+        requests.append(
+            Request(
+                rollout_prompt(ticket, guidance, words), make_decode(decode), (key,), words.begin
+            )
+        )
     found = []
-    whole = sample_reasons(requests, [(candidate.verdict, opening) for _, candidate, opening in starts], engine, words)
+    whole = sample_reasons(
+        requests, [(candidate.verdict, opening) for _, candidate, opening in starts], engine, words
+    )
     for request, (_, candidate, _), completion in zip(requests, starts, whole, strict=True):
         if completion is None:
             found.append(candidate)
@@ -166,28 +212,44 @@ def write_reasons(
 
 
 def judge_tickets(
-    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, words: Words, judge_by: str
+    tickets: Sequence[Ticket],
+    guidance: Guidance,
+    engine: Engine,
+    sampler: SamplerConfig,
+    words: Words,
+    judge_by: str,
 ) -> list[Judgement]:
-    """How each ticket is judged, in order, for the gate: a verdict without a reason, at the least cost.
+    """How each ticket is judged, in order, for the gate: a verdict without a reason, at the least
+    cost.
 
-    With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the verdict lines are weighed
-    at the temperature of the grid's first entry, which gives exactly the share of right answers that sampling would only
-    estimate, where answers keep their form. With "answer" the first line is decoded greedily, and the share is 0 or 1; a
-    model that thinks aloud is let think first, with the grid's first number of tokens, unless its answers are begun for it.
+    With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the
+    verdict lines are weighed at the temperature of the grid's first entry, which gives exactly the
+    share of right answers that sampling would only estimate, where answers keep their form. With
+    "answer" the first line is decoded greedily, and the share is 0 or 1; a model that thinks aloud
+    is let think first, with the grid's first number of tokens, unless its answers are begun for it.
     A prompt that is longer than ``max_prompt_tokens`` is never judged right.
     """
     words = name_labels(words, guidance.labels)
     if judge_by == "probability" or (words.begin and isinstance(engine, Scorer)):
         assert isinstance(engine, Scorer)  # whoever chose the way has looked
         temperature = sampler.grid[0].temperature if judge_by == "probability" else 0.0
-        return _judge_by_probability(tickets, guidance, engine, sampler.max_prompt_tokens, words, temperature)
-    line = replace(sampler.grid[0], temperature=0.0) if thinks(engine) and not words.begin else VERDICT_LINE
+        return _judge_by_probability(
+            tickets, guidance, engine, sampler.max_prompt_tokens, words, temperature
+        )
+    line = (
+        replace(sampler.grid[0], temperature=0.0)
+        if thinks(engine) and not words.begin
+        else VERDICT_LINE
+    )
     once = replace(sampler, grid=[line], samples_per_decode=1, reasons="all")
     answers = rollout(tickets, guidance, engine, once, words, ["verdict"])
     return [
         Judgement(
             p_correct=float(
-                any((c.verdict or read_first_verdict(c.text, words)) == ticket.label for c in answer.candidates)
+                any(
+                    (c.verdict or read_first_verdict(c.text, words)) == ticket.label
+                    for c in answer.candidates
+                )
             ),
             tokens=sum(answer.prompt_tokens + c.tokens for c in answer.candidates),
         )
@@ -196,7 +258,12 @@ def judge_tickets(
 
 
 def _judge_by_probability(
-    tickets: Sequence[Ticket], guidance: Guidance, engine: Scorer, limit: int, words: Words, temperature: float
+    tickets: Sequence[Ticket],
+    guidance: Guidance,
+    engine: Scorer,
+    limit: int,
+    words: Words,
+    temperature: float,
 ) -> list[Judgement]:
     prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
@@ -224,5 +291,9 @@ def make_decode(config: DecodeConfig) -> Decode:
     )
 
 
-def _list_keys(names: Sequence[str | int], ticket: Ticket, entry: int, seed: int, samples: int) -> list[int]:
-    return [stream(*names, ticket.mission, ticket.key, entry, seed, sample) for sample in range(samples)]
+def _list_keys(
+    names: Sequence[str | int], ticket: Ticket, entry: int, seed: int, samples: int
+) -> list[int]:
+    return [
+        stream(*names, ticket.mission, ticket.key, entry, seed, sample) for sample in range(samples)
+    ]

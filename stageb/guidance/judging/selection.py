@@ -1,4 +1,5 @@
-"""From a ticket's answers to its verdict: one of them is selected; and from guidances to the one that is kept."""
+"""From a ticket's answers to its verdict: one of them is selected; and from guidances to the one
+that is kept."""
 
 from __future__ import annotations
 
@@ -13,17 +14,18 @@ from stageb.guidance.words.types import Answers, Candidate, Choice, Selection, T
 from stageb.settings import function_named
 
 SelectionRule = Callable[[str, Sequence[Candidate]], Candidate | None]
-"""The mission and a ticket's well-formed candidates, one or more, in; one of them out, or None for no verdict. A function of
-these alone; what the label is it is not told."""
+"""The mission and a ticket's well-formed candidates, one or more, in; one of them out, or None for
+no verdict. A function of these alone; what the label is it is not told."""
 
 MAJORITY = "majority"
 
 
 def majority(mission: str, candidates: Sequence[Candidate]) -> Candidate:
-    """A candidate of the verdict that most gave; a tie goes to the last by ``rank``, of other labels to the one whose name
-    comes first.
+    """A candidate of the verdict that most gave; a tie goes to the last by ``rank``, of other
+    labels to the one whose name comes first.
 
-    Of that verdict's candidates it is the one of lowest temperature, then of lowest index; their order does not matter.
+    Of that verdict's candidates it is the one of lowest temperature, then of lowest index; their
+    order does not matter.
     """
     votes = Counter(candidate.verdict or "" for candidate in candidates)
     verdict = min(votes, key=lambda each: (-votes[each], -rank(each), each))
@@ -32,7 +34,8 @@ def majority(mission: str, candidates: Sequence[Candidate]) -> Candidate:
 
 
 def load_selection_rule(name: str) -> SelectionRule:
-    """The rule that the key ``selection`` names. Raises ``ConfigError`` if there is no such function."""
+    """The rule that the key ``selection`` names. Raises ``ConfigError`` if there is no such
+    function."""
     if name == MAJORITY:
         return majority
     own = function_named("selection", name)
@@ -42,17 +45,27 @@ def load_selection_rule(name: str) -> SelectionRule:
         if chosen is None or chosen in candidates:
             return chosen
         what = shown(repr(chosen), 60)
-        raise StagebError(f"selection: {name} returned {what}; return one of the candidates that it is given, or None")
+        raise StagebError(
+            f"selection: {name} returned {what}; return one of the candidates that it is given, "
+            f"or None"
+        )
 
     return checked
 
 
-def select(ticket: Ticket, answers: Answers, min_verdict_agreement: float, rule: SelectionRule = majority) -> Selection:
-    """The verdict and the reason of the well-formed candidate that ``rule`` chooses, and how many agree with it.
+def select(
+    ticket: Ticket, answers: Answers, min_verdict_agreement: float, rule: SelectionRule = majority
+) -> Selection:
+    """The verdict and the reason of the well-formed candidate that ``rule`` chooses, and how many
+    agree with it.
 
     Without a well-formed candidate there is no verdict, which counts as wrong.
     """
-    usable = [candidate for candidate in answers.candidates if candidate.format_ok and candidate.verdict is not None]
+    usable = [
+        candidate
+        for candidate in answers.candidates
+        if candidate.format_ok and candidate.verdict is not None
+    ]
     winner = rule(ticket.mission, usable) if usable else None
     if winner is None:
         why = answers.set_aside or f"no usable answer in {len(answers.candidates)} candidates"
@@ -73,20 +86,27 @@ def select(ticket: Ticket, answers: Answers, min_verdict_agreement: float, rule:
 
 
 def latest_of_the_best(choices: Sequence[Choice], prices: Prices = EQUAL) -> Choice:
-    """The latest guidance whose mean cost on val, at these ``prices``, lies within one standard error of the least; at equal
-    prices, whose accuracy lies within one of the best. ``choices`` in the order in which they were learnt, one or more.
+    """The latest guidance whose mean cost on val, at these ``prices``, lies within one standard
+    error of the least; at equal prices, whose accuracy lies within one of the best. ``choices`` in
+    the order in which they were learnt, one or more.
 
-    Every edit has passed its test, so the later guidance has the better claim, unless val speaks against it: the best of
-    several figures overstates, and by one standard error it is no better (Breiman et al., Classification and Regression
-    Trees, 1984, section 3.4.3).
+    Every edit has passed its test, so the later guidance has the better claim, unless val speaks
+    against it: the best of several figures overstates, and by one standard error it is no better
+    (Breiman et al., Classification and Regression Trees, 1984, section 3.4.3).
     """
     scale = choices[0].scale
     labels = {label for choice in choices for label in choice.missed}
-    weights = {label: prices.get(label, 1.0) / max(prices.values()) * scale.get(label, 1.0) for label in labels}
+    weights = {
+        label: prices.get(label, 1.0) / max(prices.values()) * scale.get(label, 1.0)
+        for label in labels
+    }
 
     def cost(choice: Choice, power: int = 1) -> float:
         """The mean of the ``power`` of what a ticket costs."""
-        return sum(weights[label] ** power * count for label, count in choice.missed.items()) / choice.n
+        return (
+            sum(weights[label] ** power * count for label, count in choice.missed.items())
+            / choice.n
+        )
 
     best = min(choices, key=cost)
     error = sqrt((cost(best, 2) - cost(best) ** 2) / choices[0].n)

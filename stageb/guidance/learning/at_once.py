@@ -1,11 +1,13 @@
 """Learning by code: the whole guidance at once, from all train tickets.
 
-Where code judges (``runner.judge: both``), verdicts are free, so no ticket is set apart: every one teaches and tests in
-turn (``learning/gate/prequential.py``), and what is kept is learnt from all of them (``learning/whole.py``).
+Where code judges (``runner.judge: both``), verdicts are free, so no ticket is set apart: every one
+teaches and tests in turn (``learning/gate/prequential.py``), and what is kept is learnt from all of
+them (``learning/whole.py``).
 
-A model that reads instruct texts and judges all tickets is given such rules too, once, before it reflects, if it does: with
-demonstrations, and beside what they say as code (``stacking.py``). What they must beat is the present guidance with
-demonstrations and a calibration by the same tickets, which is also what stays without them where no tests follow.
+A model that reads instruct texts and judges all tickets is given such rules too, once, before it
+reflects, if it does: with demonstrations, and beside what they say as code (``stacking.py``). What
+they must beat is the present guidance with demonstrations and a calibration by the same tickets,
+which is also what stays without them where no tests follow.
 """
 
 from __future__ import annotations
@@ -43,29 +45,43 @@ class RuleLearner:
     tools: Tools
 
     def draw(self, mission: MissionState) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
-        """All train tickets that may teach, as one bundle; only code judges them for a model that is yet to be prepared."""
+        """All train tickets that may teach, as one bundle; only code judges them for a model that
+        is yet to be prepared."""
         tools, present, verdicts = self.tools, mission.guidance, Verdicts()
         # Failures first: where they are few, masks of them are short.
-        positions = sorted(chain(tools.splits.race_set, *tools.pool.groups), key=lambda i: tools.tickets[i].label)
+        positions = sorted(
+            chain(tools.splits.race_set, *tools.pool.groups), key=lambda i: tools.tickets[i].label
+        )
         if tools.config.needs_preparing:
             rights = tools.judge_by_code(present, positions)
         else:
             judging = tools.make_judge(present).p_correct([(present, positions)])
             (p_correct,), verdicts = yield from ask_once(judging, tools.known_verdicts(mission))
             rights = [p > 0.5 for p in p_correct]
-            mission = replace(mission, p_correct={tools.tickets[i].key: p for i, p in verdicts.of(present).items()})
-        cases = tuple(Case(tools.tickets[i], right, None) for i, right in zip(positions, rights, strict=True))
+            mission = replace(
+                mission,
+                p_correct={tools.tickets[i].key: p for i, p in verdicts.of(present).items()},
+            )
+        cases = tuple(
+            Case(tools.tickets[i], right, None) for i, right in zip(positions, rights, strict=True)
+        )
         bundle = Bundle(mission.bundles, 0, cases).after(verdicts)
         return replace(mission, bundles=mission.bundles + 1), (bundle,)
 
     def propose(self, bundles: Sequence[Bundle], guidance: Guidance) -> Dialogue[list[WholeLesson]]:
-        """What they teach, in other sizes, too; no proposal where that is nothing, or learning is stopped before."""
+        """What they teach, in other sizes, too; no proposal where that is nothing, or learning is
+        stopped before."""
         yield from ()
         return [_fit(bundle, guidance, self.tools) for bundle in bundles]
 
-    def prove(self, mission: MissionState, bundle: Bundle, lesson: WholeLesson) -> Dialogue[GateResult]:
-        """The gate's decision on the proposal; where none may stay, perhaps the present guidance prepared anew."""
-        result, verdicts = yield from ask_once(self._prove(mission, lesson), self.tools.known_verdicts(mission))
+    def prove(
+        self, mission: MissionState, bundle: Bundle, lesson: WholeLesson
+    ) -> Dialogue[GateResult]:
+        """The gate's decision on the proposal; where none may stay, perhaps the present guidance
+        prepared anew."""
+        result, verdicts = yield from ask_once(
+            self._prove(mission, lesson), self.tools.known_verdicts(mission)
+        )
         return replace(result, verdicts=verdicts)
 
     def _prove(self, mission: MissionState, lesson: WholeLesson) -> Dialogue[GateResult]:
@@ -73,12 +89,19 @@ class RuleLearner:
         is_all = tools.config.reflection.scope == "all"
         if learnt and tools.choose:
             gate = tools.make_gate(mission.guidance, (), None)
-            return GateResult((yield from decide_by(tools.choose, [learnt.edit], gate, sum(left.edits))), left)
+            return GateResult(
+                (yield from decide_by(tools.choose, [learnt.edit], gate, sum(left.edits))), left
+            )
         # Tickets that calibrate the present guidance are no longer fit to test further edits of it.
-        prepares = tools.config.needs_preparing and is_all and not (lesson.teacher.bundle.why_not or lesson.is_stopped)
+        prepares = (
+            tools.config.needs_preparing
+            and is_all
+            and not (lesson.teacher.bundle.why_not or lesson.is_stopped)
+        )
         if not (learnt or prepares):
             return GateResult(nothing, left, is_stopped=lesson.is_stopped)
-        share = 1.0 if is_all else STRONG  # of the budget; with the rest, what a model proposes is tested
+        # of the budget; with the rest, what a model proposes is tested
+        share = 1.0 if is_all else STRONG
         proof = Proof(lesson.teacher, learnt, tools.make_judge(mission.guidance))
         test, preparers, is_stopped = yield from proof.prove(next_level(sum(left.edits), share))
         if preparers and is_stopped:  # nobody knows yet how far to trust the rules beside the model
@@ -87,12 +110,21 @@ class RuleLearner:
         if learnt:
             tried = [(yield from proof.conclude(learnt, test, preparers))]
             if not test.accepts:
-                left = replace(left, edits=tuple(each - next_level(each, share) for each in left.edits))
+                left = replace(
+                    left, edits=tuple(each - next_level(each, share) for each in left.edits)
+                )
         winner = next((trial.edit for trial in tried if trial.outcome in KEPT), None)
         prepared = None
         if preparers and prepares and winner is None:
-            prepared, _ = yield from preparers.present.prepare(mission.guidance, [*lesson.teacher.places])
-        return GateResult(Decision(tuple(tried), sum(left.edits), winner), left, prepared=prepared, is_stopped=is_stopped)
+            prepared, _ = yield from preparers.present.prepare(
+                mission.guidance, [*lesson.teacher.places]
+            )
+        return GateResult(
+            Decision(tuple(tried), sum(left.edits), winner),
+            left,
+            prepared=prepared,
+            is_stopped=is_stopped,
+        )
 
 
 def answer_by_code(question: JudgeTickets, tools: Tools) -> list[list[Judgement]]:
@@ -110,4 +142,9 @@ def _fit(bundle: Bundle, guidance: Guidance, tools: Tools) -> WholeLesson:
         return WholeLesson(teacher=teacher, is_stopped=True)
     if learnt is None:
         return WholeLesson(teacher=teacher)
-    return WholeLesson(proposals=learnt.edit.proposals, sizes=teacher.list_sizes(learnt), teacher=teacher, learnt=learnt)
+    return WholeLesson(
+        proposals=learnt.edit.proposals,
+        sizes=teacher.list_sizes(learnt),
+        teacher=teacher,
+        learnt=learnt,
+    )

@@ -31,7 +31,8 @@ OUTCOME_TEXTS = {  # the furthest first
 
 JUDGES: Mapping[str, str] = {  # by what of ``Guidance.judge``
     "rules": "the rules as code, and the model where they give none",
-    "weighed": "the model, weighed beside the rules as code, which decide alone where they are sure",
+    "weighed": "the model, weighed beside the rules as code, which decide alone where they are "
+    "sure",
     "model": "the model",
 }
 
@@ -45,9 +46,11 @@ class Attempt:
     outcome: str  # one of OUTCOME_TEXTS
     operations: tuple[Operation, ...]
     times: int  # answers that proposed it
-    turned: tuple[int, int] | None  # of the tickets that it names: turned, named; None where it was not asked
+    # of the tickets that it names: turned, named; None where it was not asked
+    turned: tuple[int, int] | None
     race: RaceEntry | None  # None where it did not race
-    test: Mapping[str, Any] | None  # level, tickets, groups, mean_gain, and won and lost, or log_wealth
+    # level, tickets, groups, mean_gain, and won and lost, or log_wealth
+    test: Mapping[str, Any] | None
     estimate: Estimate | None = None  # of what was learnt at once
 
     @property
@@ -68,7 +71,8 @@ class Attempts:
     tried: tuple[Attempt, ...]  # in their order
     idle: Mapping[str, int]  # why reflections had nothing to try, and how many
     refused: Mapping[str, int]  # why what answers said was not used, and how often
-    budget: tuple[float, float] | None  # the mission's false-acceptance budget, and what is left of it; None without a gate
+    # the mission's false-acceptance budget, and what is left of it; None without a gate
+    budget: tuple[float, float] | None
 
     @property
     def outcomes(self) -> list[tuple[str, int]]:
@@ -99,7 +103,10 @@ class Attempts:
 
     @property
     def _measured(self) -> Mapping[str, Any]:
-        return next((each.test for each in reversed(self.accepted) if each.test and "judge" in each.test), {})
+        return next(
+            (each.test for each in reversed(self.accepted) if each.test and "judge" in each.test),
+            {},
+        )
 
     @property
     def others(self) -> list[Attempt]:
@@ -108,9 +115,12 @@ class Attempts:
 
 
 def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
-    """At most so many, in their order: those that came furthest, of equals those that gained most."""
+    """At most so many, in their order: those that came furthest, of equals those that gained
+    most."""
     order = [*OUTCOME_TEXTS]
-    ranked = sorted(some, key=lambda each: (order.index(each.outcome), -(each.gain or 0.0), each.place))
+    ranked = sorted(
+        some, key=lambda each: (order.index(each.outcome), -(each.gain or 0.0), each.place)
+    )
     kept = set(map(id, ranked[:most]))
     return [each for each in some if id(each) in kept]
 
@@ -155,7 +165,8 @@ def _parse_attempts(place: int, row: ReflectionRow) -> list[Attempt]:
 
 
 def _has_answered(edit: EditEntry) -> bool:
-    """Whether an edit was asked for its evidence: one that joins others was not, and one without any cannot be."""
+    """Whether an edit was asked for its evidence: one that joins others was not, and one without
+    any cannot be."""
     return len(edit.proposals) == 1 and edit.evidence.tickets > 0
 
 
@@ -169,7 +180,8 @@ ENDS = {  # what so many edits did
     "turns no evidence": "had no effect on the tickets that taught them",
 }
 STAGES = {  # where the edit stopped that came furthest
-    "over a limit": "the edit that came furthest does more than gate.max_false_passes or gate.max_changed_verdicts allows",
+    "over a limit": "the edit that came furthest does more than gate.max_false_passes or "
+    "gate.max_changed_verdicts allows",
     "unproven": "the edit that came furthest was tested, and not proven",
     "unlikely": "the rules that were found were tested, and are neither proven nor likely",
     "futile": "the edit that came furthest was given up in its test",
@@ -178,18 +190,33 @@ STAGES = {  # where the edit stopped that came furthest
     "turns no evidence": "no edit mended a ticket that it was made for",
 }
 REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
-    (r".*(no ticket has|no ticket mentions|is no number in|is neither a number)", "named what no ticket has"),
-    (r"too late:", "named a rule that another edit of the same round had changed, or did what one had done"),
-    (r"no room", "would be more than reflection.max_rules or reflection.max_guidance_tokens allows"),
+    (
+        r".*(no ticket has|no ticket mentions|is no number in|is neither a number)",
+        "named what no ticket has",
+    ),
+    (
+        r"too late:",
+        "named a rule that another edit of the same round had changed, or did what one had done",
+    ),
+    (
+        r"no room",
+        "would be more than reflection.max_rules or reflection.max_guidance_tokens allows",
+    ),
     (r"text copied", "copied a ticket instead of saying what tickets have in common"),
     (r"no change", "would have changed nothing"),
     (r"no evidence|evidence:", "did not say which of the tickets shown they would fix"),
     (r"more operations", "held more edits than were asked for"),
     (r"thinking never closed", "came to no end of thinking: raise reflection.max_new_tokens"),
     (r"text without a verdict", "said neither pass nor fail"),
-    (r"no rule|never removed|an earlier operation|merge needs", "named a rule that is not there or may not be touched"),
+    (
+        r"no rule|never removed|an earlier operation|merge needs",
+        "named a rule that is not there or may not be touched",
+    ),
     (r"text of \d+", "were longer than a rule may be"),
-    (r"not one|not an|no operations|longer|op is|\w+ takes no|\w+ without|\w+ is not", "were not in the form asked for"),
+    (
+        r"not one|not an|no operations|longer|op is|\w+ takes no|\w+ without|\w+ is not",
+        "were not in the form asked for",
+    ),
 )
 OTHERWISE = "could not be used for other reasons"
 IDLE = {ALL_RIGHT: "the model was right and sure about all tickets that it could learn from"}
@@ -202,11 +229,16 @@ def name_reflection(name: str) -> str:
 
 
 def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Why proposals could not be used, in words, the most frequent first; what a parser says of them stands in files."""
+    """Why proposals could not be used, in words, the most frequent first; what a parser says of
+    them stands in files."""
     counts: Counter[str] = Counter()
     for why, count in refused.items():
-        counts[next((words for pattern, words in REFUSALS if re.match(pattern, why)), OTHERWISE)] += count
-    return [(re.sub("^were ", "was ", why) if n == 1 else why, n) for why, n in counts.most_common()]
+        counts[
+            next((words for pattern, words in REFUSALS if re.match(pattern, why)), OTHERWISE)
+        ] += count
+    return [
+        (re.sub("^were ", "was ", why) if n == 1 else why, n) for why, n in counts.most_common()
+    ]
 
 
 def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -215,16 +247,21 @@ def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
-    """Describe the gain of an accepted edit; empty where nothing was measured. ``is_weighed``: by unequal prices."""
+    """Describe the gain of an accepted edit; empty where nothing was measured. ``is_weighed``: by
+    unequal prices."""
     if not attempt.test or not attempt.test["tickets"]:
         return ""
     points = "points of cost, weighed by the prices," if is_weighed else "points of accuracy"
     count = f"{attempt.test['tickets']:,}"
-    return f"{attempt.test['mean_gain'] * 100:+.1f} {points} on {count} tickets that it was not made from"
+    return (
+        f"{attempt.test['mean_gain'] * 100:+.1f} {points} on {count} tickets that it was not "
+        f"made from"
+    )
 
 
 def name_last_stage(attempts: Attempts) -> str:
-    """Which stage stopped a run that has learnt nothing: how far the edit came that came furthest, or why none was tried."""
+    """Which stage stopped a run that has learnt nothing: how far the edit came that came furthest,
+    or why none was tried."""
     if not attempts.reflections:
         return "nothing was reflected on"
     if not attempts.tried:
@@ -240,11 +277,15 @@ def name_last_stage(attempts: Attempts) -> str:
 
 
 def describe_estimate(estimate: Estimate) -> str:
-    """Describe an estimate of learnt rules: shares of right verdicts, and costs where prices differ."""
+    """Describe an estimate of learnt rules: shares of right verdicts, and costs where prices
+    differ."""
     before, after = estimate.acc_before, estimate.acc
     said = f"{before:.1%} right without these rules, {after:.1%} with them"
     if abs(1 - before - estimate.cost_before) > 1e-5 or abs(1 - after - estimate.cost) > 1e-5:
-        said = f"a ticket costs {estimate.cost_before:.3f} without these rules, {estimate.cost:.3f} with them; {said}"
+        said = (
+            f"a ticket costs {estimate.cost_before:.3f} without these rules, "
+            f"{estimate.cost:.3f} with them; {said}"
+        )
     return f"{said}, estimated out of fold on {estimate.tickets:,} train tickets"
 
 
@@ -257,7 +298,8 @@ def describe_judge(judge: str, edits: Attempts) -> Iterator[str]:
 
 
 def describe_provisional(rules: Sequence[Rule]) -> list[str]:
-    """A line for each estimate that provisional rules came with: which these are, and what they are hoped to come to."""
+    """A line for each estimate that provisional rules came with: which these are, and what they are
+    hoped to come to."""
     keys: dict[Estimate | None, list[str]] = {}
     for rule in rules:
         if rule.is_provisional:
@@ -270,14 +312,21 @@ def describe_provisional(rules: Sequence[Rule]) -> list[str]:
 
 
 def describe_reflection(attempts: Attempts, is_weighed: bool = False) -> str:
-    """Describe one reflection and its outcome in one line; ``is_weighed``: gains are weighed by unequal prices."""
+    """Describe one reflection and its outcome in one line; ``is_weighed``: gains are weighed by
+    unequal prices."""
     tried, accepted = attempts.tried, attempts.accepted
     if not tried:
         return f"nothing to try: {'; '.join(_why_nothing(attempts))}"
     if not accepted:
-        ends = ", ".join(f"{count:,} {ENDS[outcome]}" for outcome, count in Counter(each.outcome for each in tried).items())
-        compared = [each for each in tried if each.race or each.test]  # others are often plain nonsense
-        best = max(compared, key=lambda each: (each.gain or 0.0, -len(each.operations)), default=None)
+        ends = ", ".join(
+            f"{count:,} {ENDS[outcome]}"
+            for outcome, count in Counter(each.outcome for each in tried).items()
+        )
+        # others are often plain nonsense
+        compared = [each for each in tried if each.race or each.test]
+        best = max(
+            compared, key=lambda each: (each.gain or 0.0, -len(each.operations)), default=None
+        )
         texts = [part.text for part in best.operations if part.text] if best else []
         shown = f"; such as: {texts[0][:LONGEST]}" if texts else ""
         return f"{count_of(len(tried), 'edit')} tried, none accepted: {ends}{shown}"

@@ -1,7 +1,9 @@
-"""Learning from bundles: a model reflects on what rollouts got wrong, and race and test decide on what it proposes.
+"""Learning from bundles: a model reflects on what rollouts got wrong, and race and test decide on
+what it proposes.
 
-One bundle after another, since each edit changes what later answers read; or, with ``reflection.scope`` round, a bundle for
-each fold: all are reflected on under one guidance, and their proposals tested in turn under what was accepted by then.
+One bundle after another, since each edit changes what later answers read; or, with
+``reflection.scope`` round, a bundle for each fold: all are reflected on under one guidance, and
+their proposals tested in turn under what was accepted by then.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from stageb.guidance.tickets.splits import bundle_size, bundles_at_once, oversam
 from stageb.guidance.words.types import FOLDS, Guidance, Proposal, Refusal
 from stageb.seeds import shuffled, stream
 
-NO_ROOM = "no room: the rules would be beyond reflection.max_rules or reflection.max_guidance_tokens"
+NO_ROOM = (
+    "no room: the rules would be beyond reflection.max_rules or reflection.max_guidance_tokens"
+)
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
@@ -36,21 +40,25 @@ class Reflection:
     tools: Tools
 
     def draw(self, mission: MissionState) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
-        """The mission without its oldest records, and what the next fold can teach; with ``reflection.scope`` round, without
-        all of its records, and what each fold can.
+        """The mission without its oldest records, and what the next fold can teach; with
+        ``reflection.scope`` round, without all of its records, and what each fold can.
 
-        A fold's tickets are those that were rolled out under the present guidance, or under an earlier one and since then by
-        no edit touched or judged anew; where there are fewer than ``reflection.evidence_tickets``, with a gate, the first of
-        the others, judged where it has not judged them yet. Which they are does not depend on where an earlier test stopped:
-        that would tell of tickets that this bundle's edits are tested on. An accepted edit is followed by another bundle
-        without another rollout: most of what it takes to know has just been judged by its test.
+        A fold's tickets are those that were rolled out under the present guidance, or under an
+        earlier one and since then by no edit touched or judged anew; where there are fewer than
+        ``reflection.evidence_tickets``, with a gate, the first of the others, judged where it has
+        not judged them yet. Which they are does not depend on where an earlier test stopped: that
+        would tell of tickets that this bundle's edits are tested on. An accepted edit is followed
+        by another bundle without another rollout: most of what it takes to know has just been
+        judged by its test.
         """
         tools, number = self.tools, mission.bundles
         config, tickets, pool = tools.config, tools.tickets, tools.pool
         mission = _take_records(mission, tools)
         numbers = range(number, number + bundles_at_once(config))
         mission = replace(mission, again=False, bundles=numbers.stop)
-        keys = [stream(config.seed, "reflection", mission.guidance.mission, each) for each in numbers]
+        keys = [
+            stream(config.seed, "reflection", mission.guidance.mission, each) for each in numbers
+        ]
         if not config.has_gate:
             return mission, (Bundle(number, keys[0], tuple(filter(None, mission.seen.values()))),)
         wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
@@ -59,7 +67,9 @@ class Reflection:
         folds, asked = [], [i for i, case in rolled_out.items() if case is None]
         for each in numbers:
             there = set(pool.of_fold(each, rolled_out))
-            further = list(islice((i for i in pool.fold(each) if i not in there), max(0, wanted - len(there))))
+            further = list(
+                islice((i for i in pool.fold(each) if i not in there), max(0, wanted - len(there)))
+            )
             folds.append(pool.of_fold(each, there.union(further)))
             asked += further
         judging = tools.make_judge(mission.guidance).p_correct([(mission.guidance, asked)])
@@ -68,24 +78,32 @@ class Reflection:
         weights = tools.weights
 
         def case_at(position: int) -> Case:
-            return rolled_out.get(position) or Case(tickets[position], p_correct[position] > 0.5, None)
+            return rolled_out.get(position) or Case(
+                tickets[position], p_correct[position] > 0.5, None
+            )
 
         def weighed(position: int) -> Case:
             return replace(case_at(position), weight=weights.get(tickets[position].label, 1.0))
 
         first, *others = (
-            Bundle(each, key, tuple(map(weighed, fold))) for each, key, fold in zip(numbers, keys, folds, strict=True)
+            Bundle(each, key, tuple(map(weighed, fold)))
+            for each, key, fold in zip(numbers, keys, folds, strict=True)
         )
         seen = {tickets[i].key: case_at(i) for i in rolled_out}
-        mission = replace(mission, seen=seen, p_correct={tickets[i].key: p for i, p in p_correct.items()})
+        mission = replace(
+            mission, seen=seen, p_correct={tickets[i].key: p for i, p in p_correct.items()}
+        )
         return mission, (first.after(verdicts), *others)  # asked for all of them at once
 
     def propose(self, bundles: Sequence[Bundle], guidance: Guidance) -> Dialogue[list[Lesson]]:
-        """What the model proposes for each bundle, all sampled at once, without operations that name what no ticket has, or
-        that the limits leave no room for."""
+        """What the model proposes for each bundle, all sampled at once, without operations that
+        name what no ticket has, or that the limits leave no room for."""
         tools, config, words = self.tools, self.tools.config.reflection, self.tools.words
         found = yield from sample_together(
-            [reflect(each.judged, guidance, tools.count_tokens, config, words, each.key) for each in bundles]
+            [
+                reflect(each.judged, guidance, tools.count_tokens, config, words, each.key)
+                for each in bundles
+            ]
         )
         vocabulary = tools.know_lists(guidance.rules)
 
@@ -99,7 +117,8 @@ class Reflection:
         return [replace(each, proposals=tuple(map(check, each.proposals))) for each in found]
 
     def prove(self, mission: MissionState, bundle: Bundle, lesson: Lesson) -> Dialogue[GateResult]:
-        """What race and test accept of the edits that the proposals come to; without a gate, the first that has room."""
+        """What race and test accept of the edits that the proposals come to; without a gate, the
+        first that has room."""
         tools, present = self.tools, mission.guidance
         # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
         race_on = shuffled(tools.splits.race_set, stream(bundle.key, "race"))
@@ -110,7 +129,10 @@ class Reflection:
             return GateResult(Decision((), 0.0, next(iter(edits), None)), mission.left)
         edited, verdicts = [edit.guidance for edit in edits], tools.known_verdicts(mission)
         calibrated, verdicts = yield from draft.preparer.calibrate(edited, race_on, verdicts)
-        edits = [replace(edit, guidance=guidance) for edit, guidance in zip(edits, calibrated, strict=True)]
+        edits = [
+            replace(edit, guidance=guidance)
+            for edit, guidance in zip(edits, calibrated, strict=True)
+        ]
         fold, parts = bundle.number % FOLDS, mission.left.edits
         if tools.choose:
             deciding = decide_by(tools.choose, edits, gate, parts[fold])
@@ -126,11 +148,12 @@ class Reflection:
         return GateResult(decision, left, verdicts, failed)
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _take_records(mission: MissionState, tools: Tools) -> MissionState:
-    """The mission without the records that are due, their tickets the last of those that it has seen."""
+    """The mission without the records that are due, their tickets the last of those that it has
+    seen."""
     is_whole = tools.config.reflection.scope == "round"
     due = 0 if mission.again else bundle_size(tools.splits, tools.config)
     size = len(mission.pending) if is_whole else due
@@ -155,36 +178,52 @@ class _Draft:
     preparer: Preparer
 
     def list_edits(self, proposals: Sequence[Proposal]) -> list[Edit]:
-        """The distinct edits that are proposed, but for those that others have left no room for, or that are barred."""
+        """The distinct edits that are proposed, but for those that others have left no room for, or
+        that are barred."""
         tools = self.preparer.tools
         train, edits = tools.splits.by_key, []
         for proposal, times in merge_equal(proposals):
             edited = self._edit((proposal,), self.mission.guidance)
             if tools.fits(edited):
-                evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
+                evidence = dict.fromkeys(
+                    train[key] for operation in proposal.operations for key in operation.evidence
+                )
                 edits.append(Edit((proposal,), times, edited, tuple(evidence)))
         return [edit for edit in edits if not self._is_barred(edit)]
 
     def join(self, one: Edit, other: Edit) -> Edit | None:
-        """The edit that does what both do; None where they name one rule, there is no room for both, or it is barred."""
+        """The edit that does what both do; None where they name one rule, there is no room for
+        both, or it is barred."""
         proposals = (*one.proposals, *other.proposals)
-        touched = [key for proposal in proposals for operation in proposal.operations for key in named(operation)]
+        touched = [
+            key
+            for proposal in proposals
+            for operation in proposal.operations
+            for key in named(operation)
+        ]
         if len(set(touched)) < len(touched):
             return None
         edited = self._edit(proposals, one.guidance)
         evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
         together = Edit(proposals, min(one.times, other.times), edited, evidence)
-        return together if self.preparer.tools.fits(edited) and not self._is_barred(together) else None
+        return (
+            together if self.preparer.tools.fits(edited) and not self._is_barred(together) else None
+        )
 
     def _edit(self, proposals: Sequence[Proposal], calibrated: Guidance) -> Guidance:
-        """The present guidance edited, with the calibration of the one that is ``calibrated``, its demonstrations chosen
-        anew where a gate tests what they do."""
+        """The present guidance edited, with the calibration of the one that is ``calibrated``, its
+        demonstrations chosen anew where a gate tests what they do."""
         operations = [operation for proposal in proposals for operation in proposal.operations]
         edited = apply(self.mission.guidance, operations, self.bundle.name)
         edited = replace(edited, calibration=calibrated.calibration)
-        return self.preparer.demonstrate(edited, self.bundle.judged) if self.preparer.tools.config.has_gate else edited
+        return (
+            self.preparer.demonstrate(edited, self.bundle.judged)
+            if self.preparer.tools.config.has_gate
+            else edited
+        )
 
     def _is_barred(self, edit: Edit) -> bool:
-        """Whether this edit, learnt from the same fold, failed before. A failure of another fold's edit does not count: that
-        was tested on tickets of this fold's tests, which must not influence which edits are tried."""
+        """Whether this edit, learnt from the same fold, failed before. A failure of another fold's
+        edit does not count: that was tested on tickets of this fold's tests, which must not
+        influence which edits are tried."""
         return (digest(edit.guidance), self.bundle.number % FOLDS) in self.mission.failed

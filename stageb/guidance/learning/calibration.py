@@ -1,11 +1,13 @@
-"""How a model's verdicts are calibrated, and weighed beside what rules say as code: by logistic regression.
+"""How a model's verdicts are calibrated, and weighed beside what rules say as code: by logistic
+regression.
 
-A model that orders tickets well may still put nearly all of them on one side: its log-odds carry what the words "pass" and
-"fail" are worth to it anywhere. A slope and an offset mend that (Platt, "Probabilistic outputs for support vector
-machines", 1999); with labels of a mission's own, an offset for each. Where rules can be read as code, what they say of a
-ticket is evidence beside the model's and gets a weight of its own (stacking: Wolpert, "Stacked generalization", 1992), so
-that the verdict follows whoever is right more often. A ridge keeps a few tickets that happen to be told apart from making
-every verdict certain.
+A model that orders tickets well may still put nearly all of them on one side: its log-odds carry
+what the words "pass" and "fail" are worth to it anywhere. A slope and an offset mend that (Platt,
+"Probabilistic outputs for support vector machines", 1999); with labels of a mission's own, an
+offset for each. Where rules can be read as code, what they say of a ticket is evidence beside the
+model's and gets a weight of its own (stacking: Wolpert, "Stacked generalization", 1992), so that
+the verdict follows whoever is right more often. A ridge keeps a few tickets that happen to be told
+apart from making every verdict certain.
 """
 
 from __future__ import annotations
@@ -19,10 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.words.calibration import find_shares
-from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Ticket, Verdict
+from stageb.guidance.words.types import (
+    PASS_FAIL,
+    UNCALIBRATED,
+    Calibration,
+    Guidance,
+    Judgement,
+    Ticket,
+    Verdict,
+)
 
 FEWEST = 16  # tickets to fit on
-RIDGE = 1.0  # of the slope, about 1, and of the weights of rules, about 0; a hundredth of it of the offset, about 0
+# of the slope, about 1, and of the weights of rules, about 0; a hundredth of it of the offset,
+# about 0
+RIDGE = 1.0
 LEAST_SLOPE = 0.05  # a model that is wrong more often than right is not turned round, nor are rules
 STEPS = 12  # of Newton's method
 LONGEST_STEP = 3  # of any weight
@@ -41,40 +53,60 @@ def fit_calibration(
     leads: Sequence[Sequence[float]] = (),
     counts: Sequence[float] = (),
 ) -> Calibration:
-    """The calibration under which tickets of these ``scores`` have their labels with the highest probability: a softmax over
-    ``labels`` with one slope, an offset for each but the first, and a weight of what the rules as code say, which is
-    ``rulings``, and ``leads`` in points for each label. None where they are too few, or all of one label. Each ticket
-    ``counts`` so much, without that one."""
+    """The calibration under which tickets of these ``scores`` have their labels with the highest
+    probability: a softmax over ``labels`` with one slope, an offset for each but the first, and a
+    weight of what the rules as code say, which is ``rulings``, and ``leads`` in points for each
+    label. None where they are too few, or all of one label. Each ticket ``counts`` so much, without
+    that one."""
     if len(labelled) < FEWEST or len(set(labelled)) < 2:
         return UNCALIBRATED
     said, others = centre(scores), len(labels) - 1
     scale = max(1.0, find_spread(said))
-    ruled = [[float(label == ruling) for label in labels] for _, ruling in zip_longest(labelled, rulings)]
+    ruled = [
+        [float(label == ruling) for label in labels] for _, ruling in zip_longest(labelled, rulings)
+    ]
     is_other = np.broadcast_to(np.eye(len(labels))[:, 1:], (*said.shape, others))
     by_points = np.array(leads or np.zeros_like(said), float)
-    rows = np.concatenate([np.stack([said / scale, np.array(ruled), by_points], axis=2), is_other], axis=2)
-    prior, ridge = np.array([1.0, *[0.0] * (2 + others)]), np.array([*[RIDGE] * 3, *[RIDGE / 100] * others])
+    rows = np.concatenate(
+        [np.stack([said / scale, np.array(ruled), by_points], axis=2), is_other], axis=2
+    )
+    prior, ridge = (
+        np.array([1.0, *[0.0] * (2 + others)]),
+        np.array([*[RIDGE] * 3, *[RIDGE / 100] * others]),
+    )
     wanted = np.array([[float(label == each) for label in labels] for each in labelled])
     fitted = _fit_softmax(rows, wanted, np.array(counts or [1.0] * len(rows)), prior, ridge)
     slope, rules, points, *offsets = fitted.tolist()
-    slope, (rules, points) = max(LEAST_SLOPE, slope / scale), (max(0.0, each) for each in (rules, points))
+    slope, (rules, points) = (
+        max(LEAST_SLOPE, slope / scale),
+        (max(0.0, each) for each in (rules, points)),
+    )
     found = Calibration.of_labels(labels, slope, [0.0, *offsets], rules, points)
     return found.rounded
 
 
 def find_scores(judgement: Judgement, labels: Sequence[Verdict]) -> tuple[float, ...]:
-    """The log-probabilities of ``labels``, but for a constant; equal ones of a ticket that was set aside."""
+    """The log-probabilities of ``labels``, but for a constant; equal ones of a ticket that was set
+    aside."""
     return tuple(judgement.scores) or (0.0,) * len(labels)
 
 
 def calibrate(
-    guidance: Guidance, judged: Mapping[int, Judgement], tickets: Sequence[Ticket], temperature: float
+    guidance: Guidance,
+    judged: Mapping[int, Judgement],
+    tickets: Sequence[Ticket],
+    temperature: float,
 ) -> tuple[Guidance, dict[int, float]]:
-    """``guidance`` calibrated by how it judges some of ``tickets``, by position; and how probable right labels are then."""
+    """``guidance`` calibrated by how it judges some of ``tickets``, by position; and how probable
+    right labels are then."""
     labels = guidance.labels
-    scores = {i: find_scores(each, labels) for i, each in judged.items() if not each.by_rules}  # of these nothing is weighed
+    # of these nothing is weighed
+    scores = {i: find_scores(each, labels) for i, each in judged.items() if not each.by_rules}
     further = fit_calibration(list(scores.values()), [tickets[i].label for i in scores], labels)
-    after = {i: find_shares(further.weigh(each), temperature)[labels.index(tickets[i].label)] for i, each in scores.items()}
+    after = {
+        i: find_shares(further.weigh(each), temperature)[labels.index(tickets[i].label)]
+        for i, each in scores.items()
+    }
     decided = {i: each.p_correct for i, each in judged.items() if each.by_rules}
     return replace(guidance, calibration=further.after(guidance.calibration)), decided | after
 
@@ -87,20 +119,24 @@ def centre(scores: Sequence[Scores]) -> Numbers:
 
 
 def find_spread(leads: Numbers) -> float:
-    """How far apart two labels' scores are, which ``leads`` holds less their mean: the root mean square over all pairs."""
+    """How far apart two labels' scores are, which ``leads`` holds less their mean: the root mean
+    square over all pairs."""
     return math.sqrt(2 * float((leads * leads).sum(axis=1).mean()) / (leads.shape[1] - 1))
 
 
 def measure_calibration_error(
     scores: Sequence[Scores], labelled: Sequence[Verdict], labels: tuple[Verdict, ...] = PASS_FAIL
 ) -> float:
-    """The expected calibration error: how far the probability of a label is from its share of the tickets, in the mean over
-    ``BINS`` bins of as many tickets each, as they come by probability (Naeini et al., AAAI 2015), and over labels."""
+    """The expected calibration error: how far the probability of a label is from its share of the
+    tickets, in the mean over ``BINS`` bins of as many tickets each, as they come by probability
+    (Naeini et al., AAAI 2015), and over labels."""
     chances = np.array([find_shares(each, 1.0) for each in scores])
     errors = []
-    for place, label in enumerate(labels[:1] if len(labels) == 2 else labels):  # of two, the other one says the same
+    # of two, the other one says the same
+    for place, label in enumerate(labels[:1] if len(labels) == 2 else labels):
         mine, is_so = chances[:, place], np.array([each == label for each in labelled], float)
-        order, count = np.argsort(mine, kind="stable"), len(mine)  # by label, equal ones would lie in bins of one label each
+        # by label, equal ones would lie in bins of one label each
+        order, count = np.argsort(mine, kind="stable"), len(mine)
         off = (mine - is_so)[order]
         bins = (off[spot * count // BINS : (spot + 1) * count // BINS] for spot in range(BINS))
         errors.append(sum(abs(float(each.sum())) for each in bins) / max(1, count))
@@ -108,11 +144,17 @@ def measure_calibration_error(
 
 
 def fit_logistic(
-    rows: Numbers, labels: Numbers, counts: Numbers, first: Numbers, ridge: Numbers, beside: Numbers | float = 0.0
+    rows: Numbers,
+    labels: Numbers,
+    counts: Numbers,
+    first: Numbers,
+    ridge: Numbers,
+    beside: Numbers | float = 0.0,
 ) -> Numbers:
-    """The weights of a logistic regression in which each row ``counts`` so much, and has log-odds ``beside`` those of the
-    weights, which are drawn to 0 by ``ridge``: Newton's method, from ``first`` on. Of several regressions at once, where
-    the arrays have one more axis before theirs."""
+    """The weights of a logistic regression in which each row ``counts`` so much, and has log-odds
+    ``beside`` those of the weights, which are drawn to 0 by ``ridge``: Newton's method, from
+    ``first`` on. Of several regressions at once, where the arrays have one more axis before
+    theirs."""
     fitted, turned, drawn = first.copy(), rows.swapaxes(-1, -2), np.diag(ridge)
     for _ in range(STEPS):
         chances = find_chances(_times(rows, fitted) + beside)
@@ -131,12 +173,14 @@ def find_chances(log_odds: Numbers) -> Numbers:
     return chances
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
-def _fit_softmax(rows: Numbers, wanted: Numbers, counts: Numbers, prior: Numbers, ridge: Numbers) -> Numbers:
-    """The weights of a softmax over labels, ``rows`` having the parts of each one's score, drawn to ``prior`` by ``ridge``:
-    Newton's method from there."""
+def _fit_softmax(
+    rows: Numbers, wanted: Numbers, counts: Numbers, prior: Numbers, ridge: Numbers
+) -> Numbers:
+    """The weights of a softmax over labels, ``rows`` having the parts of each one's score, drawn to
+    ``prior`` by ``ridge``: Newton's method from there."""
     fitted, drawn = prior.copy(), np.diag(ridge)
     for _ in range(STEPS):
         scores = rows @ fitted

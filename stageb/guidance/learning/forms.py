@@ -10,21 +10,31 @@ from typing import NamedTuple
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.material import DecisionList, Material, Whole
 from stageb.guidance.learning.scorecards import Listing, Scorecard, grow_cards, grow_compared
-from stageb.guidance.learning.terms import Conjunction, Masks, drop_guards, find_counts, find_gap, guard
+from stageb.guidance.learning.terms import (
+    Conjunction,
+    Masks,
+    drop_guards,
+    find_counts,
+    find_gap,
+    guard,
+)
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.words.labels import Verdict, rank
 
-GAIN, UNLIKE = 0.5, 2.0  # standard errors by which what is harder to follow must be better; comparisons of two fields
+# standard errors by which what is harder to follow must be better; comparisons of two fields
+GAIN, UNLIKE = 0.5, 2.0
 SPELT_OUT = 5  # conditions of a card that may be written as a list
 
 
-Kind = Callable[[Material, int], "list[Whole]"]  # what tickets of a mask teach: one guidance a size, the smallest first
+# what tickets of a mask teach: one guidance a size, the smallest first
+Kind = Callable[[Material, int], "list[Whole]"]
 _FindCounts = Callable[[int, int], dict[Expression, int]]
 """The counts that tell some tickets from others."""
 
 Way = tuple[Verdict, Verdict | None]
-"""The verdict of lines, and that of tickets without one; None: the present rules stay, and judge these."""
+"""The verdict of lines, and that of tickets without one; None: the present rules stay, and judge
+these."""
 
 
 class Form(NamedTuple):
@@ -37,14 +47,18 @@ class Form(NamedTuple):
 def list_forms(
     material: Material, ways: Sequence[Way], cards: Sequence[Form] = (), listed: Iterable[Form] = ()
 ) -> Iterator[Form]:
-    """Lists of lines from the plainest on; cards before those that compare or compute with two fields. Of forms that are
-    ``listed`` words the first comes before counts, since it has fewer conditions than any."""
+    """Lists of lines from the plainest on; cards before those that compare or compute with two
+    fields. Of forms that are ``listed`` words the first comes before counts, since it has fewer
+    conditions than any."""
     of_words = iter(listed)
-    counts = cache(partial(find_counts, material.masks, material.gaps))  # for all kinds that learn from the same tickets
+    # for all kinds that learn from the same tickets
+    counts = cache(partial(find_counts, material.masks, material.gaps))
     plain = material.masks.plain
     # Of so few candidates as reasons of people name, chance brings fewer.
     named = material.masks.keep(
-        term for term in material.masks if (term.parts[0] if term.is_denied else term) in material.named
+        term
+        for term in material.masks
+        if (term.parts[0] if term.is_denied else term) in material.named
     )
 
     def kinds(masks: Masks, sure: float, find: _FindCounts | None = None) -> list[Kind]:
@@ -58,7 +72,9 @@ def list_forms(
     yield from of_words
     if len(plain) < len(material.masks):
         masks = material.masks
-        yield Form(UNLIKE, [*kinds(masks, FULL.sure), *kinds(masks, 0.0), *kinds(masks, FULL.sure, counts)])
+        yield Form(
+            UNLIKE, [*kinds(masks, FULL.sure), *kinds(masks, 0.0), *kinds(masks, FULL.sure, counts)]
+        )
 
 
 def find_ways(material: Material) -> list[Way]:
@@ -66,15 +82,24 @@ def find_ways(material: Material) -> list[Way]:
     one, other = material.labelled
     instead: list[Way] = [(one, other), (other, one)]
     if not material.verdicts:  # the headline alone: of all tickets it says the same
-        return [(verdict, default if material.find_judged(verdict) else None) for verdict, default in instead]
+        return [
+            (verdict, default if material.find_judged(verdict) else None)
+            for verdict, default in instead
+        ]
     first = min(map(rank, material.verdicts))  # what comes before it alone changes a verdict
     added: list[Way] = [(verdict, None) for verdict in (one, other) if rank(verdict) <= first]
     return added if material.keeps else [*added, *instead]
 
 
-def learn_lists(verdict: Verdict, default: Verdict | None, demands: Demands, masks: Masks, find: _FindCounts | None) -> Kind:
-    """The kind that learns lists of lines with a verdict, beside the present rules or in their place; with the counts that
-    ``find`` finds, or else none."""
+def learn_lists(
+    verdict: Verdict,
+    default: Verdict | None,
+    demands: Demands,
+    masks: Masks,
+    find: _FindCounts | None,
+) -> Kind:
+    """The kind that learns lists of lines with a verdict, beside the present rules or in their
+    place; with the counts that ``find`` finds, or else none."""
 
     def learn(material: Material, among: int) -> list[Whole]:
         # Beside the present rules, nothing changes for what has the verdict already.
@@ -87,24 +112,44 @@ def learn_lists(verdict: Verdict, default: Verdict | None, demands: Demands, mas
         least = material.price(other) / (material.price(verdict) + material.price(other))
         known = masks.plus(counts)
         lines = cover(known, wanted, negatives, least, demands=demands)
-        found = [refine(lines[:size], known, wanted, negatives, least) for size in range(1, len(lines) + 1)]
-        guarded = [drop_guards([guard(line, material.masks, material.gaps, among) for line in lines]) for lines in found]
+        found = [
+            refine(lines[:size], known, wanted, negatives, least)
+            for size in range(1, len(lines) + 1)
+        ]
+        guarded = [
+            drop_guards([guard(line, material.masks, material.gaps, among) for line in lines])
+            for lines in found
+        ]
         return [Whole((DecisionList(verdict, lines),), default) for lines in guarded]
 
     return learn
 
 
-def learn_cards(listing: Listing | None, longest: int, material: Material, among: int) -> list[Whole]:
-    cards = grow_cards(_find_scored(material, listing, longest), material.labelled, among, material.prices, listing, longest)
+def learn_cards(
+    listing: Listing | None, longest: int, material: Material, among: int
+) -> list[Whole]:
+    cards = grow_cards(
+        _find_scored(material, listing, longest),
+        material.labelled,
+        among,
+        material.prices,
+        listing,
+        longest,
+    )
     _, other = material.labelled
     if listing:
         return [Whole((card,), other) for card in cards]
-    return [_spell_out(card, other, material, among) or _turn_points(card, other) or Whole((card,), other) for card in cards]
+    return [
+        _spell_out(card, other, material, among)
+        or _turn_points(card, other)
+        or Whole((card,), other)
+        for card in cards
+    ]
 
 
 def _find_scored(material: Material, listing: Listing | None, longest: int) -> Masks:
-    """What may have points: words alone where no line is wanted beside lists, and beside these no stem, which a reader would
-    have to complete."""
+    """What may have points: words alone where no line is wanted beside lists, and beside these no
+    stem, which a reader would have to complete."""
     if not longest:
         return material.words
     masks = material.masks.unguarded
@@ -112,8 +157,9 @@ def _find_scored(material: Material, listing: Listing | None, longest: int) -> M
 
 
 def _spell_out(card: Scorecard, other: Verdict, material: Material, among: int) -> Whole | None:
-    """A card of few conditions as a list that says the same, where that is hardly longer. What a ticket does not tell gives
-    it no points, as what is guarded does not hold for it; a denial would have to hold."""
+    """A card of few conditions as a list that says the same, where that is hardly longer. What a
+    ticket does not tell gives it no points, as what is guarded does not hold for it; a denial would
+    have to hold."""
     terms = [term for line in card.points for term in line]
     if not len(card.points) == len(terms) <= SPELT_OUT:
         return None
@@ -125,21 +171,31 @@ def _spell_out(card: Scorecard, other: Verdict, material: Material, among: int) 
     reached, missed = card.spell_out()
     wholes = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
     told = [
-        each for each in wholes if not any(t.is_denied and find_gap(t, material.gaps) for line in each.lines for t in line)
+        each
+        for each in wholes
+        if not any(t.is_denied and find_gap(t, material.gaps) for line in each.lines for t in line)
     ]
     whole = min(told, key=lambda each: each.size, default=None)
     return whole if whole and whole.lines and whole.size <= len(terms) + 1 else None
 
 
 def _turn_points(card: Scorecard, other: Verdict) -> Whole | None:
-    """The same verdicts where a ticket without any point reaches the card: by what it must have for the ``other`` one. None
-    where it does not."""
+    """The same verdicts where a ticket without any point reaches the card: by what it must have for
+    the ``other`` one. None where it does not."""
     points = {line: -points for line, points in card.points.items()}
-    return Whole((Scorecard(other, points, 1 - card.least),), card.verdict) if card.least <= 0 else None
+    return (
+        Whole((Scorecard(other, points, 1 - card.least),), card.verdict)
+        if card.least <= 0
+        else None
+    )
 
 
-def learn_compared(paired: int, listing: Listing | None, longest: int, material: Material, among: int) -> list[Whole]:
+def learn_compared(
+    paired: int, listing: Listing | None, longest: int, material: Material, among: int
+) -> list[Whole]:
     masks = _find_scored(material, listing, longest)
-    grown = grow_compared(masks, material.labelled, among & ~material.held, longest, paired, listing)
+    grown = grow_compared(
+        masks, material.labelled, among & ~material.held, longest, paired, listing
+    )
     *_, default = material.labelled
     return [Whole(cards, default) for cards in grown if cards]

@@ -1,4 +1,5 @@
-"""Gathers the material that code learns from: what train tickets say, as masks, beside how they are judged."""
+"""Gathers the material that code learns from: what train tickets say, as masks, beside how they are
+judged."""
 
 from __future__ import annotations
 
@@ -22,12 +23,18 @@ from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Verdict
 
 
 def gather_material(
-    present: Guidance, cases: Sequence[Case], places: dict[int, int], groups: Sequence[Group], tools: Tools
+    present: Guidance,
+    cases: Sequence[Case],
+    places: dict[int, int],
+    groups: Sequence[Group],
+    tools: Tools,
 ) -> Material:
-    """The tickets of ``cases``, judged under the ``present`` guidance, as bits in their order; ``places`` are those of
-    positions, and ``groups`` of these are kept together."""
+    """The tickets of ``cases``, judged under the ``present`` guidance, as bits in their order;
+    ``places`` are those of positions, and ``groups`` of these are kept together."""
     config, labels = tools.config, present.labels
-    forms = Forms(config.reflection.arithmetic, wide=True, comparable=frozenset(config.columns.comparable))
+    forms = Forms(
+        config.reflection.arithmetic, wide=True, comparable=frozenset(config.columns.comparable)
+    )
     labelled = {
         label: to_mask(place for place, case in enumerate(cases) if case.ticket.label == label)
         for label in (*labels[1:], labels[0])
@@ -49,7 +56,9 @@ def gather_material(
         named=find_named(plain, [case.ticket.reason for case in cases]),
         held=to_mask(_find_held(present, places, tools)) if has_labels(labels) else 0,
         keeps=any(rule.is_fixed for rule in present.rules),
-        groups=[to_mask(places[position] for position in group) for group in groups if len(group) > 1],
+        groups=[
+            to_mask(places[position] for position in group) for group in groups if len(group) > 1
+        ],
         words=masks.keep(term for term in masks if term.word in whole_words),
     )
 
@@ -62,13 +71,21 @@ def _list_verdicts(present: Guidance, tools: Tools) -> Iterator[Verdict]:
 
 def _find_prices(tools: Tools) -> Prices:
     """The cost of errors by label; a ticket that was drawn by price speaks for others."""
-    chance = min(tools.splits.inclusion_prob.values(), default=1.0)  # of a ticket of the cheaper label
+    # of a ticket of the cheaper label
+    chance = min(tools.splits.inclusion_prob.values(), default=1.0)
     dearest = max(tools.prices.values())
-    return {label: price if price == dearest else price / chance for label, price in tools.prices.items()}
+    return {
+        label: price if price == dearest else price / chance
+        for label, price in tools.prices.items()
+    }
 
 
 def _find_held(present: Guidance, places: dict[int, int], tools: Tools) -> Iterator[int]:
     """The places of tickets that fixed rules decide, or may."""
     fixed = (rule for rule in present.rules if rule.is_fixed and rule.key != HEADLINE_KEY)
     rulings = tools.rule_on(replace(present, rules=(*present.rules[:1], *fixed)), [*places])
-    return (place for place, ruling in zip(places.values(), rulings, strict=True) if ruling.rule != HEADLINE_KEY)
+    return (
+        place
+        for place, ruling in zip(places.values(), rulings, strict=True)
+        if ruling.rule != HEADLINE_KEY
+    )

@@ -1,16 +1,19 @@
 """Lists of lines: which tickets have one verdict, by sequential covering to the end.
 
-The next line is sought among the tickets that those before it leave (Fürnkranz, "Separate-and-conquer rule learning", 1999):
-from each of the ``BEAM`` best parts, the condition that adds most information is joined (FOIL: Quinlan 1990), and of all
-that were met, the line counts that tells most. All conditions are counted at once, as rows of bits. In the end each line is
-sought once more beside all others, and replaced where that costs less (Cohen, "Fast effective rule induction", 1995).
-Each line loses the conditions that mend nothing, or too little to be sure of it. Its limits, which come from a grid, are
-moved to where the line tells most, and in the end to where the whole list costs least (``scales.py``).
+The next line is sought among the tickets that those before it leave (Fürnkranz,
+"Separate-and-conquer rule learning", 1999): from each of the ``BEAM`` best parts, the condition
+that adds most information is joined (FOIL: Quinlan 1990), and of all that were met, the line counts
+that tells most. All conditions are counted at once, as rows of bits. In the end each line is sought
+once more beside all others, and replaced where that costs less (Cohen, "Fast effective rule
+induction", 1995). Each line loses the conditions that mend nothing, or too little to be sure of it.
+Its limits, which come from a grid, are moved to where the line tells most, and in the end to where
+the whole list costs least (``scales.py``).
 
-A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's exponent, as in
-``evidence.py``, less ``PRICE`` of the log of how many conditions there were to choose from, for each. That price is low,
-since how many lines are kept is decided elsewhere, on tickets that taught none of them (``whole.py``).
-The price of a number that two fields give is higher: it is harder to read, and there are many of them.
+A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's
+exponent, as in ``evidence.py``, less ``PRICE`` of the log of how many conditions there were to
+choose from, for each. That price is low, since how many lines are kept is decided elsewhere, on
+tickets that taught none of them (``whole.py``). The price of a number that two fields give is
+higher: it is harder to read, and there are many of them.
 """
 
 from __future__ import annotations
@@ -25,7 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.scales import Score
-from stageb.guidance.learning.terms import FEWEST, Bits, Conjunction, Masks, hold_any, hold_together, pack
+from stageb.guidance.learning.terms import (
+    FEWEST,
+    Bits,
+    Conjunction,
+    Masks,
+    hold_any,
+    hold_together,
+    pack,
+)
 from stageb.guidance.rules.conditions import Expression
 
 BEAM = 5  # lines that are made longer
@@ -33,7 +44,8 @@ LONGEST = 4  # conditions of a line
 LINES = 12  # of a list
 PRICE = 0.25
 ROUNDS = 8  # in which limits are moved one after the other, at most
-LEAST_GAIN = 1e-9  # nats: less is rounding, by which a condition that the line has would count as a gain
+# nats: less is rounding, by which a condition that the line has would count as a gain
+LEAST_GAIN = 1e-9
 
 Numbers = NDArray[np.float64]
 
@@ -53,7 +65,9 @@ class _Part(NamedTuple):
         if is_kept.all():
             return self
         return self._replace(
-            places=self.places[is_kept], of_wanted=self.of_wanted[is_kept], of_spared=self.of_spared[is_kept]
+            places=self.places[is_kept],
+            of_wanted=self.of_wanted[is_kept],
+            of_spared=self.of_spared[is_kept],
         )
 
 
@@ -61,18 +75,29 @@ class Demands(NamedTuple):
     """What is asked of a condition."""
 
     computed: float = 4.0  # one that computes with two fields counts for so many plain ones
-    sure: float = 1.5  # standard errors by which it mends more than it breaks, so three tickets at least; 0: it mends any
+    # standard errors by which it mends more than it breaks, so three tickets at least; 0: it mends
+    # any
+    sure: float = 1.5
 
 
 FULL = Demands()
 
 
 def cover(
-    masks: Masks, wanted: int, negatives: int, least: float, most: int = LINES, demands: Demands = FULL
+    masks: Masks,
+    wanted: int,
+    negatives: int,
+    least: float,
+    most: int = LINES,
+    demands: Demands = FULL,
 ) -> list[Conjunction]:
-    """At most ``most`` lines that together hold for many ``wanted`` tickets and for few ``negatives``, the most telling
-    first. Of the tickets that they hold, a share above ``least`` is wanted."""
-    seek, alarm = cache(partial(_Search, masks, wanted, negatives, demands.computed)), least / (1 - least)
+    """At most ``most`` lines that together hold for many ``wanted`` tickets and for few
+    ``negatives``, the most telling first. Of the tickets that they hold, a share above ``least`` is
+    wanted."""
+    seek, alarm = (
+        cache(partial(_Search, masks, wanted, negatives, demands.computed)),
+        least / (1 - least),
+    )
 
     def grow(now: int, others: int) -> Conjunction:
         if not now:
@@ -84,7 +109,9 @@ def cover(
 
         key = wanted, negatives, demands.computed, now, others, share
         if key not in masks.grown:
-            masks.grown[key] = _move_limits(seek().find_line(now, others, share), masks, now, others, tell)
+            masks.grown[key] = _move_limits(
+                seek().find_line(now, others, share), masks, now, others, tell
+            )
         line = masks.grown[key]
         shorter = _shorten(line, masks, now, others, alarm, demands.sure)
         return line if shorter == line else _move_limits(shorter, masks, now, others, tell)
@@ -105,8 +132,11 @@ def cover(
     return lines
 
 
-def refine(lines: Sequence[Conjunction], masks: Masks, wanted: int, negatives: int, least: float) -> list[Conjunction]:
-    """The lines with each limit where all together cost least, without the lines that mend nothing."""
+def refine(
+    lines: Sequence[Conjunction], masks: Masks, wanted: int, negatives: int, least: float
+) -> list[Conjunction]:
+    """The lines with each limit where all together cost least, without the lines that mend
+    nothing."""
     alarm = least / (1 - least)
     cost, kept = partial(_cost, masks, wanted, negatives, alarm), list(lines)
 
@@ -128,16 +158,21 @@ def refine(lines: Sequence[Conjunction], masks: Masks, wanted: int, negatives: i
     return kept
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
-def _cost(masks: Masks, wanted: int, negatives: int, alarm: float, lines: Sequence[Conjunction]) -> float:
-    """What the tickets cost that lines judge wrong, of which a negative one costs ``alarm`` wanted ones."""
+def _cost(
+    masks: Masks, wanted: int, negatives: int, alarm: float, lines: Sequence[Conjunction]
+) -> float:
+    """What the tickets cost that lines judge wrong, of which a negative one costs ``alarm`` wanted
+    ones."""
     held = hold_any(masks, lines)
     return (wanted & ~held).bit_count() + alarm * (negatives & held).bit_count()
 
 
-def _move_limits(line: Conjunction, masks: Masks, wanted: int, negatives: int, score: Score) -> Conjunction:
+def _move_limits(
+    line: Conjunction, masks: Masks, wanted: int, negatives: int, score: Score
+) -> Conjunction:
     """The line with each of its limits where it scores best beside the others, until none moves."""
     for _ in range(ROUNDS):
         before = line
@@ -161,19 +196,21 @@ class _Search:
         live = [
             (term, mask)
             for term, mask in masks.unguarded.items()
-            if (mask & wanted).bit_count() >= FEWEST and not term.is_between  # a line joins two limits itself
+            # a line joins two limits itself
+            if (mask & wanted).bit_count() >= FEWEST and not term.is_between
         ]
         self._terms = [term for term, _ in live]
         price = PRICE * log(max(2, len(live)))
         self._prices = np.array([price * _weigh(term, computed) for term in self._terms])
         self._limits = _number_limits(self._terms)
         self._sides = (wanted, negatives)
-        self._lowest = [max(0, (side & -side).bit_length() - 1) for side in self._sides]  # before which rows have no bits
+        # before which rows have no bits
+        self._lowest = [max(0, (side & -side).bit_length() - 1) for side in self._sides]
         self._rows = [self._pack(which, [mask for _, mask in live]) for which in (0, 1)]
 
     def find_line(self, wanted: int, negatives: int, share: float) -> Conjunction:
-        """The line that tells most of ``wanted`` tickets among these and others, ``negatives``; no term where none tells
-        anything."""
+        """The line that tells most of ``wanted`` tickets among these and others, ``negatives``; no
+        term where none tells anything."""
         if not self._terms:
             return ()
         left = self._pack(0, [wanted])[0], self._pack(1, [negatives])[0]
@@ -186,22 +223,29 @@ class _Search:
 
 
 def _number_limits(terms: Sequence[Expression]) -> NDArray[np.int64]:
-    """For each term the number of its field and side, if it is a limit; others have numbers of their own."""
+    """For each term the number of its field and side, if it is a limit; others have numbers of
+    their own."""
     first: dict[object, int] = {}
     keys = [(limit.of, limit.side) if (limit := each.as_limit) else each for each in terms]
     return np.array([first.setdefault(key, place) for place, key in enumerate(keys)])
 
 
 def _grow(
-    rows: tuple[Bits, Bits], left: tuple[Bits, Bits], share: float, prices: Numbers, limits: NDArray[np.int64]
+    rows: tuple[Bits, Bits],
+    left: tuple[Bits, Bits],
+    share: float,
+    prices: Numbers,
+    limits: NDArray[np.int64],
 ) -> tuple[int, ...]:
-    """The places of the terms of the line that tells most; none where none tells anything. It has one limit at most on each
-    side of a field, which is moved afterwards: a second would only make up for the first one's place."""
+    """The places of the terms of the line that tells most; none where none tells anything. It has
+    one limit at most on each side of a field, which is moved afterwards: a second would only make
+    up for the first one's place."""
     best: tuple[float, tuple[int, ...]] = (0.0, ())
     front = [_Part((), np.arange(len(prices)), *rows, *left)]
     everyone, cheapest = (_count(left[0]), _count(left[1])), prices.min()
     for length in range(1, LONGEST + 1):
-        found: list[tuple[float, tuple[int, ...], int, _Part]] = []  # the best of each part, more than enough of them
+        # the best of each part, more than enough of them
+        found: list[tuple[float, tuple[int, ...], int, _Part]] = []
         for part in front:
             before = _count(part.right), _count(part.wrong)
             if not before[1]:
@@ -223,7 +267,9 @@ def _grow(
             gains -= paid - length * cheapest
             for rank in np.argsort(-gains, kind="stable")[: 8 * BEAM].tolist():
                 spot = int(spots[rank])
-                found.append((-float(gains[rank]), (*part.line, int(part.places[spot])), spot, part))
+                found.append(
+                    (-float(gains[rank]), (*part.line, int(part.places[spot])), spot, part)
+                )
         front = _lengthen(found)
     return best[1]
 
@@ -233,14 +279,18 @@ def _weigh(term: Expression, computed: float) -> float:
     return sum(computed if each.family == "computed" else 1.0 for each in term.conditions())
 
 
-def _shorten(line: Conjunction, masks: Masks, wanted: int, negatives: int, alarm: float, sure: float) -> Conjunction:
-    """The line without the terms that mend too little beside its others, as long as it holds for more wanted tickets than
-    negatives, of which each counts ``alarm`` times."""
+def _shorten(
+    line: Conjunction, masks: Masks, wanted: int, negatives: int, alarm: float, sure: float
+) -> Conjunction:
+    """The line without the terms that mend too little beside its others, as long as it holds for
+    more wanted tickets than negatives, of which each counts ``alarm`` times."""
 
     def matters(term: Expression) -> float:
         held = hold_together(masks, tuple(each for each in line if each != term))
         counted = held, held & ~hold_together(masks, line)
-        (right, broken), (wrong, mended) = ([(each & side).bit_count() for each in counted] for side in (wanted, negatives))
+        (right, broken), (wrong, mended) = (
+            [(each & side).bit_count() for each in counted] for side in (wanted, negatives)
+        )
         asked = broken + sure * sqrt(alarm**2 * mended + broken) if sure else 0
         return alarm * mended - asked if right > alarm * wrong else inf
 
@@ -250,8 +300,8 @@ def _shorten(line: Conjunction, masks: Masks, wanted: int, negatives: int, alarm
 
 
 def _lengthen(found: Sequence[tuple[float, tuple[int, ...], int, _Part]]) -> list[_Part]:
-    """The first ``BEAM`` lines by what they gain, each a part and one of its terms more; of those that hold for the same
-    tickets the first."""
+    """The first ``BEAM`` lines by what they gain, each a part and one of its terms more; of those
+    that hold for the same tickets the first."""
     first: dict[tuple[bytes, bytes], _Part] = {}
     for _, line, spot, part in sorted(found, key=lambda each: each[:2]):
         right, wrong = part.of_wanted[spot] & part.right, part.of_spared[spot] & part.wrong
@@ -267,22 +317,25 @@ def _count(bits: Bits) -> int:
 
 
 def _count_each(rows: Bits) -> Numbers:
-    each = np.bitwise_count(rows).astype(np.float32)  # a product sums them faster, and as exactly below 2 ** 24
+    # a product sums them faster, and as exactly below 2 ** 24
+    each = np.bitwise_count(rows).astype(np.float32)
     return (each @ np.ones(each.shape[1], np.float32)).astype(np.float64)
 
 
 def _find_gains(
     right: Numbers, wrong: Numbers, before: tuple[int, int], everyone: tuple[int, int]
 ) -> tuple[NDArray[np.bool_], Numbers]:
-    """Whether a term adds anything to a line that held for so many right and wrong tickets ``before``; and FOIL's measure of
-    the line with it: so many right tickets, times what is learnt of each beside ``everyone``."""
+    """Whether a term adds anything to a line that held for so many right and wrong tickets
+    ``before``; and FOIL's measure of the line with it: so many right tickets, times what is learnt
+    of each beside ``everyone``."""
     logs = np.log(np.maximum(right / np.maximum(1, right + wrong), 1e-300))
     adds, gains = (right * (logs - log(some[0] / sum(some))) for some in (before, everyone))
     return adds > LEAST_GAIN, gains
 
 
 def _exponent(right: Numbers, wrong: Numbers, share: float) -> Numbers:
-    """Of Chernoff's bound on the chance of so many right ones where ``share`` are; minus infinity where they are no more."""
+    """Of Chernoff's bound on the chance of so many right ones where ``share`` are; minus infinity
+    where they are no more."""
     n = np.maximum(1, right + wrong)
     tells: Numbers = right * np.log(np.maximum(right, 1) / (n * share)) + wrong * np.log(
         np.maximum(wrong, 1) / (n * (1 - share))

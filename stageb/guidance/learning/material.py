@@ -1,4 +1,5 @@
-"""The tickets that teach a whole guidance at once, that guidance, and which tickets it judges wrong."""
+"""The tickets that teach a whole guidance at once, that guidance, and which tickets it judges
+wrong."""
 
 from __future__ import annotations
 
@@ -21,15 +22,18 @@ class Material:
 
     masks: Masks
     gaps: Mapping[str, int]  # field -> the tickets that lack it, where some do
-    labelled: Mapping[Verdict, int]  # the tickets of each label, that of those which no rule speaks of last
+    # the tickets of each label, that of those which no rule speaks of last
+    labelled: Mapping[Verdict, int]
     wrong: int  # tickets that the present guidance judges wrong
-    verdicts: frozenset[Verdict]  # that its rules give, as far as they can be read; none where it has no rule
+    # that its rules give, as far as they can be read; none where it has no rule
+    verdicts: frozenset[Verdict]
     prices: Prices  # of judging a ticket wrong
     named: frozenset[Expression] = frozenset()  # by reasons of people
     held: int = 0  # tickets that fixed rules decide before all that is learnt
     keeps: bool = False  # the present rules, as some are fixed: others stand beside them
     groups: Sequence[int] = ()  # of several tickets that say the same, or are kept together
-    words: Masks = field(default_factory=lambda: Masks({}))  # of those that tickets mention as they stand
+    # of those that tickets mention as they stand
+    words: Masks = field(default_factory=lambda: Masks({}))
     pause: Callable[[], None] = lambda: None  # between small steps; what it raises ends learning
 
     def price(self, label: Verdict) -> float:
@@ -61,10 +65,13 @@ class DecisionList:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What to make of the guidance: of two labels one has a part, of more all but ``default`` may have one."""
+    """What to make of the guidance: of two labels one has a part, of more all but ``default`` may
+    have one."""
 
-    parts: tuple[DecisionList, ...] | tuple[Scorecard, ...]  # lists in the order that decides, or cards, which are compared
-    default: Verdict | None  # of tickets that no part speaks of; None: the present rules stay, and judge these
+    # lists in the order that decides, or cards, which are compared
+    parts: tuple[DecisionList, ...] | tuple[Scorecard, ...]
+    # of tickets that no part speaks of; None: the present rules stay, and judge these
+    default: Verdict | None
 
     @property
     def replaces(self) -> bool:
@@ -105,9 +112,11 @@ class MeasuredWhole(Whole):
 
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
-    """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does not judge them."""
+    """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does
+    not judge them."""
     terms = (term for line in whole.lines for term in line)
-    named = {each for term in terms for each in (term.conditions() if term.size > 1 else (term,))}  # of counts, what counts
+    # of counts, what counts
+    named = {each for term in terms for each in (term.conditions() if term.size > 1 else (term,))}
     possible = {term: material.masks[term] | find_gap(term, material.gaps) for term in named}
     return among & hold_any(Masks(possible), whole.lines) & ~hold_any(material.masks, whole.lines)
 
@@ -124,30 +133,45 @@ def judge_whole(whole: Whole, masks: Masks, among: int) -> dict[Verdict, int]:
 
 
 def find_wrong(whole: Whole, material: Material, among: int) -> int:
-    """The tickets ``among`` these that it judges wrong, or not at all: nobody knows what a model would say."""
+    """The tickets ``among`` these that it judges wrong, or not at all: nobody knows what a model
+    would say."""
     free = among & ~material.held
     judged = judge_whole(whole, material.masks, free)
     rest = free & ~sum(judged.values())
     right = rest & (~material.wrong if whole.default is None else material.labelled[whole.default])
     right = reduce(or_, (mask & material.labelled[label] for label, mask in judged.items()), right)
-    return free & ~right | among & material.held & material.wrong | find_undecided(whole, material, among)
+    return (
+        free & ~right
+        | among & material.held & material.wrong
+        | find_undecided(whole, material, among)
+    )
 
 
 def find_cost(wrong: int, material: Material, power: int = 1) -> float:
     """What these tickets cost that are judged wrong, at the ``power`` of each price."""
-    each = ((wrong & mask).bit_count() * material.price(label) ** power for label, mask in material.labelled.items())
+    each = (
+        (wrong & mask).bit_count() * material.price(label) ** power
+        for label, mask in material.labelled.items()
+    )
     return sum(each, 0.0)
 
 
 def find_gain(one: int, other: int, material: Material, among: int) -> float:
-    """How much less one set of wrong tickets costs than the other, in standard errors of that difference; tickets of a group
-    are as one."""
+    """How much less one set of wrong tickets costs than the other, in standard errors of that
+    difference; tickets of a group are as one."""
     less, more = other & ~one, one & ~other
 
     def find_change(group: int) -> float:
         return find_cost(less & group, material) - find_cost(more & group, material)
 
     gained = find_change(among)
-    single, joined = (less | more) & ~reduce(or_, material.groups, 0), [*map(find_change, material.groups)]
-    variance = find_cost(single, material, 2) + sum(each**2 for each in joined) - gained**2 / among.bit_count()
+    single, joined = (
+        (less | more) & ~reduce(or_, material.groups, 0),
+        [*map(find_change, material.groups)],
+    )
+    variance = (
+        find_cost(single, material, 2)
+        + sum(each**2 for each in joined)
+        - gained**2 / among.bit_count()
+    )
     return gained / sqrt(variance) if variance > 0 else inf if gained > 0 else 0.0

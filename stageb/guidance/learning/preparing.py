@@ -1,5 +1,5 @@
-"""What a model that judges all tickets reads and is read by, beside rules: demonstrations, and a calibration of its
-verdicts. The shipped model needs neither, nor does code."""
+"""What a model that judges all tickets reads and is read by, beside rules: demonstrations, and a
+calibration of its verdicts. The shipped model needs neither, nor does code."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ class Preparer:
     def calibrate(
         self, some: Sequence[Guidance], positions: Sequence[int], verdicts: Verdicts
     ) -> Dialogue[tuple[list[Guidance], Verdicts]]:
-        """Each guidance, calibrated by the first of these tickets, and the verdicts known then: new rules shift all
-        verdicts, which would hide what they are worth."""
+        """Each guidance, calibrated by the first of these tickets, and the verdicts known then: new
+        rules shift all verdicts, which would hide what they are worth."""
         tools, asked = self.tools, positions[:CALIBRATED_ON]
         if not tools.weighs or not tools.config.needs_preparing:
             return list(some), verdicts
-        judged, verdicts = yield from ask_once(self.judge.judgements([(each, asked) for each in some]), verdicts)
+        judged, verdicts = yield from ask_once(
+            self.judge.judgements([(each, asked) for each in some]), verdicts
+        )
         calibrated = []
         for guidance, judgements in zip(some, judged, strict=True):
             known = dict(zip(asked, judgements, strict=True))
@@ -51,11 +53,14 @@ class Preparer:
 
 
 def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
-    """The mission with its first guidance prepared, and the verdicts asked for it: a step further where there are
-    demonstrations or a calibration, all by tickets that edits are raced on, and no test looks at."""
+    """The mission with its first guidance prepared, and the verdicts asked for it: a step further
+    where there are demonstrations or a calibration, all by tickets that edits are raced on, and no
+    test looks at."""
     positions = tools.splits.race_set or tools.splits.rollout_pool
     preparer = Preparer(tools, tools.make_judge(mission.guidance))
-    guidance = preparer.demonstrate(mission.guidance, [Case(tools.tickets[i], False, None) for i in positions])
+    guidance = preparer.demonstrate(
+        mission.guidance, [Case(tools.tickets[i], False, None) for i in positions]
+    )
     named = {each.source for each in guidance.shown}
     others = [i for i in positions if tools.tickets[i].key not in named]
     (guidance,), verdicts = yield from preparer.calibrate([guidance], others, Verdicts())

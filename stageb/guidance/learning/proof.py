@@ -1,9 +1,11 @@
-"""Whether what train tickets teach by code may stay: the test of learning, and what follows from it.
+"""Whether what train tickets teach by code may stay: the test of learning, and what follows from
+it.
 
-Where the proof is missing, rules that seem better on tickets which did not teach them are kept as provisional
-(``gate.provisional``), unless they would take the place of present ones. Where a model judges, what they must beat may be
-worse than one verdict for all tickets, so they must beat the best of these, too; and where no gain is shown, rules that are
-likely to be better than that verdict stay as provisional unless the model is better without them: what they say is weighed.
+Where the proof is missing, rules that seem better on tickets which did not teach them are kept as
+provisional (``gate.provisional``), unless they would take the place of present ones. Where a model
+judges, what they must beat may be worse than one verdict for all tickets, so they must beat the
+best of these, too; and where no gain is shown, rules that are likely to be better than that verdict
+stay as provisional unless the model is better without them: what they say is weighed.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
 
-LIKELY = 2.0  # standard errors by which provisional rules seem better: their size was chosen by the same estimate
+# standard errors by which provisional rules seem better: their size was chosen by the same estimate
+LIKELY = 2.0
 REFERENCE = 96  # tickets by which prompts are made comparable, race tickets first
 KEPT = ("accepted", "provisional")  # what stays
 
 
 class Preparers(NamedTuple):
-    """Preparers of guidances for a model that judges: those with what is learnt, and the present one."""
+    """Preparers of guidances for a model that judges: those with what is learnt, and the present
+    one."""
 
     edited: Stacker
     present: Stacker
@@ -42,16 +46,16 @@ class Preparers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Proves what a teacher learns from all of its groups. Where that is nothing, blocks teach nothing either: they prepare
-    the present guidance alone."""
+    """Proves what a teacher learns from all of its groups. Where that is nothing, blocks teach
+    nothing either: they prepare the present guidance alone."""
 
     teacher: Teacher
     learnt: Learnt | None
     judge: Judge
 
     def prove(self, level: float) -> Dialogue[tuple[BettingTest, Preparers | None, bool]]:
-        """The test of what all groups teach, race tickets first where a model judges: they only teach. See
-        ``prove_learning``."""
+        """The test of what all groups teach, race tickets first where a model judges: they only
+        teach. See ``prove_learning``."""
         tools, groups = self.teacher.tools, self.teacher.groups
         ends, preparers = block_ends(len(groups)), self._make_preparers()
         if preparers and (raced := whole_groups(tools.splits.race_set, tools.tickets)):
@@ -59,13 +63,21 @@ class Proof:
             ends = [len(raced) * 2 // 3, *block_ends(len(groups), len(raced))]
         return (yield from prove_learning(self._bet, groups, level, ends, preparers))
 
-    def conclude(self, learnt: Learnt, test: BettingTest, preparers: Preparers | None) -> Dialogue[Trial]:
+    def conclude(
+        self, learnt: Learnt, test: BettingTest, preparers: Preparers | None
+    ) -> Dialogue[Trial]:
         """Conclude on what all groups teach, after its test."""
-        config, positions, (whole, edit, _) = self.teacher.tools.config, [*self.teacher.places], learnt
+        config, positions, (whole, edit, _) = (
+            self.teacher.tools.config,
+            [*self.teacher.places],
+            learnt,
+        )
         is_likely = whole.gain > LIKELY  # better than the best constant verdict
         if preparers:
             by_folds = self.teacher.find_rights(whole)
-            guidance, _ = yield from preparers.edited.prepare(edit.guidance, positions, by_folds=by_folds)
+            guidance, _ = yield from preparers.edited.prepare(
+                edit.guidance, positions, by_folds=by_folds
+            )
             edit = replace(edit, guidance=guidance or edit.guidance)
             if test.standard_errors > LIKELY:
                 is_likely = True
@@ -78,7 +90,11 @@ class Proof:
         outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
         has_rules = speaking_rules(self.teacher.present.rules, self.teacher.tools.words)
         excess = yield from self.judge.exceeds_limits(edit.guidance, positions)
-        if outcome == "unproven" and config.gating.provisional == "keep" and not (whole.replaces and has_rules):
+        if (
+            outcome == "unproven"
+            and config.gating.provisional == "keep"
+            and not (whole.replaces and has_rules)
+        ):
             marked = mark_provisional(edit.guidance, self.teacher.bundle.name, estimate)
             edit, outcome = replace(edit, guidance=marked), "provisional"
         outcome = "over a limit" if excess and outcome in KEPT else outcome
@@ -86,20 +102,24 @@ class Proof:
         if preparers is None:
             return trial
         return replace(
-            trial, calibration_errors=preparers.edited.calibration_errors, judges=preparers.edited.measure_judges()
+            trial,
+            calibration_errors=preparers.edited.calibration_errors,
+            judges=preparers.edited.measure_judges(),
         )
 
     def _make_preparers(self) -> Preparers | None:
         if not self.teacher.tools.config.needs_preparing:
             return None
-        stacker = Stacker(self.teacher.tools, self.judge, [*chain(*self.teacher.groups)][:REFERENCE])
+        stacker = Stacker(
+            self.teacher.tools, self.judge, [*chain(*self.teacher.groups)][:REFERENCE]
+        )
         return Preparers(stacker, stacker)
 
     def _bet(
         self, groups: Sequence[Group], block: Sequence[Group], preparers: Preparers | None
     ) -> Dialogue[tuple[Bet | None, Preparers | None]]:
-        """What ``groups`` teach bets on the ``block``. Where a model judges, ``preparers`` prepare that and the present
-        guidance, and have the block judged under both."""
+        """What ``groups`` teach bets on the ``block``. Where a model judges, ``preparers`` prepare
+        that and the present guidance, and have the block judged under both."""
         learnt = self.teacher.learn(groups) if self.learnt else None
         judged = [*chain(*block)]
         if preparers is None:
@@ -115,19 +135,30 @@ class Proof:
         rights, before = edited.rights(judged), present.rights(judged)
         if guidance is None or not before:  # too little is known yet to calibrate either
             return None, Preparers(edited, present)
-        tools = self.teacher.tools  # code starts from the best constant verdict, a model may be worse
-        constant = find_default(tools.tickets, tools.splits, self.teacher.present.labels, tools.prices)
-        nulls = {"present": before, "constant": {i: tools.tickets[i].label == constant for i in rights}}
+        # code starts from the best constant verdict, a model may be worse
+        tools = self.teacher.tools
+        constant = find_default(
+            tools.tickets, tools.splits, self.teacher.present.labels, tools.prices
+        )
+        nulls = {
+            "present": before,
+            "constant": {i: tools.tickets[i].label == constant for i in rights},
+        }
         gained = {name: self.judge.compare(rights, others) for name, others in nulls.items()}
         return Bet(learnt.whole.won, learnt.whole.lost, gained), Preparers(edited, present)
 
     def _keep_beside(self, whole: MeasuredWhole, edit: Edit, preparers: Preparers) -> Edit | None:
-        """The edit, where it may take the place of the present guidance though no test shows that it is better; None where
-        it may not. Its rules are likely to be better than the best constant verdict, and what they say is weighed beside
-        what the model says: so that is kept unless the model without them is ahead by more than a standard error. Where too
-        little is known to weigh by, its rules as code judge, if they are ahead by as much."""
+        """The edit, where it may take the place of the present guidance though no test shows that
+        it is better; None where it may not. Its rules are likely to be better than the best
+        constant verdict, and what they say is weighed beside what the model says: so that is kept
+        unless the model without them is ahead by more than a standard error. Where too little is
+        known to weigh by, its rules as code judge, if they are ahead by as much."""
         tools, positions = self.teacher.tools, [*self.teacher.places]
-        before, after, needed = preparers.present.rights(positions), preparers.edited.rights(positions), -1.0
+        before, after, needed = (
+            preparers.present.rights(positions),
+            preparers.edited.rights(positions),
+            -1.0,
+        )
         if not after:
             rules = read_rules(edit.guidance, tools.vocabulary, tools.words).each
             if not tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
@@ -135,4 +166,6 @@ class Proof:
             after = self.teacher.find_rights(whole)
             edit, needed = replace(edit, guidance=replace(edit.guidance, judge="rules")), 1.0
         gains = self.judge.compare({i: after[i] for i in before if i in after}, before)
-        return edit if sum(gains) >= needed * math.sqrt(sum(gain * gain for gain in gains)) else None
+        return (
+            edit if sum(gains) >= needed * math.sqrt(sum(gain * gain for gain in gains)) else None
+        )

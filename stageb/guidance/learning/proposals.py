@@ -1,8 +1,8 @@
-"""Edits as a model proposes them, read strictly. Answers to instruct texts are rules, one a line; what models put around
-them is forgiven, JSON included.
+"""Edits as a model proposes them, read strictly. Answers to instruct texts are rules, one a line;
+what models put around them is forgiven, JSON included.
 
-The answer is untrusted text. Nothing in it is executed, nothing in it raises, and whatever cannot be used is kept with the
-reason why.
+The answer is untrusted text. Nothing in it is executed, nothing in it raises, and whatever cannot
+be used is kept with the reason why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ MAX_ANSWER_BYTES = 64 * 1024
 MAX_RATIONALE_CHARS = 200
 
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
-_MARKS = re.compile(r"^(?:[-*•#>\s\"'`(]+|\(?\d{1,2}[.):]\s+|[GR]\d+\s*[.:)]\s*)+")  # before a rule on its line
+# before a rule on its line
+_MARKS = re.compile(r"^(?:[-*•#>\s\"'`(]+|\(?\d{1,2}[.):]\s+|[GR]\d+\s*[.:)]\s*)+")
 _QUOTES = re.compile('["*`“”]')  # that models put around words, and whole rules
 _LINE = re.compile(r"\[(\d{1,3})\]")  # of the evidence
 _FIELDS = {  # what each operation must hold, beside its op and evidence; a rationale is welcome
@@ -46,11 +47,17 @@ class _UnusableError(Exception):
 
 
 def parse_proposal(
-    text: str, shown: ReflectionInput, guidance: Guidance, config: ReflectionConfig, words: Words, index: int
+    text: str,
+    shown: ReflectionInput,
+    guidance: Guidance,
+    config: ReflectionConfig,
+    words: Words,
+    index: int,
 ) -> Proposal:
     """Answer ``index`` of a bundle, to a prompt that showed ``shown`` and ``guidance``.
 
-    Operations are taken in their order; one that touches a rule which an earlier one touches is refused.
+    Operations are taken in their order; one that touches a rule which an earlier one touches is
+    refused.
     """
     cases = shown.cases
     seen = tuple(case.ticket.key for case in cases)
@@ -73,13 +80,16 @@ def parse_proposal(
             kept.append(operation)
         except _UnusableError as refused:
             refusals.append(Refusal(json.dumps(item, ensure_ascii=False), str(refused)))
-    return Proposal(index, text, (*kept, *_turn_headline(kept, guidance, words)), tuple(refusals), seen)
+    return Proposal(
+        index, text, (*kept, *_turn_headline(kept, guidance, words)), tuple(refusals), seen
+    )
 
 
 def _turn_headline(kept: Sequence[Operation], guidance: Guidance, words: Words) -> list[Operation]:
-    """The headline's other form, where after the edit all rules would give the verdict that it gives already: they would
-    say nothing, and a model that passes what no rule of "Fail if ..." names would contradict it. A model that was not taught
-    to judge by rules alone may still have something to say under a headline, so that stands."""
+    """The headline's other form, where after the edit all rules would give the verdict that it
+    gives already: they would say nothing, and a model that passes what no rule of "Fail if ..."
+    names would contradict it. A model that was not taught to judge by rules alone may still have
+    something to say under a headline, so that stands."""
     defaults = {text: verdict for verdict, text in words.headlines.items()}
     headline = guidance.rule(HEADLINE_KEY)
     if not kept or words.instruct or has_labels(guidance.labels):
@@ -98,7 +108,8 @@ def _turn_headline(kept: Sequence[Operation], guidance: Guidance, words: Words) 
 
 
 def refuse_unfinished(index: int, answer: Completion) -> Proposal | None:
-    """The proposal, refused, of an answer whose thinking was never closed; None for any other answer."""
+    """The proposal, refused, of an answer whose thinking was never closed; None for any other
+    answer."""
     if answer.text or not answer.thinking:
         return None
     why = "thinking never closed: raise reflection.max_new_tokens"
@@ -112,7 +123,11 @@ def _items(text: str) -> list[Any]:
         answer = strict_json.loads(fenced[1] if fenced else text.strip())
     except ValueError as error:
         raise _UnusableError(f"not one JSON object: {error}") from None
-    if not isinstance(answer, dict) or set(answer) != {"operations"} or not isinstance(answer["operations"], list):
+    if (
+        not isinstance(answer, dict)
+        or set(answer) != {"operations"}
+        or not isinstance(answer["operations"], list)
+    ):
         raise _UnusableError('not an object that holds "operations", a list, and nothing else')
     if not answer["operations"]:
         raise _UnusableError("no operations")
@@ -120,8 +135,8 @@ def _items(text: str) -> list[Any]:
 
 
 def _find_rules(text: str, shown: ReflectionInput, words: Words) -> list[Any]:
-    """The rules in an answer to instruct texts, one or more, as raw operations that should turn all wrong cases: new ones,
-    or what takes the place of the rule that the answer is asked to mend."""
+    """The rules in an answer to instruct texts, one or more, as raw operations that should turn all
+    wrong cases: new ones, or what takes the place of the rule that the answer is asked to mend."""
     fenced = re.search(r"```\w*[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
     body = (fenced[1] if fenced else text).strip()
     try:
@@ -143,9 +158,13 @@ def _list_texts(answer: Any) -> list[str]:
     if isinstance(answer, str):
         return answer.splitlines()
     if isinstance(answer, dict):
-        own: Any = next((answer[name] for name in ("text", "rule", "operations", "rules") if name in answer), [])
+        own: Any = next(
+            (answer[name] for name in ("text", "rule", "operations", "rules") if name in answer), []
+        )
         return _list_texts(own)
-    return [text for each in answer for text in _list_texts(each)] if isinstance(answer, list) else []
+    return (
+        [text for each in answer for text in _list_texts(each)] if isinstance(answer, list) else []
+    )
 
 
 def _operation(item: Any, cases: Sequence[Case]) -> Operation:
@@ -172,7 +191,8 @@ def _operation(item: Any, cases: Sequence[Case]) -> Operation:
 
 
 def _expand_lines(operation: Operation, clues: Sequence[Clue], words: Words) -> Operation:
-    """The operation with the words of counted lines in the places of their numbers; with their counts in its rationale."""
+    """The operation with the words of counted lines in the places of their numbers; with their
+    counts in its rationale."""
 
     def find_clue(number: re.Match[str]) -> Clue:
         if not 1 <= int(number[1]) <= len(clues):
@@ -238,7 +258,9 @@ def _check_rules(operation: Operation, guidance: Guidance, kept: Sequence[Operat
             raise _UnusableError(f"{HEADLINE_KEY} is never removed")
         if key in touched:
             raise _UnusableError(f"an earlier operation touches {key}")
-    if operation.op == "merge" and len(set(operation.merged_from)) < max(2, len(operation.merged_from)):
+    if operation.op == "merge" and len(set(operation.merged_from)) < max(
+        2, len(operation.merged_from)
+    ):
         raise _UnusableError("merge needs two or more different rules")
 
 
@@ -259,7 +281,8 @@ def _check_text(
     run = find_copied(text, (piece for case in cases for piece in reading(case.ticket).texts))
     if run:
         raise _UnusableError(f"text copied from a case: {run}")
-    moves = operation.op == "add" and has_labels(guidance.labels)  # to where it decides before others
+    # to where it decides before others
+    moves = operation.op == "add" and has_labels(guidance.labels)
     for rule in guidance.rules:
         if rule.text == text and rule.key not in operation.merged_from and not moves:
             raise _UnusableError(f"no change: {rule.key} has that text")

@@ -1,5 +1,6 @@
-"""Who proposes edits of a guidance, and has them proven: code (``at_once.py``) or a model (``bundles.py``), behind one
-protocol. ``loop.py`` draws, has proposed, has proven and applies, whoever it is."""
+"""Who proposes edits of a guidance, and has them proven: code (``at_once.py``) or a model
+(``bundles.py``), behind one protocol. ``loop.py`` draws, has proposed, has proven and applies,
+whoever it is."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class Lesson:
     is_stopped: bool = False  # learning was told to stop on the way
 
     def rebase(self, made_for: Guidance, present: Guidance) -> Self:
-        """The lesson without proposals for the guidance ``made_for`` that come too late for the ``present`` one."""
+        """The lesson without proposals for the guidance ``made_for`` that come too late for the
+        ``present`` one."""
         return replace(self, proposals=rebase(self.proposals, made_for, present))
 
 
@@ -74,7 +76,8 @@ class GateResult:
     left: Budget  # of the mission's part in the run's false-acceptance budget
     verdicts: Verdicts = field(default_factory=Verdicts)  # known then, and what they took
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
-    prepared: Guidance | None = None  # the present guidance, prepared anew, where no edit takes its place
+    # the present guidance, prepared anew, where no edit takes its place
+    prepared: Guidance | None = None
     is_stopped: bool = False  # learning was told to stop before it was known
 
 
@@ -85,7 +88,8 @@ class Proposer(Protocol[L]):
     """Learns from train tickets of one mission. Its methods change nothing that they are given."""
 
     def draw(self, mission: MissionState) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
-        """The mission without the records that are used up, and the bundles that teach next: one or more."""
+        """The mission without the records that are used up, and the bundles that teach next: one or
+        more."""
         ...
 
     def propose(self, bundles: Sequence[Bundle], guidance: Guidance) -> Dialogue[list[L]]:

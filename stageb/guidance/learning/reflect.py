@@ -1,8 +1,9 @@
-"""From judged tickets to proposed edits: each answer looks at one kind of error, beside what must not break.
+"""From judged tickets to proposed edits: each answer looks at one kind of error, beside what must
+not break.
 
-A ticket is *right* when its verdict is its label and its candidates agree. Everything else, wrong or unsure, is what an
-answer should turn. A *kind* of error is a label and, where reasons name the rule that decided, that rule: then the answer is
-asked to mend it.
+A ticket is *right* when its verdict is its label and its candidates agree. Everything else, wrong
+or unsure, is what an answer should turn. A *kind* of error is a label and, where reasons name the
+rule that decided, that rule: then the answer is asked to mend it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from stageb.guidance.learning.proposals import parse_proposal, refuse_unfinished
 from stageb.guidance.learning.proposer import Lesson, why_ineligible
 from stageb.guidance.rules.evidence import Evidence, find_evidence
 from stageb.guidance.rules.evidence_forms import Forms
-from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt, rule_opening
+from stageb.guidance.rules.prompts import (
+    Case,
+    ReflectionInput,
+    Words,
+    ordered_cases,
+    reflection_prompt,
+    rule_opening,
+)
 from stageb.guidance.words.types import Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
@@ -28,7 +36,8 @@ MENDING = 0.5  # of the answers that look at errors of a rule, how many are aske
 FEWEST_TO_MEND = 2  # errors of one rule
 
 ErrorKind = tuple[Verdict, str]
-"""The right verdict of the errors, and the key of the rule that decided them; empty: whatever did."""
+"""The right verdict of the errors, and the key of the rule that decided them; empty: whatever
+did."""
 
 
 def case_of(record: Record) -> Case:
@@ -38,17 +47,23 @@ def case_of(record: Record) -> Case:
 
 
 def reflect(
-    judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
+    judged: Sequence[Case],
+    guidance: Guidance,
+    count_tokens: CountTokens,
+    config: ReflectionConfig,
+    words: Words,
+    key: int,
 ) -> Dialogue[Lesson]:
-    """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible. ``key`` names their
-    streams. ``judged`` holds a ticket once."""
+    """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible.
+    ``key`` names their streams. ``judged`` holds a ticket once."""
     if why_ineligible(judged):
         return Lesson()
     shown, asked = fit_cases(Study(judged, guidance, config), count_tokens, words, key)
     sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
     answers = [completion for (completion,) in sampled]
     proposals = [
-        refuse_unfinished(index, answer) or parse_proposal(request.begin + answer.text, each, guidance, config, words, index)
+        refuse_unfinished(index, answer)
+        or parse_proposal(request.begin + answer.text, each, guidance, config, words, index)
         for index, (each, request, answer) in enumerate(zip(shown, asked, answers, strict=True))
     ]
     read = sum(count_tokens([request.prompt for request in asked]))
@@ -66,10 +81,15 @@ class Study:
     def count(self, kind: ErrorKind) -> Evidence:
         """Count what sets the errors of a kind apart."""
         errors, contrast = of_kind(self.judged, kind, self.guidance)
-        won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
-        pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
+        won, lost = (
+            max((case.weight for case in cases), default=1.0) for cases in (errors, contrast)
+        )
+        # share of wrong tickets from which on what a rule mends is worth what it breaks
+        pure = lost / (won + lost)
         wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
-        return find_evidence(wrong, right, self.config.evidence, pure, Forms(self.config.arithmetic))
+        return find_evidence(
+            wrong, right, self.config.evidence, pure, Forms(self.config.arithmetic)
+        )
 
 
 def fit_cases(
@@ -80,8 +100,13 @@ def fit_cases(
     judged, guidance, config = study.judged, study.guidance, study.config
     most, counted = config.max_cases, dict[ErrorKind, Evidence]()
     while True:
-        shown = [choose_cases(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
-        counted |= {kind: study.count(kind) for kind in {kind for kind, _ in shown} - counted.keys()}
+        shown = [
+            choose_cases(judged, guidance, most, stream(key, "cases", index))
+            for index in range(config.num_proposals)
+        ]
+        counted |= {
+            kind: study.count(kind) for kind in {kind for kind, _ in shown} - counted.keys()
+        }
         sights = [ReflectionInput(tuple(cases), counted[kind], kind[1]) for kind, cases in shown]
         asked = requests(sights, guidance, config, words, key)
         longest = max(count_tokens([request.prompt for request in asked]))
@@ -91,13 +116,19 @@ def fit_cases(
 
 
 def requests(
-    shown: Sequence[ReflectionInput], guidance: Guidance, config: ReflectionConfig, words: Words, key: int
+    shown: Sequence[ReflectionInput],
+    guidance: Guidance,
+    config: ReflectionConfig,
+    words: Words,
+    key: int,
 ) -> list[Request]:
-    """One request with one sample for each answer. Rules are begun for a model whose verdicts are; one alone ends at its
-    line's end."""
+    """One request with one sample for each answer. Rules are begun for a model whose verdicts are;
+    one alone ends at its line's end."""
     begun = bool(words.instruct and words.begin)
     stop = ("\n",) if begun and config.max_operations == 1 else ()
-    decode = Decode(config.temperature, config.top_p, max_new_tokens=config.max_new_tokens, stop=stop)
+    decode = Decode(
+        config.temperature, config.top_p, max_new_tokens=config.max_new_tokens, stop=stop
+    )
     return [
         Request(
             reflection_prompt(each, guidance, words, config.max_operations),
@@ -109,13 +140,17 @@ def requests(
     ]
 
 
-def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[ErrorKind, list[Case]]:
-    """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt names them.
+def choose_cases(
+    judged: Sequence[Case], guidance: Guidance, most: int, key: int
+) -> tuple[ErrorKind, list[Case]]:
+    """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt
+    names them.
 
-    The label is drawn with the share that it has of the errors, weighed; half of the answers that meet an error of a rule
-    look at that rule's alone, where it is known what that decides rightly. Half of the cases are errors; the others are
-    rightly judged tickets of other labels, which a careless rule would turn; where these are too few, further errors
-    take their places. The stream ``key`` decides every draw; none is made twice. No kind and no case where nothing is wrong.
+    The label is drawn with the share that it has of the errors, weighed; half of the answers that
+    meet an error of a rule look at that rule's alone, where it is known what that decides rightly.
+    Half of the cases are errors; the others are rightly judged tickets of other labels, which a
+    careless rule would turn; where these are too few, further errors take their places. The stream
+    ``key`` decides every draw; none is made twice. No kind and no case where nothing is wrong.
     """
     wrong = [case for case in judged if not case.right]
     if not wrong:
@@ -124,18 +159,28 @@ def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int
     drawn = wrong[min(bisect(ends, uniform(stream(key, "kind"), 0) * ends[-1]), len(wrong) - 1)]
     kind: ErrorKind = (drawn.ticket.label, deciding_rule(drawn, guidance))
     errors, contrast = of_kind(judged, kind, guidance)
-    if len(errors) < FEWEST_TO_MEND or not _is_known(judged) or uniform(stream(key, "mend"), 0) >= MENDING:
+    if (
+        len(errors) < FEWEST_TO_MEND
+        or not _is_known(judged)
+        or uniform(stream(key, "mend"), 0) >= MENDING
+    ):
         kind = (drawn.ticket.label, "")
         errors, contrast = of_kind(judged, kind, guidance)
-    errors, contrast = shuffled(errors, stream(key, "errors")), shuffled(contrast, stream(key, "right"))
+    errors, contrast = (
+        shuffled(errors, stream(key, "errors")),
+        shuffled(contrast, stream(key, "right")),
+    )
     first = errors[: max(1, most // 2)]
     chosen = first + contrast[: most - len(first)]
     chosen += errors[len(first) :][: most - len(chosen)]
     return kind, ordered_cases(chosen)
 
 
-def of_kind(judged: Sequence[Case], kind: ErrorKind, guidance: Guidance) -> tuple[list[Case], list[Case]]:
-    """The errors of a kind, and the rightly judged tickets of other labels: of the same rule, where it names one."""
+def of_kind(
+    judged: Sequence[Case], kind: ErrorKind, guidance: Guidance
+) -> tuple[list[Case], list[Case]]:
+    """The errors of a kind, and the rightly judged tickets of other labels: of the same rule, where
+    it names one."""
     label, rule = kind
     there = [case for case in judged if not rule or deciding_rule(case, guidance) == rule]
     errors = [case for case in there if not case.right and case.ticket.label == label]
@@ -143,13 +188,15 @@ def of_kind(judged: Sequence[Case], kind: ErrorKind, guidance: Guidance) -> tupl
 
 
 def _is_known(judged: Sequence[Case]) -> bool:
-    """Whether reasons tell what rules decide rightly, which an answer that mends one must not break."""
+    """Whether reasons tell what rules decide rightly, which an answer that mends one must not
+    break."""
     reasons = [case.reason for case in judged if case.right]
     return not reasons or any(reason is not None for reason in reasons)
 
 
 def deciding_rule(case: Case, guidance: Guidance) -> str:
-    """The key of the rule that the reason of a case names last; empty if the guidance has no such rule that may change."""
+    """The key of the rule that the reason of a case names last; empty if the guidance has no such
+    rule that may change."""
     rule = guidance.rule(find_cited_rule(case.reason or ""))
     return rule.key if rule and not rule.is_fixed else ""
 
@@ -157,12 +204,16 @@ def deciding_rule(case: Case, guidance: Guidance) -> str:
 def merge_equal(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:
     """Each different edit once, in the order of first appearance, with how many proposals hold it.
 
-    Proposals without operations are left out. Rationales and evidence make no difference, nor does the order of operations.
+    Proposals without operations are left out. Rationales and evidence make no difference, nor does
+    the order of operations.
     """
     first: dict[object, Proposal] = {}
     count: dict[object, int] = {}
     for proposal in proposals:
-        edit = frozenset((each.op, each.key, frozenset(each.merged_from), each.text) for each in proposal.operations)
+        edit = frozenset(
+            (each.op, each.key, frozenset(each.merged_from), each.text)
+            for each in proposal.operations
+        )
         if edit:
             first.setdefault(edit, proposal)
             count[edit] = count.get(edit, 0) + 1

@@ -48,8 +48,9 @@ class EditEntry:
     outcome: str  # how far it came: accepted, unproven, futile, ...
     evidence: EvidenceEntry  # on the tickets that it names
     race: RaceEntry  # on the tickets that edits race on
-    test: Mapping[str, Any] | None  # level, tickets, groups, mean_gain, and won and lost, or log_wealth; calibration_errors,
-    #   before and after, of a model that was calibrated; None where it was not tested
+    # level, tickets, groups, mean_gain, and won and lost, or log_wealth; calibration_errors, before
+    # and after, of a model that was calibrated; None where it was not tested
+    test: Mapping[str, Any] | None
     estimate: Estimate | None = None  # of what was learnt at once
 
 
@@ -82,7 +83,8 @@ class ReflectionRow:
     step_after: int  # of the guidance then: one more where an edit was applied
     proposals: tuple[ProposalEntry, ...]  # what was proposed
     gate: GateEntry | None  # None without a gate
-    applied: tuple[int, ...] | None  # the proposals that changed the guidance, by ascending number; None where nothing did
+    # the proposals that changed the guidance, by ascending number; None where nothing did
+    applied: tuple[int, ...] | None
     why_not: str  # why nothing was asked; empty where something was
     sizes: tuple[SizeEntry, ...] = ()  # what was learnt at once in other sizes, the smallest first
 
@@ -99,23 +101,30 @@ class ReflectionRow:
     @property
     def test(self) -> Mapping[str, Any] | None:
         """The figures by which an edit was accepted; None where none was tested."""
-        return next((edit.test for edit in self.gate.edits if edit.outcome == ACCEPTED), None) if self.gate else None
+        return (
+            next((edit.test for edit in self.gate.edits if edit.outcome == ACCEPTED), None)
+            if self.gate
+            else None
+        )
 
     def operations_of(self, proposals: tuple[int, ...]) -> tuple[Operation, ...]:
-        """The operations of these proposals, in the order of their numbers here. Raises ``KeyError``."""
+        """The operations of these proposals, in the order of their numbers here. Raises
+        ``KeyError``."""
         known = {proposal.proposal: proposal.operations for proposal in self.proposals}
         return tuple(operation for number in proposals for operation in known[number])
 
 
 def parse_row(row: Mapping[str, Any]) -> ReflectionRow:
-    """A row of ``reflection.jsonl``. Raises ``LookupError``, ``TypeError``, ``ValueError`` or ``AttributeError`` for what no
-    run writes."""
+    """A row of ``reflection.jsonl``. Raises ``LookupError``, ``TypeError``, ``ValueError`` or
+    ``AttributeError`` for what no run writes."""
     parsed = ReflectionRow(
         reflection_id=str(row["reflection_id"]),
         epoch=row.get("epoch"),
         step_after=int(row["guidance_step_after"]),
         proposals=tuple(map(_parse_proposal, row["proposals"])),
-        gate=GateEntry(**{**gate, "edits": tuple(map(_parse_edit, gate["edits"]))}) if (gate := row["gate"]) else None,
+        gate=GateEntry(**{**gate, "edits": tuple(map(_parse_edit, gate["edits"]))})
+        if (gate := row["gate"])
+        else None,
         applied=tuple(sorted(row["applied_proposals"])) if row["applied"] else None,
         why_not=row["why_not"],
         sizes=tuple(map(_parse_size, row.get("sizes", ()))),
@@ -143,7 +152,10 @@ def _parse_estimate(figures: Any) -> Estimate:
 
 def _parse_operations(row: Mapping[str, Any]) -> tuple[Operation, ...]:
     lists = ("merged_from", "evidence")
-    return tuple(Operation(**{**each, **{name: tuple(each[name]) for name in lists}}) for each in row["operations"])
+    return tuple(
+        Operation(**{**each, **{name: tuple(each[name]) for name in lists}})
+        for each in row["operations"]
+    )
 
 
 def _parse_edit(row: Mapping[str, Any]) -> EditEntry:

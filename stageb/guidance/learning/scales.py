@@ -1,8 +1,9 @@
 """The numbers of a field in order, and the limit on them that parts tickets best.
 
-Rules begin with limits from a grid. Then each limit is moved: of all gaps between neighbouring numbers of tickets whose
-verdict hangs on it, the one that is best is taken, as in a decision tree (Breiman et al., "Classification and regression
-trees", 1984, section 2.4), and in it the number of fewest digits nearest to the middle.
+Rules begin with limits from a grid. Then each limit is moved: of all gaps between neighbouring
+numbers of tickets whose verdict hangs on it, the one that is best is taken, as in a decision tree
+(Breiman et al., "Classification and regression trees", 1984, section 2.4), and in it the number of
+fewest digits nearest to the middle.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class Scale:
         return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
     def find_limit(self, side: Side, wanted: int, negatives: int, score: Score) -> str:
-        """The limit, as a ticket would write it, beyond which the ``wanted`` and the ``negatives`` score best; empty
-        where they score better without any, all have one number, or no limit in the best gap can be written."""
+        """The limit, as a ticket would write it, beyond which the ``wanted`` and the ``negatives``
+        score best; empty where they score better without any, all have one number, or no limit in
+        the best gap can be written."""
         is_wanted, is_negative = (_flags(mask, self.places) for mask in (wanted, negatives))
         kept = is_wanted | is_negative
         numbers, is_wanted, is_negative = self.numbers[kept], is_wanted[kept], is_negative[kept]
@@ -75,5 +77,7 @@ def _flags(mask: int, places: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether each of the tickets is in a mask."""
     size = int(places.max(initial=0)) // 8 + 1
     bits = (mask & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-    flags: NDArray[np.bool_] = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[places].astype(bool)
+    flags: NDArray[np.bool_] = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[
+        places
+    ].astype(bool)
     return flags

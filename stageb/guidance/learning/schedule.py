@@ -1,10 +1,13 @@
-"""When which tickets are rolled out: the rounds of every epoch, as a function of config and tickets alone.
+"""When which tickets are rolled out: the rounds of every epoch, as a function of config and tickets
+alone.
 
-Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets, round by round, the
-missions in turn, and judges val. At the end the final guidance is chosen, by val alone, and judged on test.
+Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets,
+round by round, the missions in turn, and judges val. At the end the final guidance is chosen, by
+val alone, and judged on test.
 
-Everything that a run does has a *place*, and places are in order, so a run goes on from a commit by passing over what is at
-or before the committed place. No list of a whole run is ever made: rounds are drawn when the loop comes to them.
+Everything that a run does has a *place*, and places are in order, so a run goes on from a commit by
+passing over what is at or before the committed place. No list of a whole run is ever made: rounds
+are drawn when the loop comes to them.
 """
 
 from __future__ import annotations
@@ -32,8 +35,13 @@ def describe_learning(config: LoopConfig) -> str:
     if config.reflection.scope == "all" and config.runner.judge == "model":
         return "Code learns rules from all train tickets at once; the model judges tickets by them."
     if config.reflection.scope == "all":
-        return "Code judges by rules that it learns from all train tickets at once; the model judges what code cannot."
-    return "The model judges tickets, proposes rules from its errors and tests them on other tickets."
+        return (
+            "Code judges by rules that it learns from all train tickets at once; the model "
+            "judges what code cannot."
+        )
+    return (
+        "The model judges tickets, proposes rules from its errors and tests them on other tickets."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,9 @@ class _Span:
     def place(self, number: int) -> Place:
         """Of one of its rounds."""
         epoch, phase, mission = self.at
-        return (epoch, phase, number, mission) if phase == TRAIN else (epoch, phase, mission, number)
+        return (
+            (epoch, phase, number, mission) if phase == TRAIN else (epoch, phase, mission, number)
+        )
 
     def count_done(self, rounds: int, done: Place) -> int:
         """How many of its rounds, so many in all, are over at a place."""
@@ -59,11 +69,14 @@ class _Span:
             return rounds if self.at[:2] < done[:2] else 0
         if phase == TRAIN:
             return min(rounds, done[2] + (mission <= done[3]))
-        return min(rounds, done[3] + 1) if mission == done[2] else rounds if mission < done[2] else 0
+        return (
+            min(rounds, done[3] + 1) if mission == done[2] else rounds if mission < done[2] else 0
+        )
 
 
 class GuidanceSchedule:
-    """The rounds of a run. ``round_size`` is the number of tickets in all but a split's last one."""
+    """The rounds of a run. ``round_size`` is the number of tickets in all but a split's last
+    one."""
 
     def __init__(self, splits: Mapping[str, Splits], config: LoopConfig, round_size: int) -> None:
         self.missions = tuple(splits)
@@ -78,9 +91,11 @@ class GuidanceSchedule:
         return self._draw_all(0, VAL, TEST)
 
     def train(self, epoch: int) -> Iterator[Round]:
-        """Train tickets to learn from, drawn anew for every epoch, a round of each mission in turn: no one's learning waits
-        for another's."""
-        turns = zip_longest(*(self._draw(self._span(epoch, mission, TRAIN)) for mission in self.missions))
+        """Train tickets to learn from, drawn anew for every epoch, a round of each mission in turn:
+        no one's learning waits for another's."""
+        turns = zip_longest(
+            *(self._draw(self._span(epoch, mission, TRAIN)) for mission in self.missions)
+        )
         return (round_ for turn in turns for round_ in turn if round_)
 
     def val(self, epoch: int) -> Iterator[Round]:
@@ -106,15 +121,21 @@ class GuidanceSchedule:
     def count(self, until: Place | None = None) -> int:
         """Rounds in all, or those at or before a place."""
         counts = [(span, -(-span.tickets // self._size)) for span in self._spans()]
-        return sum(rounds if until is None else span.count_done(rounds, until) for span, rounds in counts)
+        return sum(
+            rounds if until is None else span.count_done(rounds, until) for span, rounds in counts
+        )
 
     def to_come(self, done: Place, over: Collection[str] = ()) -> dict[str, int]:
-        """Tickets of the rounds after ``done``: those to learn from, and those that are judged alone. Missions that learn no
-        more (``over``) are judged in this epoch and at the end."""
+        """Tickets of the rounds after ``done``: those to learn from, and those that are judged
+        alone. Missions that learn no more (``over``) are judged in this epoch and at the end."""
         found = {LEARNT: 0, JUDGED: 0}
         for span in self._spans():
             studied = span.split == "train" and span.kind == "round"
-            if span.mission in over and span.at[0] != self._end and (studied or span.epoch > done[0]):
+            if (
+                span.mission in over
+                and span.at[0] != self._end
+                and (studied or span.epoch > done[0])
+            ):
                 continue
             gone = span.count_done(-(-span.tickets // self._size), done) * self._size
             kind = LEARNT if span.epoch and studied else JUDGED
@@ -122,9 +143,10 @@ class GuidanceSchedule:
         return found
 
     def forecast(self) -> Forecast:
-        """The most that the run can cost: as if nothing ended early, every answer proposed another edit that does some good,
-        and every test saw its whole pool. Not counted is what nobody knows yet: that an accepted edit is followed by
-        another bundle at once, and rules that can go are sought."""
+        """The most that the run can cost: as if nothing ended early, every answer proposed another
+        edit that does some good, and every test saw its whole pool. Not counted is what nobody
+        knows yet: that an accepted edit is followed by another bundle at once, and rules that can
+        go are sought."""
         config, rollouts, bundles, judged = self._config, 0, 0, 0
         samples = config.sampler.samples_per_decode * len(config.sampler.grid)
         for span in self._spans():
@@ -134,16 +156,22 @@ class GuidanceSchedule:
                 bundles += full
                 judged += full * _gate_cost(config, len(self._splits[span.mission].train))
         if config.has_gate and config.needs_preparing:
-            judged += sum(_cost_at_once(len(splits.train)) for splits in self._splits.values()) if self.epochs else 0
+            judged += (
+                sum(_cost_at_once(len(splits.train)) for splits in self._splits.values())
+                if self.epochs
+                else 0
+            )
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
 
     def forecast_rest(self) -> int:
-        """The most rollouts once a budget has ended learning: val of what was learnt since it was judged, test, and what is
-        distilled."""
+        """The most rollouts once a budget has ended learning: val of what was learnt since it was
+        judged, test, and what is distilled."""
         samples = self._config.sampler.samples_per_decode * len(self._config.sampler.grid)
         val = sum(len(self._judged(mission, "val")) for mission in self.missions)
         ends = [span for span in self._spans() if span.at[0] == self._end]
-        return samples * val + sum(span.tickets * (1 if span.kind == "distill" else samples) for span in ends)
+        return samples * val + sum(
+            span.tickets * (1 if span.kind == "distill" else samples) for span in ends
+        )
 
     def _count_bundles(self, span: _Span) -> int:
         """How many the tickets of a span to learn from fill."""
@@ -162,20 +190,33 @@ class GuidanceSchedule:
 
     def _spans(self) -> Iterator[_Span]:
         """All phases with tickets, in order."""
-        plan = [(0, [VAL, TEST]), *((epoch, [TRAIN, VAL]) for epoch in self.epochs), (self._end, self._last_phases)]
+        plan = [
+            (0, [VAL, TEST]),
+            *((epoch, [TRAIN, VAL]) for epoch in self.epochs),
+            (self._end, self._last_phases),
+        ]
         for epoch, phases in plan:
-            yield from (self._span(epoch, mission, phase) for phase in phases for mission in self.missions)
+            yield from (
+                self._span(epoch, mission, phase) for phase in phases for mission in self.missions
+            )
 
     def _span(self, epoch: int, mission: str, phase: int) -> _Span:
         at, splits = (epoch, phase, self._number[mission]), self._splits[mission]
-        named = min(epoch, self._config.runner.epochs)  # what ends a run goes by the name of its last epoch
+        # what ends a run goes by the name of its last epoch
+        named = min(epoch, self._config.runner.epochs)
         if phase == DISTILL:
             return _Span(at, named, mission, "train", len(splits.train), "distill")
         split = next(split for split, number in PHASES.items() if number == phase)
         count = len(self._judged(mission, split))
         if phase == TRAIN and epoch:
-            most = 0 if self._config.reflection.scope == "all" else self._config.runner.tickets_per_epoch
-            count = len(splits.rollout_pool) if most is None else min(most, len(splits.rollout_pool))
+            most = (
+                0
+                if self._config.reflection.scope == "all"
+                else self._config.runner.tickets_per_epoch
+            )
+            count = (
+                len(splits.rollout_pool) if most is None else min(most, len(splits.rollout_pool))
+            )
         return _Span(at, named, mission, split, count)
 
     def _judged(self, mission: str, split: Split) -> Sequence[int]:
@@ -192,15 +233,30 @@ class GuidanceSchedule:
         mission, (epoch, phase, _), splits = span.mission, span.at, self._splits[span.mission]
         tickets: Sequence[int]
         if phase == TRAIN:
-            tickets = shuffled(splits.rollout_pool, stream(self._config.seed, "epoch", mission, epoch))[: span.tickets]
+            tickets = shuffled(
+                splits.rollout_pool, stream(self._config.seed, "epoch", mission, epoch)
+            )[: span.tickets]
         elif phase == DISTILL:
             tickets = shuffled(splits.train, stream(self._config.seed, "distill", mission))
         else:
             tickets = self._judged(mission, span.split)
         scale = splits.scale.get(span.split, {})
         for number, start in enumerate(range(0, span.tickets, self._size)):
-            batch, last = tuple(tickets[start : start + self._size]), start + self._size >= span.tickets
-            yield Round(span.place(number), span.epoch, mission, span.split, number, batch, last, span.kind, scale)
+            batch, last = (
+                tuple(tickets[start : start + self._size]),
+                start + self._size >= span.tickets,
+            )
+            yield Round(
+                span.place(number),
+                span.epoch,
+                mission,
+                span.split,
+                number,
+                batch,
+                last,
+                span.kind,
+                scale,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +270,15 @@ class Forecast:
 
 
 def _cost_at_once(train: int) -> int:
-    """Verdicts of a model that judges what code learns at once, at most: of each train ticket under the present guidance and
-    under what the blocks before have taught, and for each of these of the tickets that it is calibrated on."""
+    """Verdicts of a model that judges what code learns at once, at most: of each train ticket under
+    the present guidance and under what the blocks before have taught, and for each of these of the
+    tickets that it is calibrated on."""
     return 2 * train + (len(block_ends(train)) + 1) * CALIBRATED_ON
 
 
 def _gate_cost(config: LoopConfig, train: int) -> int:
-    """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two tests; and each train
-    ticket under the present guidance."""
+    """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two
+    tests; and each train ticket under the present guidance."""
     gate, reflection = config.gating, config.reflection
     if not config.has_gate:
         return 0

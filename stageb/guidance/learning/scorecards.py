@@ -1,15 +1,18 @@
-"""Scorecards: conditions with small whole points, and the sum from which a ticket fails, or has a label.
+"""Scorecards: conditions with small whole points, and the sum from which a ticket fails, or has a
+label.
 
-Conditions are chosen one after the other, for a logistic regression with a small penalty on large weights: of all of them,
-the one that lowers the loss most, to the second order; then all weights are fitted anew. Of every size, the weights are made
-whole: multiplied so that the largest is between 1 and ``MOST_POINTS``, and rounded, with the multiplier of least loss
-(Liu et al., "FasterRisk: fast and accurate interpretable risk scores", 2022; Ustun & Rudin, "Supersparse linear integer
-models for optimized medical scoring systems", 2016). Which size is used is decided on tickets that taught none of them
-(``whole.py``).
+Conditions are chosen one after the other, for a logistic regression with a small penalty on large
+weights: of all of them, the one that lowers the loss most, to the second order; then all weights
+are fitted anew. Of every size, the weights are made whole: multiplied so that the largest is
+between 1 and ``MOST_POINTS``, and rounded, with the multiplier of least loss (Liu et al.,
+"FasterRisk: fast and accurate interpretable risk scores", 2022; Ustun & Rudin, "Supersparse linear
+integer models for optimized medical scoring systems", 2016). Which size is used is decided on
+tickets that taught none of them (``whole.py``).
 
-Labels of a mission's own have a card each, and of those that a ticket reaches the one counts that it is furthest above.
-Cards grow in turns, each by a condition or by two that hold together: for a softmax over labels, in which one label's card
-is fitted beside those of the others as they stand. All are made whole by one multiplier, since they are compared.
+Labels of a mission's own have a card each, and of those that a ticket reaches the one counts that
+it is furthest above. Cards grow in turns, each by a condition or by two that hold together: for a
+softmax over labels, in which one label's card is fitted beside those of the others as they stand.
+All are made whole by one multiplier, since they are compared.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ class Scorecard:
     verdict: Verdict
     points: Mapping[Conjunction, int]  # in the order in which they came
     least: int
-    lists: Sequence[Sequence[Conjunction]] = ()  # of these, words that have the same points, the most telling first
+    # of these, words that have the same points, the most telling first
+    lists: Sequence[Sequence[Conjunction]] = ()
 
     @property
     def size(self) -> int:
@@ -61,24 +65,43 @@ class Scorecard:
         return len(self.lists) + sum(term.size for term in others)
 
     def spell_out(self) -> tuple[list[Conjunction], list[Conjunction]]:
-        """The lines of which one holds exactly where a ticket reaches the card, and those where it does not: all prime
-        implicants, which for a threshold are the shortest such list (Quine, "The problem of simplifying truth functions",
-        1952). Where a ticket may lack a field, they are not the same as the card. Its lines must be of one term each."""
+        """The lines of which one holds exactly where a ticket reaches the card, and those where it
+        does not: all prime implicants, which for a threshold are the shortest such list (Quine,
+        "The problem of simplifying truth functions", 1952). Where a ticket may lack a field, they
+        are not the same as the card. Its lines must be of one term each."""
         terms = [term for (term,) in self.points]
         prices = [*self.points.values()]
 
         def reaches(given: tuple[bool | None, ...], best: bool) -> bool:
-            free = ((max if best else min)(0, price) for value, price in zip(given, prices, strict=True) if value is None)
-            return sum(free) + sum(price for value, price in zip(given, prices, strict=True) if value) >= self.least
+            free = (
+                (max if best else min)(0, price)
+                for value, price in zip(given, prices, strict=True)
+                if value is None
+            )
+            return (
+                sum(free) + sum(price for value, price in zip(given, prices, strict=True) if value)
+                >= self.least
+            )
 
         sides: tuple[list[Conjunction], list[Conjunction]] = [], []
         implied: tuple[list[tuple[bool | None, ...]], ...] = [], []
-        for given in sorted(product((None, True, False), repeat=len(terms)), key=lambda each: len(each) - each.count(None)):
-            for side, is_sure in enumerate((reaches(given, best=False), not reaches(given, best=True))):
+        for given in sorted(
+            product((None, True, False), repeat=len(terms)),
+            key=lambda each: len(each) - each.count(None),
+        ):
+            for side, is_sure in enumerate(
+                (reaches(given, best=False), not reaches(given, best=True))
+            ):
                 if not is_sure or any(_holds_for(other, given) for other in implied[side]):
                     continue
                 implied[side].append(given)
-                line = _drop_implied([t if v else negate(t) for t, v in zip(terms, given, strict=True) if v is not None])
+                line = _drop_implied(
+                    [
+                        t if v else negate(t)
+                        for t, v in zip(terms, given, strict=True)
+                        if v is not None
+                    ]
+                )
                 sides[side].extend([line] if line is not None else [])
         return sides
 
@@ -89,11 +112,16 @@ def _holds_for(general: Sequence[bool | None], given: Sequence[bool | None]) -> 
 
 
 def _drop_implied(line: Sequence[Expression]) -> Conjunction | None:
-    """The line without what a field's value implies of its other values; None where a field would have two."""
+    """The line without what a field's value implies of its other values; None where a field would
+    have two."""
     named = [term.needed for term in line if term.may_be_denied and term.needed]
     if len({*named}) < len(named):
         return None
-    return tuple(term for term in line if not (term.is_denied and term.affirmed.may_be_denied and term.needed in named))
+    return tuple(
+        term
+        for term in line
+        if not (term.is_denied and term.affirmed.may_be_denied and term.needed in named)
+    )
 
 
 Listing = Callable[[Tally], "list[list[int]]"]
@@ -108,22 +136,29 @@ def grow_cards(
     listing: Listing | None = None,
     longest: int = MOST_TERMS,
 ) -> list[Scorecard]:
-    """Cards of one condition, of two, and so on to the ``longest``, that tell the first of two labels from the other among
-    these tickets. With a ``listing`` each has the lists of words that speak for either, the first one nothing else."""
+    """Cards of one condition, of two, and so on to the ``longest``, that tell the first of two
+    labels from the other among these tickets. With a ``listing`` each has the lists of words that
+    speak for either, the first one nothing else."""
     verdict, other = labelled
     terms, held = _distinct(masks, among)
     labels = unpack([labelled[verdict]], among)[0].astype(np.float64)
     if not terms or not 0 < labels.sum() < len(labels):
         return []
-    # Half of the price weighs tickets, half moves the limit: all by weight, few failures would teach as if they were many.
+    # Half of the price weighs tickets, half moves the limit: all by weight, few failures would
+    # teach as if they were many.
     of_each = np.sqrt(np.array([prices[verdict], prices[other]]))
     of_each *= len(labels) / np.where(labels > 0, *of_each).sum()
     weights = np.where(labels > 0, *of_each)
     even = (log(prices[other]) - log(prices[verdict])) / 2
-    first, tally = np.ones((len(labels), 1)), Tally.of(terms, held, labelled[verdict] & among, among)
+    first, tally = (
+        np.ones((len(labels), 1)),
+        Tally.of(terms, held, labelled[verdict] & among, among),
+    )
     fitted = _fit(first, labels, weights, np.zeros(1))
     gains = _promise_first(tally, fitted[0], *of_each)
-    lists = [words for side in (tally, tally.turned) for words in (listing(side) if listing else ())]
+    lists = [
+        words for side in (tally, tally.turned) for words in (listing(side) if listing else ())
+    ]
     if listing and not lists:
         return []
     gains[[place for words in lists for place in words]] = -np.inf
@@ -131,7 +166,10 @@ def grow_cards(
     first = np.column_stack([first, *(_count_words(words, held, among) for words in lists)])
     rows = unpack([held[place] for place in tried] if longest else [], among).astype(np.float32)
     cards, chosen = list[Scorecard](), list[int]()
-    design, fitted = first, _fit(first, labels, weights, np.append(fitted, np.zeros(len(lists)))) if lists else fitted
+    design, fitted = (
+        first,
+        _fit(first, labels, weights, np.append(fitted, np.zeros(len(lists)))) if lists else fitted,
+    )
     named = [[(terms[place],) for place in words] for words in lists]
 
     def write() -> None:
@@ -159,13 +197,17 @@ def grow_compared(
     paired: int = PAIRED,
     listing: Listing | None = None,
 ) -> list[tuple[Scorecard, ...]]:
-    """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets ``among`` these that are
-    ``labelled``; so many conditions may be joined in pairs. With a ``listing`` each has the lists of words that speak for
-    its label, the first one nothing else. What these masks have been grown to before is not grown again."""
+    """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets
+    ``among`` these that are ``labelled``; so many conditions may be joined in pairs. With a
+    ``listing`` each has the lists of words that speak for its label, the first one nothing else.
+    What these masks have been grown to before is not grown again."""
     key = *labelled.items(), among, paired, listing
     known = masks.compared.get(key)
     if known is None or known[0] < longest:
-        known = masks.compared[key] = longest, _grow_compared(masks, labelled, among, longest, paired, listing)
+        known = masks.compared[key] = (
+            longest,
+            _grow_compared(masks, labelled, among, longest, paired, listing),
+        )
     found: list[tuple[Scorecard, ...]] = []
     most = 0  # lines of a label's card, of those found
     for lines, cards in known[1][: longest + (listing is not None)]:
@@ -177,20 +219,31 @@ def grow_compared(
 
 
 def judge_compared(cards: Sequence[Scorecard], masks: Masks, among: int) -> dict[Verdict, int]:
-    """The tickets ``among`` these by the card that each is furthest above, the first of equals; without those below all."""
+    """The tickets ``among`` these by the card that each is furthest above, the first of equals;
+    without those below all."""
     above = []
     for card in cards:
-        rows = unpack([hold_together(masks, line) for line in card.points], among).astype(np.float32)
+        rows = unpack([hold_together(masks, line) for line in card.points], among).astype(
+            np.float32
+        )
         above.append(np.array([*card.points.values()], np.float32) @ rows - card.least)
     first, is_reached = np.argmax(above, axis=0), np.max(above, axis=0) >= 0
-    return {card.verdict: repack((first == place) & is_reached, among) for place, card in enumerate(cards)}
+    return {
+        card.verdict: repack((first == place) & is_reached, among)
+        for place, card in enumerate(cards)
+    }
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _grow_compared(
-    masks: Masks, labelled: Mapping[Verdict, int], among: int, longest: int, paired: int, listing: Listing | None
+    masks: Masks,
+    labelled: Mapping[Verdict, int],
+    among: int,
+    longest: int,
+    paired: int,
+    listing: Listing | None,
 ) -> list[tuple[int, tuple[Scorecard, ...]]]:
     """As ``grow_compared`` says, each with the lines that its longest card was given."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
@@ -203,17 +256,26 @@ def _grow_compared(
     growing = []
     for label, mine, score in zip(labels, wanted, scores, strict=True):
         tally = Tally.of(terms, held, labelled[label], among)
-        lists = {tuple(words): _count_words(words, held, among) for words in (listing(tally) if listing else ())}
-        lines = _find_lines(tally, held, labelled[label], among, score[0], paired) if longest else []
+        lists = {
+            tuple(words): _count_words(words, held, among)
+            for words in (listing(tally) if listing else ())
+        }
+        lines = (
+            _find_lines(tally, held, labelled[label], among, score[0], paired) if longest else []
+        )
         growing.append(_Growing(label, mine, terms, lists, lines, among))
     if listing and not any(each.lists for each in growing):
         return []
     found: list[tuple[int, tuple[Scorecard, ...]]] = []
     is_first = listing is not None
-    while len(found) < longest + (listing is not None) and (is_first or all(len(each.chosen) < longest for each in growing)):
+    while len(found) < longest + (listing is not None) and (
+        is_first or all(len(each.chosen) < longest for each in growing)
+    ):
         for place, each in enumerate(growing):
             others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
-            scores[place] = each.lengthen(scores[place] - others, others, 0 if is_first else 1 + len(each.chosen) // MORE)
+            scores[place] = each.lengthen(
+                scores[place] - others, others, 0 if is_first else 1 + len(each.chosen) // MORE
+            )
         cards = _round_together(growing, default=[*labelled][-1])
         found.append((max(len(each.chosen) for each in growing), cards))
         is_first = False
@@ -221,8 +283,9 @@ def _grow_compared(
 
 
 def _distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]]:
-    """What may have points, and the tickets ``among`` these for which it holds: of terms that say the same of all of them
-    the first, and nothing denied or of two fields, since points may be taken, too."""
+    """What may have points, and the tickets ``among`` these for which it holds: of terms that say
+    the same of all of them the first, and nothing denied or of two fields, since points may be
+    taken, too."""
     found: dict[int, Expression] = {}
     most = among.bit_count() - FEWEST
     for term, mask in masks.plain.items():
@@ -233,7 +296,8 @@ def _distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]]:
 
 
 def _count_words(words: Sequence[int], held: Sequence[int], among: int) -> Numbers:
-    """How many of some words each of the tickets ``among`` these mentions, where ``held`` has those of every term."""
+    """How many of some words each of the tickets ``among`` these mentions, where ``held`` has those
+    of every term."""
     counts: Numbers = unpack([held[place] for place in words], among).sum(axis=0, dtype=np.float64)
     return counts
 
@@ -246,12 +310,16 @@ class _Growing:
         verdict: Verdict,
         wanted: Numbers,
         terms: Sequence[Expression],
-        lists: Mapping[tuple[int, ...], Numbers],  # places of words -> how many of them each ticket mentions
-        lines: Sequence[tuple[Conjunction, int]],  # that may have points, and the tickets ``among`` these that meet each
+        # places of words -> how many of them each ticket mentions
+        lists: Mapping[tuple[int, ...], Numbers],
+        # that may have points, and the tickets ``among`` these that meet each
+        lines: Sequence[tuple[Conjunction, int]],
         among: int,
     ) -> None:
         self.verdict, self.wanted = verdict, wanted
-        self.lists: list[list[Conjunction]] = [[(terms[place],) for place in words] for words in lists]
+        self.lists: list[list[Conjunction]] = [
+            [(terms[place],) for place in words] for words in lists
+        ]
         listed = {line for words in self.lists for line in words}
         free = [each for each in lines if each[0] not in listed] if listed else lines
         self.lines = [line for line, _ in free]
@@ -261,7 +329,8 @@ class _Growing:
         self.fitted = np.zeros(1 + len(lists))
 
     def lengthen(self, log_odds: Numbers, others: Numbers, count: int) -> Numbers:
-        """The label's scores with up to ``count`` lines more, beside what ``others`` have; ``log_odds`` are those before."""
+        """The label's scores with up to ``count`` lines more, beside what ``others`` have;
+        ``log_odds`` are those before."""
         even = np.ones(len(self.wanted))
         if left := min(count, len(self.lines) - len(self.chosen)):
             gains = _promise(self._rows, self.wanted, even, log_odds)
@@ -278,14 +347,17 @@ class _Growing:
     def write(self, points: Numbers, least: int) -> Scorecard:
         """Its card with whole points of each list and line."""
         lines = [*self.lists, *([self.lines[place]] for place in self.chosen)]
-        return _write_card(self.verdict, lines, [int(each) for each in points], least, len(self.lists))
+        return _write_card(
+            self.verdict, lines, [int(each) for each in points], least, len(self.lists)
+        )
 
 
 def _find_lines(
     tally: Tally, held: Sequence[int], wanted: int, among: int, log_odds: float, paired: int
 ) -> list[tuple[Conjunction, int]]:
-    """What may have points on a label's card, with the tickets ``among`` these for which it holds: the conditions that tell
-    most by themselves, and of pairs of the first ones those that tell most more than either."""
+    """What may have points on a label's card, with the tickets ``among`` these for which it holds:
+    the conditions that tell most by themselves, and of pairs of the first ones those that tell most
+    more than either."""
     terms, alone = tally.terms, _promise_first(tally, log_odds)
     order = np.argsort(-alone, kind="stable")
     turns, seen = [], Counter[tuple[str, ...]]()
@@ -293,22 +365,32 @@ def _find_lines(
         fields = terms[place].fields  # none where words are mentioned
         turns.append(seen[fields] // OF_FIELD if fields else 0)
         seen[fields] += 1
-    tried, joined = np.sort(order[:TRIED]), np.sort(order[np.argsort(turns, kind="stable")[:paired]])
+    tried, joined = (
+        np.sort(order[:TRIED]),
+        np.sort(order[np.argsort(turns, kind="stable")[:paired]]),
+    )
     pairs = np.array([*combinations(joined, 2)], int).reshape(-1, 2)
     both = [held[one] & held[other] for one, other in pairs.tolist()]
     together = Tally.of((), both, wanted, among)
     more = _promise_first(together, log_odds) - alone[pairs].max(axis=1)
-    more[(together.held < FEWEST_TOGETHER) | (together.held == tally.held[pairs].min(axis=1))] = -np.inf
+    more[
+        (together.held < FEWEST_TOGETHER) | (together.held == tally.held[pairs].min(axis=1))
+    ] = -np.inf
     first = np.argsort(-more, kind="stable")[:TRIED]
     first = np.sort(first[more[first] > -np.inf])
-    lines: list[tuple[Conjunction, int]] = [((terms[place],), held[place]) for place in tried.tolist()]
-    lines += [((terms[pairs[place, 0]], terms[pairs[place, 1]]), both[place]) for place in first.tolist()]
+    lines: list[tuple[Conjunction, int]] = [
+        ((terms[place],), held[place]) for place in tried.tolist()
+    ]
+    lines += [
+        ((terms[pairs[place, 0]], terms[pairs[place, 1]]), both[place]) for place in first.tolist()
+    ]
     return lines
 
 
 def _round_together(growing: Sequence[_Growing], default: Verdict) -> tuple[Scorecard, ...]:
-    """Whole points by the multiplier of least loss, and limits that are as high as those under which most train tickets are
-    judged right, where one that reaches none has the label ``default``."""
+    """Whole points by the multiplier of least loss, and limits that are as high as those under
+    which most train tickets are judged right, where one that reaches none has the label
+    ``default``."""
     largest = max(float(np.abs(each.fitted[1:]).max(initial=0)) for each in growing)
     if largest < 1e-6:
         return ()
@@ -317,21 +399,36 @@ def _round_together(growing: Sequence[_Growing], default: Verdict) -> tuple[Scor
     def scale(times: float) -> tuple[float, list[Numbers], Numbers]:
         points = [np.round(times * each.fitted) for each in growing]
         sums = np.array([each.design @ some for each, some in zip(growing, points, strict=True)])
-        loss = float((np.logaddexp.reduce(sums / times) - (wanted * sums / times).sum(axis=0)).sum())
+        loss = float(
+            (np.logaddexp.reduce(sums / times) - (wanted * sums / times).sum(axis=0)).sum()
+        )
         return round(loss, 6), points, sums
 
     scales = [scale(most / largest) for most in np.linspace(1, MOST_COMPARED_POINTS, SCALES)]
     _, points, sums = min(scales, key=lambda each: each[0])
-    most, is_right = sums.max(axis=0), np.take_along_axis(wanted, sums.argmax(axis=0)[None], axis=0)[0]
+    most, is_right = (
+        sums.max(axis=0),
+        np.take_along_axis(wanted, sums.argmax(axis=0)[None], axis=0)[0],
+    )
     is_default = np.array([each.verdict == default for each in growing]) @ wanted
     limits = np.unique(most)[::-1]  # of sums, that a card must reach; the highest first
-    limit = limits[np.argmax([np.where(most >= each, is_right, is_default).sum() for each in limits])]
-    return tuple(each.write(some[1:], int(limit - some[0])) for each, some in zip(growing, points, strict=True))
+    limit = limits[
+        np.argmax([np.where(most >= each, is_right, is_default).sum() for each in limits])
+    ]
+    return tuple(
+        each.write(some[1:], int(limit - some[0]))
+        for each, some in zip(growing, points, strict=True)
+    )
 
 
-def _write_card(of: Verdict, lines: Sequence[Sequence[Conjunction]], points: list[int], least: int, lists: int) -> Scorecard:
-    """A card on which each of some ``lines`` has the same points; the first ``lists`` of these are word lists."""
-    each = {line: score for some, score in zip(lines, points, strict=True) if score for line in some}
+def _write_card(
+    of: Verdict, lines: Sequence[Sequence[Conjunction]], points: list[int], least: int, lists: int
+) -> Scorecard:
+    """A card on which each of some ``lines`` has the same points; the first ``lists`` of these are
+    word lists."""
+    each = {
+        line: score for some, score in zip(lines, points, strict=True) if score for line in some
+    }
     listed: dict[int, list[Conjunction]] = {}  # those of the same points are one list
     for some, score in zip(lines[:lists], points, strict=False):
         if score:
@@ -339,37 +436,58 @@ def _write_card(of: Verdict, lines: Sequence[Sequence[Conjunction]], points: lis
     return Scorecard(of, each, least, tuple(listed.values()))
 
 
-def _promise_first(tally: Tally, log_odds: float, price: float = 1.0, other: float = 1.0) -> Numbers:
-    """As ``_promise``, where all tickets have the same log-odds, and weigh so much by whether they are wanted."""
-    (chance,), right, wrong = find_chances(np.array([log_odds])), price * tally.right, other * (tally.held - tally.right)
+def _promise_first(
+    tally: Tally, log_odds: float, price: float = 1.0, other: float = 1.0
+) -> Numbers:
+    """As ``_promise``, where all tickets have the same log-odds, and weigh so much by whether they
+    are wanted."""
+    (chance,), right, wrong = (
+        find_chances(np.array([log_odds])),
+        price * tally.right,
+        other * (tally.held - tally.right),
+    )
     bend = chance * (1 - chance)
     whole = bend * (price * tally.wanted + other * (tally.tickets - tally.wanted))
     return _weigh_slopes(right * (1 - chance) - wrong * chance, bend * (right + wrong), whole)
 
 
-def _promise(rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers) -> Numbers:
-    """How much each condition would lower the loss, to the second order, if its weight and the constant were fitted."""
+def _promise(
+    rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers
+) -> Numbers:
+    """How much each condition would lower the loss, to the second order, if its weight and the
+    constant were fitted."""
     chances = find_chances(log_odds)
     bend = weights * chances * (1 - chances)
-    slopes, bends = (rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend))
+    slopes, bends = (
+        rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend)
+    )
     return _weigh_slopes(slopes.astype(np.float64), bends.astype(np.float64), bend.sum())
 
 
 def _weigh_slopes(slopes: Numbers, bends: Numbers, whole: float) -> Numbers:
-    """How much a loss falls, to the second order, by its slopes and bends; the constant's bend is the ``whole`` one."""
+    """How much a loss falls, to the second order, by its slopes and bends; the constant's bend is
+    the ``whole`` one."""
     gains: Numbers = slopes**2 / (bends - bends**2 / max(whole, 1e-9) + PENALTY)
     return gains.round(3)  # what differs less is the same, in whatever order it was summed up
 
 
-def _fit(design: Numbers, labels: Numbers, weights: Numbers, first: Numbers, beside: Numbers | float = 0.0) -> Numbers:
+def _fit(
+    design: Numbers,
+    labels: Numbers,
+    weights: Numbers,
+    first: Numbers,
+    beside: Numbers | float = 0.0,
+) -> Numbers:
     """The weights of least loss, that of the constant first."""
     ridge = np.array([1e-6] + [PENALTY] * (len(first) - 1))
     return fit_logistic(design, labels, weights, first, ridge, beside=beside)
 
 
-def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float) -> tuple[list[int], int] | None:
-    """Whole points for the weights, and the least sum of log-odds above ``even``, which fails; None where nothing is left of
-    them."""
+def _round(
+    design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float
+) -> tuple[list[int], int] | None:
+    """Whole points for the weights, and the least sum of log-odds above ``even``, which fails; None
+    where nothing is left of them."""
     largest = float(np.abs(fitted[1:]).max())
     if largest < 1e-6:
         return None
@@ -381,7 +499,9 @@ def _round(design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, 
     each = np.arange(low, high + 1, dtype=np.float64)
     places = sums - low + len(each) * np.arange(SCALES)[:, None]
     having, failing = (
-        np.bincount(places.ravel(), np.tile(some, SCALES), SCALES * len(each)).reshape(SCALES, -1).astype(np.float64)
+        np.bincount(places.ravel(), np.tile(some, SCALES), SCALES * len(each))
+        .reshape(SCALES, -1)
+        .astype(np.float64)
         for some in (weights, weights * labels)
     )
     shares = failing / np.maximum(having, 1e-300)

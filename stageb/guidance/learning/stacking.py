@@ -1,16 +1,18 @@
-"""What turns rules that code has learnt into guidance for a model that judges: demonstrations, and a calibration that weighs
-the model's verdicts beside those of the rules as code.
+"""What turns rules that code has learnt into guidance for a model that judges: demonstrations, and
+a calibration that weighs the model's verdicts beside those of the rules as code.
 
-Rules fit the tickets that taught them better than others, so how far to trust them is learnt from others: block by block,
-in step with the test (``learning/gate/prequential.py``), tickets are judged under what earlier ones have taught, first by
-the test and then as material for the calibration of what follows. Each prompt shifts the model's log-odds by its rules and
-demonstrations, and each card has a scale of its own. What comes from different ones is made comparable by the middle and the
-spread of each prompt's scores on the same reference tickets, whose labels play no part in that, and by the spread of their
-points. Rules that more tickets taught are right more often: a ticket counts in proportion to those that taught the rules it
-was judged under.
+Rules fit the tickets that taught them better than others, so how far to trust them is learnt from
+others: block by block, in step with the test (``learning/gate/prequential.py``), tickets are judged
+under what earlier ones have taught, first by the test and then as material for the calibration of
+what follows. Each prompt shifts the model's log-odds by its rules and demonstrations, and each card
+has a scale of its own. What comes from different ones is made comparable by the middle and the
+spread of each prompt's scores on the same reference tickets, whose labels play no part in that, and
+by the spread of their points. Rules that more tickets taught are right more often: a ticket counts
+in proportion to those that taught the rules it was judged under.
 
-The same tickets tell who judges best: code alone, the model alone, or both weighed (``Stacker.choose_judge``). Each block is
-judged, and bet on, by the one that was best on the blocks before. Of equals code is taken, which costs nothing.
+The same tickets tell who judges best: code alone, the model alone, or both weighed
+(``Stacker.choose_judge``). Each block is judged, and bet on, by the one that was best on the blocks
+before. Of equals code is taken, which costs nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, JudgeName, Verdict
 
-MOST_BEHIND = 0.01  # share of tickets by which any judge may be behind code as it is measured on folds of all tickets
+# share of tickets by which any judge may be behind code as it is measured on folds of all tickets
+MOST_BEHIND = 0.01
 SURE = 0.99  # of what the model set labels apart by, the share that is within its reach
 
 
@@ -47,7 +50,8 @@ class Weighed:
     ruling: Verdict | None  # of the rules
     leads: tuple[float, ...]  # of each label by points, in spreads of those
     label: Verdict
-    calibrated: tuple[float, ...] | None  # the same, by tickets before it; None where these were too few
+    # the same, by tickets before it; None where these were too few
+    calibrated: tuple[float, ...] | None
     taught: int  # tickets that taught the rules
     by: Mapping[JudgeName, bool]  # whether each judge that there was by then is right of it
     judge: JudgeName  # the best of them by tickets before it
@@ -55,7 +59,8 @@ class Weighed:
 
 @dataclass(frozen=True, slots=True)
 class Stacker(Preparer):
-    """Prepares one guidance after the other, each with what the blocks before tell of calibration."""
+    """Prepares one guidance after the other, each with what the blocks before tell of
+    calibration."""
 
     reference: Sequence[int]  # positions of the tickets by which prompts are made comparable
     weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> what is known of it
@@ -67,12 +72,15 @@ class Stacker(Preparer):
         block: Sequence[int] = (),
         by_folds: Mapping[int, bool] = MappingProxyType({}),
     ) -> Dialogue[tuple[Guidance | None, Stacker]]:
-        """``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated by the blocks before, and with
-        the best judge; and what prepares the next one, which knows the ``block``, judged under it. None as long as too few
-        tickets are known to calibrate by; where the engine gives no probabilities, nothing is calibrated. ``by_folds`` is
-        as ``choose_judge`` takes it."""
+        """``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated by the
+        blocks before, and with the best judge; and what prepares the next one, which knows the
+        ``block``, judged under it. None as long as too few tickets are known to calibrate by; where
+        the engine gives no probabilities, nothing is calibrated. ``by_folds`` is as
+        ``choose_judge`` takes it."""
         cases = [Case(self.tools.tickets[i], self._is_right(i), None) for i in taught]
-        guidance = self.demonstrate(replace(guidance, demonstrations=(), calibration=UNCALIBRATED, judge=""), cases)
+        guidance = self.demonstrate(
+            replace(guidance, demonstrations=(), calibration=UNCALIBRATED, judge=""), cases
+        )
         judge: JudgeName = self.choose_judge(by_folds) if self._has_rules(guidance) else "model"
         if not self.tools.weighs:
             return (yield from self._prepare_unweighed(guidance, judge, len(taught), block))
@@ -82,35 +90,54 @@ class Stacker(Preparer):
         labels = guidance.labels
         said = [find_scores(each, labels) for each in judged]
         rulings = self._rule_on(guidance, [*reference, *block])
-        leads = [tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings]
+        leads = [
+            tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings
+        ]
         nothing = [(0.0,) * len(labels)]
         of_model, of_points = (centre(some[: len(reference)] or nothing) for some in (said, leads))
         middle = of_model.mean(axis=0)  # points have a zero of their own
         scale, spread = (find_spread(each) or 1.0 for each in (of_model - middle, of_points))
         to_middle = Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist())
         fitted, alone = self._fit(), self._fit(is_alone=True).after(to_middle).rounded
-        beside = replace(fitted.after(to_middle), points=fitted.points / spread, reach=self._find_reach(fitted)).rounded
+        beside = replace(
+            fitted.after(to_middle), points=fitted.points / spread, reach=self._find_reach(fitted)
+        ).rounded
         is_known, weighed = fitted != UNCALIBRATED, {}
         rows = zip(block, *(some[len(reference) :] for some in (said, rulings, leads)), strict=True)
         for i, scores, ruling, led in rows:
             label, by = self.tools.tickets[i].label, dict[JudgeName, bool]()
-            calibrated = beside.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
+            calibrated = (
+                beside.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
+            )
             if calibrated is not None:
                 place = labels.index(label)
                 said_alone = alone.weigh(scores)
-                by = {"weighed": calibrated[place] >= max(calibrated), "model": said_alone[place] >= max(said_alone)}
+                by = {
+                    "weighed": calibrated[place] >= max(calibrated),
+                    "model": said_alone[place] >= max(said_alone),
+                }
                 by["rules"] = by["weighed"] if ruling.verdict is None else ruling.verdict == label
             to_points = tuple(lead / spread for lead in led)
             weighed[i] = Weighed(
-                scores, to_middle.weigh(scores), ruling.verdict, to_points, label, calibrated, len(taught), by, judge
+                scores,
+                to_middle.weigh(scores),
+                ruling.verdict,
+                to_points,
+                label,
+                calibrated,
+                len(taught),
+                by,
+                judge,
             )
         calibration = alone if judge == "model" else beside
-        return replace(guidance, calibration=calibration, judge=judge) if is_known else None, self._plus(weighed)
+        return replace(
+            guidance, calibration=calibration, judge=judge
+        ) if is_known else None, self._plus(weighed)
 
     def choose_judge(self, by_folds: Mapping[int, bool] = MappingProxyType({})) -> JudgeName:
-        """The judge that is right most often of the tickets known, at their prices, of equals code. ``by_folds`` tells of
-        tickets whether code is right as all of them teach it, each by the folds that it is not in: no other judge may be
-        more than ``MOST_BEHIND`` that."""
+        """The judge that is right most often of the tickets known, at their prices, of equals code.
+        ``by_folds`` tells of tickets whether code is right as all of them teach it, each by the
+        folds that it is not in: no other judge may be more than ``MOST_BEHIND`` that."""
         shares = self.measure_judges()
         if not shares:
             return "weighed" if self.tools.weighs else "model"
@@ -120,48 +147,68 @@ class Stacker(Preparer):
         return "rules" if known and shares[best] < of_code - MOST_BEHIND else best
 
     def measure_judges(self) -> dict[JudgeName, float]:
-        """The share of the tickets known that each judge is right of, at their prices; none where too few are known."""
+        """The share of the tickets known that each judge is right of, at their prices; none where
+        too few are known."""
         known = {i: each.by for i, each in self.weighed.items() if each.by}
         if len(known) < FEWEST:
             return {}
         names: tuple[JudgeName, ...] = ("rules", "weighed", "model")
         there = [name for name in names if all(name in by for by in known.values())]
-        return {name: round(self._weigh({i: by[name] for i, by in known.items()}), 6) for name in there}
+        return {
+            name: round(self._weigh({i: by[name] for i, by in known.items()}), 6) for name in there
+        }
 
     def rights(self, positions: Iterable[int]) -> dict[int, bool]:
-        """Whether the judge of the guidance that they were last judged under is right of them, where they are known."""
+        """Whether the judge of the guidance that they were last judged under is right of them,
+        where they are known."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
         return {i: each.by[each.judge] for i, each in known.items() if each.judge in each.by}
 
     @property
     def calibration_errors(self) -> tuple[float, float] | None:
-        """The expected calibration error before and after calibration, of tickets that played no part in it; None where
-        there is none."""
-        known = [(each.said, each.calibrated, each.label) for each in self.weighed.values() if each.calibrated is not None]
+        """The expected calibration error before and after calibration, of tickets that played no
+        part in it; None where there is none."""
+        known = [
+            (each.said, each.calibrated, each.label)
+            for each in self.weighed.values()
+            if each.calibrated is not None
+        ]
         if not known:
             return None
         before, after, labelled = zip(*known, strict=True)
-        errors = (measure_calibration_error(scores, labelled, self.tools.labels) for scores in (before, after))
+        errors = (
+            measure_calibration_error(scores, labelled, self.tools.labels)
+            for scores in (before, after)
+        )
         return round(next(errors), 4), round(next(errors), 4)
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
-        """Judge tickets by the rules as code. A headline alone says nothing of any: it is no judge beside the model."""
+        """Judge tickets by the rules as code. A headline alone says nothing of any: it is no judge
+        beside the model."""
         rulings = self.tools.rule_on(guidance, positions)
-        return rulings if self._has_rules(guidance) else [ruling._replace(verdict=None) for ruling in rulings]
+        return (
+            rulings
+            if self._has_rules(guidance)
+            else [ruling._replace(verdict=None) for ruling in rulings]
+        )
 
     def _has_rules(self, guidance: Guidance) -> bool:
         return bool(speaking_rules(guidance.rules, self.tools.words))
 
     def _is_right(self, position: int) -> bool:
-        """Whether the model alone judged it right; a ticket that it has not judged counts as right."""
+        """Whether the model alone judged it right; a ticket that it has not judged counts as
+        right."""
         known = self.weighed.get(position)
         if known is None or not known.scores:
             return known is None or known.by["model"]
-        _, verdict = min((-score, label) for score, label in zip(known.scores, self.tools.labels, strict=True))
+        _, verdict = min(
+            (-score, label) for score, label in zip(known.scores, self.tools.labels, strict=True)
+        )
         return verdict == known.label
 
     def _fit(self, is_alone: bool = False) -> Calibration:
-        """The calibration of scores, of the model's ``is_alone`` or beside what rules say; none where too few are known."""
+        """The calibration of scores, of the model's ``is_alone`` or beside what rules say; none
+        where too few are known."""
         known = self.weighed.values()
         most = max((each.taught for each in known), default=1)
         return fit_calibration(
@@ -174,13 +221,18 @@ class Stacker(Preparer):
         )
 
     def _find_reach(self, fitted: Calibration) -> float:
-        """How far the model's own part, so calibrated, sets two labels apart, but for the furthest of the tickets known."""
+        """How far the model's own part, so calibrated, sets two labels apart, but for the furthest
+        of the tickets known."""
         own = replace(fitted, rules=0.0, points=0.0)
-        apart = sorted(max(scores) - min(scores) for scores in (own.weigh(each.scores) for each in self.weighed.values()))
+        apart = sorted(
+            max(scores) - min(scores)
+            for scores in (own.weigh(each.scores) for each in self.weighed.values())
+        )
         return apart[int(SURE * (len(apart) - 1))] if apart else 0.0
 
     def _weigh(self, shares: Mapping[int, float]) -> float:
-        """The mean of what tickets have, each counted by its price and by those that taught the rules it was judged by."""
+        """The mean of what tickets have, each counted by its price and by those that taught the
+        rules it was judged by."""
         counts = {i: self.judge.weigh(i) * self.weighed[i].taught for i in shares}
         return sum(counts[i] * share for i, share in shares.items()) / (sum(counts.values()) or 1.0)
 

@@ -52,8 +52,10 @@ class LearningStopped(Exception):  # noqa: N818 - no error
 class Tally:
     """Verdicts counted over tickets of one split."""
 
-    answered: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # label -> what was answered, or none -> tickets
-    kept: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # the same of those that no person needs to see
+    # label -> what was answered, or none -> tickets
+    answered: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # the same of those that no person needs to see
+    kept: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     unreadable: int = 0  # candidates that could not be parsed
     rollouts: int = 0  # candidates sampled
     tokens: int = 0  # new tokens in them
@@ -87,13 +89,21 @@ class Tally:
         return {label: sum(row.values()) - row[label] for label, row in self.answered.items()}
 
     def accuracy(self, scale: Mapping[str, float]) -> float:
-        """The share of right verdicts, each ticket of a label standing for ``scale`` of them; of one ticket at the least."""
-        right, n = effective_counts(self.answered, scale) if scale else (self.n - sum(self.missed.values()), self.n)
+        """The share of right verdicts, each ticket of a label standing for ``scale`` of them; of
+        one ticket at the least."""
+        right, n = (
+            effective_counts(self.answered, scale)
+            if scale
+            else (self.n - sum(self.missed.values()), self.n)
+        )
         return right / n
 
-    def row(self, prices: Prices, scale: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
-        """The figures of ``metrics.jsonl``. Where each ticket of a label stands for ``scale`` of them, accuracy, costs and
-        what is said by label are of these; counts are of the tickets judged."""
+    def row(
+        self, prices: Prices, scale: Mapping[str, float] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """The figures of ``metrics.jsonl``. Where each ticket of a label stands for ``scale`` of
+        them, accuracy, costs and what is said by label are of these; counts are of the tickets
+        judged."""
         kept, found = measure_confusion(self.kept), measure_confusion(self.answered)
         if scale:
             counts = effective_counts(self.answered, scale)
@@ -103,14 +113,18 @@ class Tally:
             **found,
             **measure_classes(scale_up(self.answered, scale), prices),
             **({"confusion": self.answered} if has_labels(self.answered) else {}),
-            "without_review": {name: figure for name, figure in kept.items() if name in ("acc", "fp", "fn", "n")},
+            "without_review": {
+                name: figure for name, figure in kept.items() if name in ("acc", "fp", "fn", "n")
+            },
             "unreadable": measure_ratio(self.unreadable, self.rollouts),
             "rollouts": self.rollouts,
             "tokens": self.tokens,
         }
 
 
-def _count(confusion: Mapping[str, Mapping[str, int]], label: Verdict, said: str) -> Mapping[str, Mapping[str, int]]:
+def _count(
+    confusion: Mapping[str, Mapping[str, int]], label: Verdict, said: str
+) -> Mapping[str, Mapping[str, int]]:
     row = confusion[label]
     return {**confusion, label: {**row, said: row[said] + 1}}
 
@@ -125,9 +139,21 @@ class Spent:
     tokens: int = 0  # read and made, in all of these
     saved: int = 0  # rollouts and verdicts that rules as code have spared the model
 
-    def plus(self, rollouts: int = 0, judged: int = 0, reflections: int = 0, tokens: int = 0, saved: int = 0) -> Spent:
+    def plus(
+        self,
+        rollouts: int = 0,
+        judged: int = 0,
+        reflections: int = 0,
+        tokens: int = 0,
+        saved: int = 0,
+    ) -> Spent:
         """The sum."""
-        costs = self.rollouts + rollouts, self.judged + judged, self.reflections + reflections, self.tokens + tokens
+        costs = (
+            self.rollouts + rollouts,
+            self.judged + judged,
+            self.reflections + reflections,
+            self.tokens + tokens,
+        )
         return Spent(*costs, self.saved + saved)
 
     def on(self, records: Sequence[Record], samples: int) -> Spent:
@@ -147,22 +173,28 @@ class MissionState:
     guidance: Guidance
     left: Budget = NOTHING  # of the mission's part in the run's false-acceptance budget
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
-    again: bool = False  # whether another bundle is due at once, since the last one led to an accepted edit
-    seen: Mapping[str, Case | None] = field(default_factory=dict)  # ticket_key, of what was rolled out -> how the present
-    #   guidance judges it; None where that must be asked
+    # whether another bundle is due at once, since the last one led to an accepted edit
+    again: bool = False
+    # ticket_key, of what was rolled out -> how the present guidance judges it; None where that must
+    # be asked
+    seen: Mapping[str, Case | None] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
-    judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
-    p_correct: Mapping[str, float] = field(default_factory=dict)  # by ticket_key, under the present guidance, if known
-    failed: tuple[tuple[str, int], ...] = ()  # what failed a test under the present guidance: the edited one's digest, and
-    #   the fold that taught it, which does not teach it again
+    # split -> guidance step, and what it brought
+    judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)
+    # by ticket_key, under the present guidance, if known
+    p_correct: Mapping[str, float] = field(default_factory=dict)
+    # what failed a test under the present guidance: the edited one's digest, and the fold that
+    # taught it, which does not teach it again
+    failed: tuple[tuple[str, int], ...] = ()
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
     idle_bundles: int = 0  # the same
     choices: tuple[Choice, ...] = ()  # one per guidance that was judged on val
     distilled: int = 0  # rows written
     spent: Spent = field(default_factory=Spent)
-    unpaid: bool = False  # whether it has learnt what costs nothing, and nothing else, since its share was spent
+    # whether it has learnt what costs nothing, and nothing else, since its share was spent
+    unpaid: bool = False
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -171,9 +203,12 @@ class MissionState:
             "pending": [_record_to_plain(record) for record in self.pending],
             "seen": {key: case and [case.right, case.reason] for key, case in self.seen.items()},
             "tally": shallow(self.tally),
-            "judged": {split: [step, shallow(tally)] for split, (step, tally) in self.judged.items()},
+            "judged": {
+                split: [step, shallow(tally)] for split, (step, tally) in self.judged.items()
+            },
             "choices": [
-                [to_json(choice.guidance), choice.n, dict(choice.missed), dict(choice.scale)] for choice in self.choices
+                [to_json(choice.guidance), choice.n, dict(choice.missed), dict(choice.scale)]
+                for choice in self.choices
             ],
             "failed": list(self.failed),
             "left": asdict(self.left),
@@ -189,8 +224,13 @@ class MissionState:
             pending=tuple(_record_from_plain(row, tickets) for row in body["pending"]),
             seen={key: case and Case(tickets[key], *case) for key, case in body["seen"].items()},
             tally=Tally(**body["tally"]),
-            judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
-            choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),
+            judged={
+                split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()
+            },
+            choices=tuple(
+                Choice(from_json(plain, "a commit")[name], *counted)
+                for plain, *counted in body["choices"]
+            ),
             failed=tuple((name, fold) for name, fold in body["failed"]),
             left=Budget(tuple(body["left"]["edits"])),
             spent=Spent(**body["spent"]),
@@ -204,16 +244,23 @@ class State:
 
     missions: Mapping[str, MissionState]
     done: Place = NOWHERE  # of the last round, epoch's end or choice that is over
-    ended: str = ""  # the first budget that ended the learning of a mission, or that all were told to stop; else empty
-    over: Mapping[str, str] = field(default_factory=dict)  # mission that has spent its share of a budget, and learns no more
-    #   -> which
+    # the first budget that ended the learning of a mission, or that all were told to stop; else
+    # empty
+    ended: str = ""
+    # mission that has spent its share of a budget, and learns no more -> which
+    over: Mapping[str, str] = field(default_factory=dict)
     finished: bool = False  # whether nothing is left to do
-    first: tuple[Candidate, ...] = ()  # the model's answers, until they are enough to tell whether they can be read
+    # the model's answers, until they are enough to tell whether they can be read
+    first: tuple[Candidate, ...] = ()
 
     @property
     def spent(self) -> Spent:
         """The cost of all missions."""
-        return reduce(lambda total, mission: total.plus(**asdict(mission.spent)), self.missions.values(), Spent())
+        return reduce(
+            lambda total, mission: total.plus(**asdict(mission.spent)),
+            self.missions.values(),
+            Spent(),
+        )
 
     def with_mission(self, mission: MissionState) -> State:
         """The state with one mission's part replaced."""
@@ -234,10 +281,13 @@ class State:
     def from_plain(cls, data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> Self:
         """Read what ``to_plain`` wrote, and put the missions back."""
         first = tuple(Candidate(**each) for each in data["first"])
-        return cls(missions, tuple(data["done"]), data["ended"], data["over"], data["finished"], first)
+        return cls(
+            missions, tuple(data["done"]), data["ended"], data["over"], data["finished"], first
+        )
 
 
-_PLAIN_FIELDS = "again bundles p_correct changed idle_epochs idle_bundles distilled unpaid".split()  # JSON data already
+# JSON data already
+_PLAIN_FIELDS = "again bundles p_correct changed idle_epochs idle_bundles distilled unpaid".split()
 
 
 def _record_to_plain(record: Record) -> dict[str, Any]:

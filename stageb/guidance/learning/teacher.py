@@ -1,4 +1,5 @@
-"""What train tickets teach by code, as one edit of the present guidance: a whole guidance, its size and its texts."""
+"""What train tickets teach by code, as one edit of the present guidance: a whole guidance, its size
+and its texts."""
 
 from __future__ import annotations
 
@@ -48,12 +49,21 @@ class Teacher:
     @classmethod
     def of(cls, present: Guidance, bundle: Bundle, groups: Sequence[Group], tools: Tools) -> Self:
         """The teacher of what a bundle's tickets say, as the ``present`` guidance judges them."""
-        places = {tools.splits.by_key[case.ticket.key]: place for place, case in enumerate(bundle.judged)}
-        return cls(present, bundle, groups, tools, places, gather_material(present, bundle.judged, places, groups, tools))
+        places = {
+            tools.splits.by_key[case.ticket.key]: place for place, case in enumerate(bundle.judged)
+        }
+        return cls(
+            present,
+            bundle,
+            groups,
+            tools,
+            places,
+            gather_material(present, bundle.judged, places, groups, tools),
+        )
 
     def learn(self, groups: Sequence[Group], with_others: bool = False) -> Learnt | None:
-        """What ``groups`` teach, if asked for ``with_others`` of ``SIZES``; None where that is nothing, or has no room.
-        Raises ``LearningStopped``."""
+        """What ``groups`` teach, if asked for ``with_others`` of ``SIZES``; None where that is
+        nothing, or has no room. Raises ``LearningStopped``."""
         folds, has_own = self._cut(groups), has_labels(self.present.labels)
         if len(folds) < 2:
             return None
@@ -77,7 +87,10 @@ class Teacher:
             edit = self._edit(whole, among)
             if edit and self._has_room(edit, whole):
                 (proposal,) = edit.proposals
-                listed.setdefault(whole.size, SizeEntry(most, whole.size, self.estimate(whole), proposal.operations))
+                listed.setdefault(
+                    whole.size,
+                    SizeEntry(most, whole.size, self.estimate(whole), proposal.operations),
+                )
         return tuple(listed.values())
 
     def estimate(self, whole: MeasuredWhole) -> Estimate:
@@ -88,49 +101,72 @@ class Teacher:
         return Estimate(len(cases), *(round(figure, 6) for figure in figures))
 
     def find_rights(self, whole: MeasuredWhole) -> dict[int, bool]:
-        """Whether code is right of each ticket, by position, as those teach it that are in other folds."""
+        """Whether code is right of each ticket, by position, as those teach it that are in other
+        folds."""
         return {i: not whole.wrong >> place & 1 for i, place in self.places.items()}
 
     def _cut(self, groups: Sequence[Group]) -> list[int]:
         """The masks of the folds of ``groups``."""
-        parts = [[self.places[i] for group in groups[fold::FOLDS] for i in group] for fold in range(FOLDS)]
+        parts = [
+            [self.places[i] for group in groups[fold::FOLDS] for i in group]
+            for fold in range(FOLDS)
+        ]
         return [to_mask(part) for part in parts if part]
 
     def _learn_sizes(self, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, MeasuredWhole]:
         """What is learnt in each of the ``sizes``."""
         count = f"{sum(folds).bit_count():,} of {len(self.places):,} tickets"
-        material = replace(self.material, pause=partial(self.tools.pause, f"learning rules from {count} by code"))
+        material = replace(
+            self.material, pause=partial(self.tools.pause, f"learning rules from {count} by code")
+        )
         return learn_whole(material, folds, [*dict.fromkeys(sizes)])
 
     def _has_room(self, edit: Edit, whole: MeasuredWhole) -> bool:
-        """Whether the rules are within the limits, and all cards became some: one that is too long is not read back, and the
-        others are nothing without it."""
+        """Whether the rules are within the limits, and all cards became some: one that is too long
+        is not read back, and the others are nothing without it."""
         needed = len(whole.cards) + sum(len(card.lists) for card in whole.cards)
         written = sum(operation.op == "add" for operation in edit.proposals[0].operations)
         return written >= needed and self.tools.fits(edit.guidance)
 
     def _edit(self, whole: MeasuredWhole, among: int) -> Edit | None:
-        """The edit that puts what was learnt into the present guidance; None where that changes nothing."""
+        """The edit that puts what was learnt into the present guidance; None where that changes
+        nothing."""
         words = self.tools.words
         others = [rule for rule in self.present.rules if rule.is_fixed or not whole.replaces]
         rules = write_whole(whole, self.tools.know_lists(others), words)
         if not rules:
             return None
-        costs = f"cost {whole.cost:.3f} a ticket at the prices given, {whole.present:.3f} without them"
+        costs = (
+            f"cost {whole.cost:.3f} a ticket at the prices given, {whole.present:.3f} without them"
+        )
         if {*self.tools.prices.values()} == {1}:
             costs = f"judge {1 - whole.cost:.1%} rightly, {1 - whole.present:.1%} without them"
         why = f"{MEASURED} {costs} ({among.bit_count():,} tickets)"
-        operations = [Operation("add", None, (), rule.text, why, self._sources(whole, rule, among)) for rule in rules]
+        operations = [
+            Operation("add", None, (), rule.text, why, self._sources(whole, rule, among))
+            for rule in rules
+        ]
         if whole.default is not None:
-            free, is_ordered = [rule for rule in self.present.rules if not rule.is_fixed], has_labels(self.present.labels)
-            kept, former = [rule.text for rule in rules], [rule for rule in free if rule.key != HEADLINE_KEY]
+            free, is_ordered = (
+                [rule for rule in self.present.rules if not rule.is_fixed],
+                has_labels(self.present.labels),
+            )
+            kept, former = (
+                [rule.text for rule in rules],
+                [rule for rule in free if rule.key != HEADLINE_KEY],
+            )
             if is_ordered and kept == [rule.text for rule in former]:
                 return None
             spare = [rule for rule in former if is_ordered or rule.text not in kept]
-            operations += [Operation("remove", rule.key, (), "", "what is learnt at once says it", ()) for rule in spare]
+            operations += [
+                Operation("remove", rule.key, (), "", "what is learnt at once says it", ())
+                for rule in spare
+            ]
             headline = words.headlines[whole.default]
             if free[:1] and free[0].key == HEADLINE_KEY and free[0].text != headline:
-                operations.append(Operation("update", HEADLINE_KEY, (), headline, "", operations[0].evidence))
+                operations.append(
+                    Operation("update", HEADLINE_KEY, (), headline, "", operations[0].evidence)
+                )
         edited = apply(self.present, operations, self.bundle.name)
         if edited is self.present:
             return None

@@ -1,12 +1,15 @@
-"""What may be said of a ticket: conditions, their denials and counts of them, each with the tickets for which it holds.
+"""What may be said of a ticket: conditions, their denials and counts of them, each with the tickets
+for which it holds.
 
-Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, rows of an array. Terms of
-limits that are in no grid, and counts, get their tickets when they are asked for.
+Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, rows
+of an array. Terms of limits that are in no grid, and counts, get their tickets when they are asked
+for.
 
-Counts ("at least two of these five") say what neither a line of few conditions nor a sum from some limit says. They are
-found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of M-of-N concepts", 1991): from the best pairs on, the
-condition is added by which the count tells most of the label, as mutual information has it, less the log of how many
-conditions there were to choose from, for each.
+Counts ("at least two of these five") say what neither a line of few conditions nor a sum from some
+limit says. They are found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of M-of-N
+concepts", 1991): from the best pairs on, the condition is added by which the count tells most of
+the label, as mutual information has it, less the log of how many conditions there were to choose
+from, for each.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ Conjunction = tuple[Expression, ...]
 
 
 class Scales:
-    """The numbers of each field that has limits, in order; of two fields, when they are asked for."""
+    """The numbers of each field that has limits, in order; of two fields, when they are asked
+    for."""
 
     def __init__(self, numbers: Mapping[str, Mapping[int, tuple[float, str]]]) -> None:
         self._numbers = numbers
@@ -75,21 +79,31 @@ class Scales:
         if isinstance(of, str):
             found = self._numbers.get(of, {})
             samples = sorted(text for _, text in found.values())
-            return {place: number for place, (number, _) in found.items()}, samples[0] if samples else ""
-        one, two, compute = self._numbers[of.first], self._numbers[of.second], OPERATORS[of.operator]
+            return {place: number for place, (number, _) in found.items()}, samples[
+                0
+            ] if samples else ""
+        one, two, compute = (
+            self._numbers[of.first],
+            self._numbers[of.second],
+            OPERATORS[of.operator],
+        )
         both = ((place, one[place][0], two[place][0]) for place in one if place in two)
-        return {place: compute(left, right) for place, left, right in both if right or of.operator != "/"}, "0"
+        return {
+            place: compute(left, right)
+            for place, left, right in both
+            if right or of.operator != "/"
+        }, "0"
 
 
 class Masks(dict[Expression, int]):
-    """Terms with the bit mask of the tickets for which each is known to hold: those that rules are made from. Other limits
-    and counts of these terms can be looked up, too."""
+    """Terms with the bit mask of the tickets for which each is known to hold: those that rules are
+    made from. Other limits and counts of these terms can be looked up, too."""
 
     def __init__(self, known: Mapping[Expression, int], scales: Scales | None = None) -> None:
         super().__init__(known)
         self.scales = scales or Scales({})
-        # What was learnt from these terms, by what it was sought for: lines (lists.py), and cards with how long they grew
-        # (scorecards.py).
+        # What was learnt from these terms, by what it was sought for: lines (lists.py), and cards
+        # with how long they grew (scorecards.py).
         self.grown: dict[tuple[float, ...], Conjunction] = {}
         self.compared: dict[tuple[object, ...], tuple[int, Any]] = {}
 
@@ -128,17 +142,21 @@ def is_guard(term: Expression) -> bool:
 
 
 def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
-    """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a field has a value, or that a
-    word is mentioned. Of those that say the same of all tickets, the first, and that something is there rather than how
-    often. A condition on a field that a ticket lacks does not hold for it, denied or not."""
+    """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a
+    field has a value, or that a word is mentioned. Of those that say the same of all tickets, the
+    first, and that something is there rather than how often. A condition on a field that a ticket
+    lacks does not hold for it, denied or not."""
     masks = find_conditions(readings, forms)
-    having: dict[tuple[str, ...], int] = {(): (1 << len(readings)) - 1}  # fields -> the tickets with values of them
+    # fields -> the tickets with values of them
+    having: dict[tuple[str, ...], int] = {(): (1 << len(readings)) - 1}
     deniable = {condition: mask for condition, mask in masks.items() if condition.may_be_denied}
     for condition, mask in deniable.items():
         having[condition.needed] = having.get(condition.needed, 0) | mask
     are_counted = any(each.is_counted for each in readings)
     first: dict[int, Expression] = {}
-    for condition, mask in sorted(masks.items(), key=lambda each: are_counted and _is_number_of(each[0])):
+    for condition, mask in sorted(
+        masks.items(), key=lambda each: are_counted and _is_number_of(each[0])
+    ):
         first.setdefault(mask, condition)
     for condition, mask in deniable.items():
         there = having[condition.needed]
@@ -150,8 +168,8 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
 
 
 def find_gaps(masks: Masks, readings: Sequence[Reading]) -> dict[str, int]:
-    """Field -> the tickets that lack it, for the fields of terms that some lack: of those tickets a term does not tell
-    whether it holds. A number that was not counted is 0."""
+    """Field -> the tickets that lack it, for the fields of terms that some lack: of those tickets a
+    term does not tell whether it holds. A number that was not counted is 0."""
     having: dict[str, int] = dict.fromkeys((name for term in masks for name in term.needed), 0)
     for place, each in enumerate(readings):
         there = each.pairs.keys() | masks.scales.fields if each.is_counted else each.pairs.keys()
@@ -172,17 +190,20 @@ def find_guards(gaps: Mapping[str, int], among: int) -> dict[Expression, int]:
 
 
 def guard(line: Conjunction, masks: Masks, gaps: Mapping[str, int], among: int) -> Conjunction:
-    """The line, and that its fields are there where some tickets ``among`` these lack one: of those, a line without that is
-    neither true nor false."""
+    """The line, and that its fields are there where some tickets ``among`` these lack one: of
+    those, a line without that is neither true nor false."""
     others = {term: tuple(each for each in line if each != term) for term in line}
-    unknown = (term for term in line if find_gap(term, gaps) & among & hold_together(masks, others[term]))
+    unknown = (
+        term for term in line if find_gap(term, gaps) & among & hold_together(masks, others[term])
+    )
     names = dict.fromkeys(name for term in unknown for name in term.needed)
     return (*(each for each in map(make_guard, names) if each in masks and each not in line), *line)
 
 
 def drop_guards(lines: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
-    """The lines without guards that change no verdict: where the field is missing and the rest of the line holds, so does
-    another line. All other guards are needed: without them, a ticket that lacks the field would have no verdict."""
+    """The lines without guards that change no verdict: where the field is missing and the rest of
+    the line holds, so does another line. All other guards are needed: without them, a ticket that
+    lacks the field would have no verdict."""
     kept = [*lines]
     for place, line in enumerate(lines):
         for term in filter(is_guard, line):
@@ -195,8 +216,8 @@ def drop_guards(lines: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
 
 
 def hold_together(masks: Masks, line: Conjunction) -> int:
-    """The tickets for which a line holds; where all of its terms are denied counts, or it has none, all integers beyond
-    them, too."""
+    """The tickets for which a line holds; where all of its terms are denied counts, or it has none,
+    all integers beyond them, too."""
     return reduce(and_, (masks[term] for term in line), -1)
 
 
@@ -208,18 +229,22 @@ def hold_any(masks: Masks, lines: Sequence[Conjunction]) -> int:
 def pack(masks: Sequence[int]) -> Bits:
     """A row of bits for each mask, none of them negative."""
     words = max(1, max((-(-mask.bit_length() // 64) for mask in masks), default=1))
-    return np.frombuffer(b"".join(mask.to_bytes(8 * words, "little") for mask in masks), "<u8").reshape(len(masks), words)
+    return np.frombuffer(
+        b"".join(mask.to_bytes(8 * words, "little") for mask in masks), "<u8"
+    ).reshape(len(masks), words)
 
 
 def unpack(masks: Sequence[int], among: int) -> NDArray[np.uint8]:
-    """A row for each mask with a 1 for each ticket ``among`` these that it holds, and a 0 for each other one of them."""
+    """A row for each mask with a 1 for each ticket ``among`` these that it holds, and a 0 for each
+    other one of them."""
     rows = pack([among, *masks]).view(np.uint8)
     flags = np.unpackbits(rows, axis=1, bitorder="little")
     return flags[1:, flags[0] == 1]
 
 
 def repack(flags: NDArray[np.bool_], among: int) -> int:
-    """The tickets ``among`` these of which the flag is set, one flag for each of them: what undoes ``unpack``."""
+    """The tickets ``among`` these of which the flag is set, one flag for each of them: what undoes
+    ``unpack``."""
     every = np.unpackbits(pack([among]).view(np.uint8), bitorder="little")
     every[every == 1] = flags
     return int.from_bytes(np.packbits(every, bitorder="little").tobytes(), "little")
@@ -235,9 +260,13 @@ class Tally(NamedTuple):
     wanted: int
 
     @classmethod
-    def of(cls, terms: Sequence[Expression], masks: Sequence[int], wanted: int, among: int) -> Tally:
+    def of(
+        cls, terms: Sequence[Expression], masks: Sequence[int], wanted: int, among: int
+    ) -> Tally:
         """Of the tickets ``among`` these, to which ``masks`` are cut."""
-        held, right = ([(mask & side).bit_count() for mask in masks] for side in (among, wanted & among))
+        held, right = (
+            [(mask & side).bit_count() for mask in masks] for side in (among, wanted & among)
+        )
         counts = among.bit_count(), (wanted & among).bit_count()
         return cls(terms, np.array(held, np.float64), np.array(right, np.float64), *counts)
 
@@ -247,10 +276,12 @@ class Tally(NamedTuple):
         return self._replace(right=self.held - self.right, wanted=self.tickets - self.wanted)
 
 
-def find_counts(masks: Masks, gaps: Mapping[str, int], fails: int, passes: int) -> dict[Expression, int]:
-    """The terms "at least so many of these conditions", and their denials, for the conditions of which the count tells most
-    whether a ticket is one of ``fails`` or of ``passes``; none where none does. What some tickets do not tell is not
-    counted."""
+def find_counts(
+    masks: Masks, gaps: Mapping[str, int], fails: int, passes: int
+) -> dict[Expression, int]:
+    """The terms "at least so many of these conditions", and their denials, for the conditions of
+    which the count tells most whether a ticket is one of ``fails`` or of ``passes``; none where
+    none does. What some tickets do not tell is not counted."""
     among = fails | passes
     single = (term for term in masks if not term.parts and term.needed and term.family in COUNTED)
     plain = [term for term in single if not find_gap(term, gaps)]
@@ -284,7 +315,7 @@ def find_counts(masks: Masks, gaps: Mapping[str, int], fails: int, passes: int) 
     return found
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _is_number_of(condition: Expression) -> bool:
@@ -293,12 +324,19 @@ def _is_number_of(condition: Expression) -> bool:
     return len(values) == 1 and values[0].isdigit() and values != ["0"]
 
 
-def _information(sums: _Sums, rows: NDArray[np.float32], is_fail: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """For each row, how much the ``sums`` with its ones added tell of the label: nats, over all tickets."""
+def _information(
+    sums: _Sums, rows: NDArray[np.float32], is_fail: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """For each row, how much the ``sums`` with its ones added tell of the label: nats, over all
+    tickets."""
     levels = int(sums.max(initial=0)) + 1
     places = sums + levels * is_fail
     everyone = np.bincount(places, minlength=2 * levels).astype(np.float64).reshape(2, levels)
-    held = (rows @ np.eye(2 * levels, dtype=np.float32)[places]).astype(np.float64).reshape(-1, 2, levels)
+    held = (
+        (rows @ np.eye(2 * levels, dtype=np.float32)[places])
+        .astype(np.float64)
+        .reshape(-1, 2, levels)
+    )
     counts = np.zeros((len(rows), 2, levels + 1))
     counts[:, :, :-1] += everyone - held
     counts[:, :, 1:] += held
@@ -309,5 +347,7 @@ def _information(sums: _Sums, rows: NDArray[np.float32], is_fail: NDArray[np.boo
 def _entropy(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of shares in the last axis, times the number of tickets."""
     total = counts.sum(axis=-1)
-    each: NDArray[np.float64] = total * np.log(np.maximum(total, 1)) - (counts * np.log(np.maximum(counts, 1))).sum(axis=-1)
+    each: NDArray[np.float64] = total * np.log(np.maximum(total, 1)) - (
+        counts * np.log(np.maximum(counts, 1))
+    ).sum(axis=-1)
     return each

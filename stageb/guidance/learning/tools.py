@@ -1,4 +1,5 @@
-"""What a mission learns with: its tickets, the limits on its guidance, and what asks how both go together."""
+"""What a mission learns with: its tickets, the limits on its guidance, and what asks how both go
+together."""
 
 from __future__ import annotations
 
@@ -68,15 +69,27 @@ class Tools:
         return full - empty
 
     def fits(self, guidance: Guidance) -> bool:
-        """Whether a guidance's rules are within the limits, in number and tokens: of each label of its own that code
-        judges, which looks words up and reads no lists of them."""
-        config, labels, by_model = self.config.reflection, guidance.labels, self.config.runner.judge == "model"
+        """Whether a guidance's rules are within the limits, in number and tokens: of each label of
+        its own that code judges, which looks words up and reads no lists of them."""
+        config, labels, by_model = (
+            self.config.reflection,
+            guidance.labels,
+            self.config.runner.judge == "model",
+        )
         times = max(1.0, len(labels) / LABELS) if by_model or labels == PASS_FAIL else len(labels)
-        read = (rule for rule in guidance.rules if not rule.is_background and (by_model or not read_word_list(rule.text)))
+        read = (
+            rule
+            for rule in guidance.rules
+            if not rule.is_background and (by_model or not read_word_list(rule.text))
+        )
         guidance = replace(guidance, rules=tuple(read))
-        most = config.max_guidance_tokens * times  # a ticket and demonstrations have the other half of a prompt
+        # a ticket and demonstrations have the other half of a prompt
+        most = config.max_guidance_tokens * times
         room = min(most, self.config.sampler.max_prompt_tokens // 2) if by_model else most
-        return len(guidance.rules) <= config.max_rules * times and self.count(rule_lines(guidance)) <= room
+        return (
+            len(guidance.rules) <= config.max_rules * times
+            and self.count(rule_lines(guidance)) <= room
+        )
 
     def know_lists(self, rules: Sequence[Rule]) -> Vocabulary:
         """The vocabulary beside the word lists of these rules."""
@@ -88,20 +101,29 @@ class Tools:
         return [judge(reading(self.tickets[i])) for i in positions]
 
     def judge_by_code(self, guidance: Guidance, positions: Sequence[int]) -> list[bool]:
-        """Whether the rules as code, under which a ticket of which they say nothing has the first label, are right."""
+        """Whether the rules as code, under which a ticket of which they say nothing has the first
+        label, are right."""
         rulings, default = self.rule_on(guidance, positions), guidance.labels[0]
-        return [(each.verdict or default) == self.tickets[i].label for i, each in zip(positions, rulings, strict=True)]
+        return [
+            (each.verdict or default) == self.tickets[i].label
+            for i, each in zip(positions, rulings, strict=True)
+        ]
 
     def make_judge(self, present: Guidance) -> Judge:
         """Make a judge that asks how tickets are judged, beside the ``present`` guidance."""
-        return Judge(self.tickets, self.config.gating, present, self.splits.inclusion_prob, self.prices)
+        return Judge(
+            self.tickets, self.config.gating, present, self.splits.inclusion_prob, self.prices
+        )
 
     def make_gate(self, present: Guidance, race_on: Sequence[int], taught_by: int | None) -> Gate:
-        """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no fold."""
+        """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no
+        fold."""
         groups, chunk = self.pool.groups_outside(taught_by), self.config.gating.race_chunk
         return Gate(self.make_judge(present), race_on, chunk, groups, self.interim)
 
     def known_verdicts(self, mission: MissionState) -> Verdicts:
         """How the mission's present guidance judges tickets, as far as that is known."""
         by_key = self.splits.by_key
-        return Verdicts().plus(mission.guidance, {by_key[key]: p for key, p in mission.p_correct.items()})
+        return Verdicts().plus(
+            mission.guidance, {by_key[key]: p for key, p in mission.p_correct.items()}
+        )

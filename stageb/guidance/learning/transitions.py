@@ -1,5 +1,5 @@
-"""The state of a run after each of its steps, as functions of the state before, and what is due next. Nothing here writes a
-file, prints or reads a clock: ``run.py`` does."""
+"""The state of a run after each of its steps, as functions of the state before, and what is due
+next. Nothing here writes a file, prints or reads a clock: ``run.py`` does."""
 
 from __future__ import annotations
 
@@ -22,32 +22,44 @@ UNCHANGED = "unchanged"
 
 
 def why_ended(state: State, name: str, config: LoopConfig) -> str:
-    """The key of the limit that ended a mission's learning, a budget or an early stop, or ``STOP``; empty if it learns."""
+    """The key of the limit that ended a mission's learning, a budget or an early stop, or ``STOP``;
+    empty if it learns."""
     if state.ended == STOP:
         return STOP
     return state.over.get(name) or why_done(state.missions[name], config)
 
 
 def why_done(mission: MissionState, config: LoopConfig) -> str:
-    """The key of the limit by which a mission learns no more, whatever is left of its budget; empty if it learns."""
+    """The key of the limit by which a mission learns no more, whatever is left of its budget; empty
+    if it learns."""
     most = config.early_stop
     if config.reflection.scope == "all" and mission.bundles:
         return "reflection.scope"
     if most.patience is not None and mission.idle_epochs >= most.patience:
         return "early_stop.patience"
-    return "early_stop.reflections" if most.reflections is not None and mission.idle_bundles >= most.reflections else ""
+    return (
+        "early_stop.reflections"
+        if most.reflections is not None and mission.idle_bundles >= most.reflections
+        else ""
+    )
 
 
 def is_unprepared(mission: MissionState, config: LoopConfig) -> bool:
-    """Whether the guidance that a mission starts with still lacks the demonstrations and the calibration that it needs."""
+    """Whether the guidance that a mission starts with still lacks the demonstrations and the
+    calibration that it needs."""
     guidance = mission.guidance
-    begun = mission.bundles or mission.pending or guidance.demonstrations or guidance.calibration != UNCALIBRATED
+    begun = (
+        mission.bundles
+        or mission.pending
+        or guidance.demonstrations
+        or guidance.calibration != UNCALIBRATED
+    )
     return config.needs_preparing and not begun
 
 
 def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
-    """Whether a mission that still learns has a bundle to reflect on: ``size`` records, or a follow-up to an accepted
-    edit. What costs nothing is due whatever was spent."""
+    """Whether a mission that still learns has a bundle to reflect on: ``size`` records, or a
+    follow-up to an accepted edit. What costs nothing is due whatever was spent."""
     mission = state.missions[name]
     if is_unpaid(state, name, config):
         return True
@@ -57,9 +69,16 @@ def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
 
 
 def is_unpaid(state: State, name: str, config: LoopConfig) -> bool:
-    """Whether a mission has spent its share of a budget before it learnt anything, though code could for nothing."""
+    """Whether a mission has spent its share of a budget before it learnt anything, though code
+    could for nothing."""
     by_code = config.reflection.scope == "all" or config.needs_preparing
-    return name in state.over and state.ended != STOP and not state.missions[name].bundles and by_code and config.has_gate
+    return (
+        name in state.over
+        and state.ended != STOP
+        and not state.missions[name].bundles
+        and by_code
+        and config.has_gate
+    )
 
 
 def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
@@ -76,7 +95,8 @@ def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
 
 
 def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) -> MissionState:
-    """The mission with the records of a round counted; those of one that learns wait to be reflected on."""
+    """The mission with the records of a round counted; those of one that learns wait to be
+    reflected on."""
     tally = Tally.of(mission.guidance.labels) if batch.number == 0 else mission.tally
     for record in records:
         tally = tally.plus(record.ticket, record.answers, record.selection)
@@ -86,18 +106,26 @@ def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) 
         return mission
     choice = Choice(mission.guidance, tally.n, tally.missed, batch.scale)
     choices = (*mission.choices, choice) if batch.split == "val" else mission.choices
-    return replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)}, choices=choices)
+    return replace(
+        mission,
+        judged={**mission.judged, batch.split: (mission.guidance.step, tally)},
+        choices=choices,
+    )
 
 
 def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
-    """The mission after a bundle, with its new guidance, if there is one, and what was spent. Under new guidance, wrong
-    tickets may be right and failed edits may pass, so what is known of them is reset. An accepted edit is followed by
-    another bundle at once if there is a gate, whose test has just judged most of the tickets that this takes."""
+    """The mission after a bundle, with its new guidance, if there is one, and what was spent. Under
+    new guidance, wrong tickets may be right and failed edits may pass, so what is known of them is
+    reset. An accepted edit is followed by another bundle at once if there is a gate, whose test has
+    just judged most of the tickets that this takes."""
     winner, before = learnt.decision.winner, mission.guidance
     spent = before.spent.plus(mission.left.less(learnt.left))
     most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
     # Of what was judged, what may be asked again: without a limit it would only grow.
-    asked_again = {*tools.splits.race_set, *(i for group in tools.pool.groups[:most] for i in group)}
+    asked_again = {
+        *tools.splits.race_set,
+        *(i for group in tools.pool.groups[:most] for i in group),
+    }
     seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
     asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
     guidance = winner.guidance if winner else before
@@ -109,7 +137,9 @@ def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> M
         again = mission.again or tools.config.has_gate
         mission = replace(mission, failed=(), idle_bundles=0, changed=True, again=again)
     else:
-        mission = replace(mission, failed=(*mission.failed, *learnt.failed), idle_bundles=mission.idle_bundles + 1)
+        mission = replace(
+            mission, failed=(*mission.failed, *learnt.failed), idle_bundles=mission.idle_bundles + 1
+        )
         if learnt.prepared:
             guidance = replace(learnt.prepared, step=before.step + 1)
     if guidance is not before:
@@ -118,16 +148,23 @@ def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> M
 
 
 def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dict[str, Case | None]:
-    """What is known of the tickets seen once the guidance is ``after``: as it was where the edit cannot touch a ticket,
-    otherwise to be asked; nothing where bundles come one by one, and there is little to keep."""
+    """What is known of the tickets seen once the guidance is ``after``: as it was where the edit
+    cannot touch a ticket, otherwise to be asked; nothing where bundles come one by one, and there
+    is little to keep."""
     if tools.config.reflection.scope != "round":
         return {}
     is_touched = find_touched(mission.guidance, after, tools.vocabulary, tools.words)
-    return {key: case if case and not is_touched(reading(case.ticket)) else None for key, case in mission.seen.items()}
+    return {
+        key: case if case and not is_touched(reading(case.ticket)) else None
+        for key, case in mission.seen.items()
+    }
 
 
-def after_distilling(mission: MissionState, records: Sequence[Record], config: LoopConfig) -> MissionState:
-    """The mission with the right answers of a round written as training data, as many as are wanted."""
+def after_distilling(
+    mission: MissionState, records: Sequence[Record], config: LoopConfig
+) -> MissionState:
+    """The mission with the right answers of a round written as training data, as many as are
+    wanted."""
     right = sum(record.selection.label_match for record in records)
     return replace(mission, distilled=min(config.distill.size, mission.distilled + right))
 
@@ -140,31 +177,49 @@ def after_epoch(mission: MissionState) -> MissionState:
 
 def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
     """The mission with its final guidance, by val alone, at the prices of errors."""
-    chosen = latest_of_the_best(mission.choices, config.price.by_label).guidance if mission.choices else mission.guidance
+    chosen = (
+        latest_of_the_best(mission.choices, config.price.by_label).guidance
+        if mission.choices
+        else mission.guidance
+    )
     if chosen.step == mission.guidance.step:
         return mission
-    return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))  # nobody gets back what was spent
+    # nobody gets back what was spent
+    return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))
 
 
 def find_spent(state: State, seconds: Mapping[str, float], config: LoopConfig) -> dict[str, str]:
-    """By mission that has reached its share of a budget, and would learn on, the key of the first. ``seconds`` are what each
-    has taken."""
+    """By mission that has reached its share of a budget, and would learn on, the key of the first.
+    ``seconds`` are what each has taken."""
     budget, missions = config.budget, state.missions
     done = {name for name, mission in missions.items() if why_done(mission, config)}
     rollouts = {name: each.spent.rollouts + each.spent.judged for name, each in missions.items()}
     used: Sequence[tuple[str, float | None, Mapping[str, float]]] = (
         ("budget.rollouts", budget.rollouts, rollouts),
-        ("budget.tokens", budget.tokens, {name: each.spent.tokens for name, each in missions.items()}),
+        (
+            "budget.tokens",
+            budget.tokens,
+            {name: each.spent.tokens for name, each in missions.items()},
+        ),
         ("budget.seconds", budget.seconds, {name: seconds.get(name, 0.0) for name in missions}),
     )
-    shares = [(key, find_share(limit, of, done), of) for key, limit, of in used if limit is not None]
-    reached = {name: next((key for key, share, of in shares if of[name] >= share), "") for name in missions}
-    return {name: key for name, key in reached.items() if key and (name not in done or missions[name].unpaid)}
+    shares = [
+        (key, find_share(limit, of, done), of) for key, limit, of in used if limit is not None
+    ]
+    reached = {
+        name: next((key for key, share, of in shares if of[name] >= share), "") for name in missions
+    }
+    return {
+        name: key
+        for name, key in reached.items()
+        if key and (name not in done or missions[name].unpaid)
+    }
 
 
 def find_share(limit: float, used: Mapping[str, float], over: Collection[str]) -> float:
-    """What each mission may spend of a budget: equal shares, but those that learn no more (``over``) leave to the others
-    what they have not used. What one has spent beyond its share is nobody else's loss."""
+    """What each mission may spend of a budget: equal shares, but those that learn no more
+    (``over``) leave to the others what they have not used. What one has spent beyond its share is
+    nobody else's loss."""
     count, share = len(used), limit / max(1, len(used))
     for each in sorted(used[name] for name in over):
         if each < share and count > 1:
@@ -179,13 +234,15 @@ def after_stop(state: State) -> State:
 
 
 def after_spending(state: State, over: Mapping[str, str]) -> State:
-    """The state in which these missions have reached their shares; others may have shares again that were left to them."""
+    """The state in which these missions have reached their shares; others may have shares again
+    that were left to them."""
     return replace(state, over=over, ended=state.ended or next(iter(over.values()), ""))
 
 
 def limit_passed(before: State, after: State, schedule: GuidanceSchedule) -> str:
-    """The key of the limit without which ``after`` would not follow ``before``: a budget that has ended learning, or the
-    epochs, where the final guidance is chosen first; empty where there is none."""
+    """The key of the limit without which ``after`` would not follow ``before``: a budget that has
+    ended learning, or the epochs, where the final guidance is chosen first; empty where there is
+    none."""
     if before.done < schedule.choice(schedule.missions[0]) <= after.done:
         return "runner.epochs"
     return before.ended

@@ -1,16 +1,20 @@
-"""The whole guidance that tickets teach at once, where code judges: a list of rules or a scorecard, its size and its texts.
+"""The whole guidance that tickets teach at once, where code judges: a list of rules or a scorecard,
+its size and its texts.
 
-Forms are tried from the plainest on: lists of lines on single fields, added to the present rules or in their place, for one
-verdict or the other; lines with conditions that mend few tickets; word lists; counts; cards; lines that compare or compute
-with two fields. Each is learnt without each of ``FOLDS`` parts of the tickets, and each size of it judged on that part. Of
-the sizes that have no more conditions than asked for, the one that costs least is taken, the smallest of those that cost the
-same; a form takes the place of a plainer one if it costs less by ``Form.enough`` standard errors, and by two errors, or if
-it says as much in half of the conditions. What judges all tickets that taught it right is taken before what costs as much
-and does not: tables without noise have such rules. None is taken where the present guidance costs as little.
+Forms are tried from the plainest on: lists of lines on single fields, added to the present rules or
+in their place, for one verdict or the other; lines with conditions that mend few tickets; word
+lists; counts; cards; lines that compare or compute with two fields. Each is learnt without each of
+``FOLDS`` parts of the tickets, and each size of it judged on that part. Of the sizes that have no
+more conditions than asked for, the one that costs least is taken, the smallest of those that cost
+the same; a form takes the place of a plainer one if it costs less by ``Form.enough`` standard
+errors, and by two errors, or if it says as much in half of the conditions. What judges all tickets
+that taught it right is taken before what costs as much and does not: tables without noise have such
+rules. None is taken where the present guidance costs as little.
 
-Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but for the commonest: that
-is what tickets have of which no list speaks (cf. Cohen, "Fast effective rule induction", 1995). Or each has a card, and
-these are compared; lists that are right nine times in ten give way to cards by three standard errors alone.
+Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but
+for the commonest: that is what tickets have of which no list speaks (cf. Cohen, "Fast effective
+rule induction", 1995). Or each has a card, and these are compared; lists that are right nine times
+in ten give way to cards by three standard errors alone.
 """
 
 from __future__ import annotations
@@ -21,7 +25,16 @@ from functools import cache, partial
 from itertools import chain, islice
 from typing import NamedTuple
 
-from stageb.guidance.learning.forms import GAIN, UNLIKE, Form, Kind, find_ways, learn_cards, learn_compared, list_forms
+from stageb.guidance.learning.forms import (
+    GAIN,
+    UNLIKE,
+    Form,
+    Kind,
+    find_ways,
+    learn_cards,
+    learn_compared,
+    list_forms,
+)
 from stageb.guidance.learning.lists import cover
 from stageb.guidance.learning.material import (
     DecisionList,
@@ -43,12 +56,17 @@ ERRORS = 2  # of the dearer kind, by which it must be better as well
 RIGHTED = 2  # tickets that a condition more must set right in what judges all tickets right
 FEWEST = 3  # conditions that a shorter one is hoped to have
 SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to be no worse
-GOOD, FAR = 0.1, 3.0  # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so much
+# lists of labels that are wrong for a smaller share give way to cards, which are long, only by so
+# much
+GOOD, FAR = 0.1, 3.0
 LISTED = (10, 30, 100)  # words that lists of each verdict hold at most
-OF_LABEL = 12  # conditions for each label of a mission's own, where it may have ``SIZE`` in all, ...
-LEAST_OF_LABEL = 3  # ... and for the first ones where it may have few: a line of one or two says too little
-SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}  # conditions, by whether the
-#   order of rules decides: of a guidance, and those of which the accuracy is estimated
+# conditions for each label of a mission's own, where it may have ``SIZE`` in all, ...
+OF_LABEL = 12
+# ... and for the first ones where it may have few: a line of one or two says too little
+LEAST_OF_LABEL = 3
+# conditions, by whether the order of rules decides: of a guidance, and those of which the accuracy
+# is estimated
+SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}
 
 
 class _Found(NamedTuple):
@@ -63,16 +81,24 @@ class _Found(NamedTuple):
 
 
 NOTHING_LEARNT = Whole((), None)
-_Chosen = dict[int, _Found]  # the best for each number of conditions that it may have; none where none is so small
+# the best for each number of conditions that it may have; none where none is so small
+_Chosen = dict[int, _Found]
 
 
-def learn_whole(material: Material, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, MeasuredWhole]:
-    """The guidance of each of the ``sizes``, conditions at most, that these tickets teach, each of them in one of the masks
-    ``folds``; without those of which none is estimated to cost less than the present one."""
+def learn_whole(
+    material: Material, folds: Sequence[int], sizes: Sequence[int]
+) -> dict[int, MeasuredWhole]:
+    """The guidance of each of the ``sizes``, conditions at most, that these tickets teach, each of
+    them in one of the masks ``folds``; without those of which none is estimated to cost less than
+    the present one."""
     among = sum(folds)
     present, count = material.wrong & among, among.bit_count()
     if has_labels(material.labelled):  # each list hangs on the size of those before it
-        chosen = {most: found for size in sizes for most, found in _learn_labels(material, folds, size).items()}
+        chosen = {
+            most: found
+            for size in sizes
+            for most, found in _learn_labels(material, folds, size).items()
+        }
     else:
         listed = _word_forms(learn_cards, MOST_TERMS, material, folds)
         cards = [] if material.keeps else [Form(GAIN, [partial(learn_cards, None, MOST_TERMS)])]
@@ -94,24 +120,33 @@ def learn_whole(material: Material, folds: Sequence[int], sizes: Sequence[int]) 
     }
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _choose(
-    forms: Iterable[Form], material: Material, folds: Sequence[int], sizes: Sequence[int], chosen: _Chosen | None = None
+    forms: Iterable[Form],
+    material: Material,
+    folds: Sequence[int],
+    sizes: Sequence[int],
+    chosen: _Chosen | None = None,
 ) -> _Chosen:
-    """For each size the best guidance of the first form, or of a later one that is better by enough. ``chosen`` is what
-    plainer forms have come to."""
+    """For each size the best guidance of the first form, or of a later one that is better by
+    enough. ``chosen`` is what plainer forms have come to."""
     best = dict(chosen or {})
     for form in forms:
         perfect = _Found(0.0, FEWEST, 0, NOTHING_LEARNT, 0)
-        if not any(size not in best or _beats(perfect, best[size], form.enough, material, folds) for size in sizes):
+        if not any(
+            size not in best or _beats(perfect, best[size], form.enough, material, folds)
+            for size in sizes
+        ):
             continue
         found = _try_kinds(form.kinds, material, folds)
         for size in sizes:
             small = [each for each in found if each.size <= size]
             least = _find_least(small, material) if small else None
-            if least and (size not in best or _beats(least, best[size], form.enough, material, folds)):
+            if least and (
+                size not in best or _beats(least, best[size], form.enough, material, folds)
+            ):
                 best[size] = least
     return best
 
@@ -123,20 +158,27 @@ def _find_least(found: Sequence[_Found], material: Material) -> _Found:
     return min(exact, key=lambda each: each[:3], default=best)
 
 
-def _beats(one: _Found, other: _Found, enough: float, material: Material, folds: Sequence[int]) -> bool:
-    """Whether it costs less than what is plainer by ``enough`` standard errors, and by ``ERRORS``; or no more, and is
-    ``SHORT``; or it alone is exact, and costs about as much. What is exact gives way to what is longer by more errors."""
+def _beats(
+    one: _Found, other: _Found, enough: float, material: Material, folds: Sequence[int]
+) -> bool:
+    """Whether it costs less than what is plainer by ``enough`` standard errors, and by ``ERRORS``;
+    or no more, and is ``SHORT``; or it alone is exact, and costs about as much. What is exact gives
+    way to what is longer by more errors."""
     saved = other.cost - one.cost
     if _is_exact(one, other, material) or (saved >= 0 and one.size <= SHORT * other.size):
         return True
     if not other.misfits and one.size > other.size:
         enough = max(enough, UNLIKE)
-    return saved > ERRORS * material.dearest and find_gain(one.wrong, other.wrong, material, sum(folds)) > enough
+    return (
+        saved > ERRORS * material.dearest
+        and find_gain(one.wrong, other.wrong, material, sum(folds)) > enough
+    )
 
 
 def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
-    """Whether ``one`` judges all tickets that taught it right, and ``other`` does not. By the estimate, it costs ``ERRORS``
-    more at most, and each condition that it has more sets ``RIGHTED`` tickets right; wrong labels would take one each."""
+    """Whether ``one`` judges all tickets that taught it right, and ``other`` does not. By the
+    estimate, it costs ``ERRORS`` more at most, and each condition that it has more sets ``RIGHTED``
+    tickets right; wrong labels would take one each."""
     if one.misfits or not other.misfits or one.cost > other.cost + ERRORS * material.dearest:
         return False
     return RIGHTED * (one.size - other.size) <= other.misfits
@@ -150,25 +192,34 @@ def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Chose
     is_good = best and best[size].wrong.bit_count() < GOOD * sum(folds).bit_count()
     enough = FAR if is_good else GAIN
     listed = _word_forms(partial(learn_compared, 0), each_label, material, folds, enough)
-    cards = [Form(enough, [partial(learn_compared, paired, None, each_label)]) for paired in (0, PAIRED)]
+    cards = [
+        Form(enough, [partial(learn_compared, paired, None, each_label)]) for paired in (0, PAIRED)
+    ]
     return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], best)
 
 
-def _learn_by_label(material: Material, folds: Sequence[int], each_label: int, room: int) -> _Found | None:
-    """A list for each label but the last, of ``each_label`` conditions at most, as long as there is ``room``, among the
-    tickets that fixed rules and those before it leave, and the tickets that all of these judge wrong out of fold. What no
-    list holds for has the last label. The label comes next that one line tells best."""
+def _learn_by_label(
+    material: Material, folds: Sequence[int], each_label: int, room: int
+) -> _Found | None:
+    """A list for each label but the last, of ``each_label`` conditions at most, as long as there is
+    ``room``, among the tickets that fixed rules and those before it leave, and the tickets that all
+    of these judge wrong out of fold. What no list holds for has the last label. The label comes
+    next that one line tells best."""
     among, claimed = sum(folds), material.held
     right, told = claimed & ~material.wrong, claimed  # told: what is spoken of out of fold
     lists: list[DecisionList] = []
     *others, default = material.labelled
     while others and room:
         left, most = among & ~claimed, min(each_label, room)
-        label = max(others, key=lambda each: _find_purest(material, material.labelled[each] & left, left))
+        label = max(
+            others, key=lambda each: _find_purest(material, material.labelled[each] & left, left)
+        )
         others.remove(label)
         wanted = material.labelled[label] & left
         # What is claimed plays no part: it has the label already, and rightly.
-        against = replace(material, labelled={label: wanted | claimed, "": left & ~wanted}, wrong=wanted)
+        against = replace(
+            material, labelled={label: wanted | claimed, "": left & ~wanted}, wrong=wanted
+        )
         found = _choose(list_forms(against, [(label, None)]), against, folds, [most]).get(most)
         if found and found.wrong.bit_count() < wanted.bit_count():
             lists, room = [*lists, *found.whole.lists], room - found.whole.size
@@ -184,7 +235,8 @@ def _learn_by_label(material: Material, folds: Sequence[int], each_label: int, r
 
 
 def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
-    """How pure the best line for the ``wanted`` tickets ``among`` these is (Laplace), and how short."""
+    """How pure the best line for the ``wanted`` tickets ``among`` these is (Laplace), and how
+    short."""
     lines = cover(material.masks, wanted, among & ~wanted, 0.5, most=1)
     if not lines:
         return 0.0, 0
@@ -199,8 +251,8 @@ def _word_forms(
     folds: Sequence[int],
     enough: float = GAIN,
 ) -> Iterator[Form]:
-    """Cards of word lists alone, short ones and longer ones, then the best of these with at most ``longest`` lines more;
-    none without words."""
+    """Cards of word lists alone, short ones and longer ones, then the best of these with at most
+    ``longest`` lines more; none without words."""
     whole_words = frozenset(term.word for term in material.words)
     listings = [_make_listing(whole_words, most) for most in LISTED if whole_words]
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
@@ -229,8 +281,8 @@ def _remember(kind: Kind) -> Kind:
 
 
 def _try_kinds(kinds: Sequence[Kind], material: Material, folds: Sequence[int]) -> list[_Found]:
-    """All sizes of these kinds, learnt from all tickets, and which of them each judges wrong out of fold; one that has fewer
-    sizes without some fold is judged there by its largest."""
+    """All sizes of these kinds, learnt from all tickets, and which of them each judges wrong out of
+    fold; one that has fewer sizes without some fold is judged there by its largest."""
     among, found = sum(folds), list[_Found]()
     for place, kind in enumerate(kinds):
         material.pause()
@@ -244,5 +296,7 @@ def _try_kinds(kinds: Sequence[Kind], material: Material, folds: Sequence[int]) 
                 taught = wholes[min(number, len(wholes) - 1)] if wholes else NOTHING_LEARNT
                 wrong |= find_wrong(taught, material, fold)
             misfits = find_wrong(whole, material, among).bit_count()
-            found.append(_Found(find_cost(wrong, material), whole.size, place, whole, wrong, misfits))
+            found.append(
+                _Found(find_cost(wrong, material), whole.size, place, whole, wrong, misfits)
+            )
     return found

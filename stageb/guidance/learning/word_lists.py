@@ -1,11 +1,13 @@
 """Lists of words that speak for a verdict: what free text needs is many words in few lists.
 
-A word is listed where it tells by itself: more of the wanted tickets mention it than of the others, by ``CLEAR`` standard
-errors of that difference. Of these the ``most`` telling ones are taken, and parted in two where their log-odds lie furthest
-apart (Fisher, "On grouping for maximum homogeneity", 1958): words that tell much, and words that tell a little. How many
-points a word of each list has is fitted with the rest of the scorecard. So the weights within a list are one, and each is of
-a word alone, as in naive Bayes, which few texts teach better than a regression (Ng and Jordan, "On discriminative vs.
-generative classifiers", 2001; Wang and Manning, "Baselines and bigrams", 2012).
+A word is listed where it tells by itself: more of the wanted tickets mention it than of the others,
+by ``CLEAR`` standard errors of that difference. Of these the ``most`` telling ones are taken, and
+parted in two where their log-odds lie furthest apart (Fisher, "On grouping for maximum
+homogeneity", 1958): words that tell much, and words that tell a little. How many points a word of
+each list has is fitted with the rest of the scorecard. So the weights within a list are one, and
+each is of a word alone, as in naive Bayes, which few texts teach better than a regression (Ng and
+Jordan, "On discriminative vs. generative classifiers", 2001; Wang and Manning, "Baselines and
+bigrams", 2012).
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ SMOOTHED = 0.5  # tickets that are added to each count
 
 
 def find_lists(tally: Tally, whole_words: Set[str], most: int) -> list[list[int]]:
-    """The places of at most ``most`` of the ``whole_words`` that speak for the wanted tickets against the others, in two
-    lists, or in one, the most telling word first."""
+    """The places of at most ``most`` of the ``whole_words`` that speak for the wanted tickets
+    against the others, in two lists, or in one, the most telling word first."""
     places = [place for place, term in enumerate(tally.terms) if term.word in whole_words]
     count, all_wanted = tally.tickets, tally.wanted
     if not places or not 0 < all_wanted < count:
@@ -32,25 +34,37 @@ def find_lists(tally: Tally, whole_words: Set[str], most: int) -> list[list[int]
     held, right = tally.held[places], tally.right[places]
     share, wrong = held / count, held - right
     surplus = right - all_wanted * share
-    errors = surplus / np.sqrt(np.maximum(1e-9, all_wanted * (1 - all_wanted / count) * share * (1 - share)))
-    odds = np.log((right + SMOOTHED) / (all_wanted + 1)) - np.log((wrong + SMOOTHED) / (count - all_wanted + 1))
+    errors = surplus / np.sqrt(
+        np.maximum(1e-9, all_wanted * (1 - all_wanted / count) * share * (1 - share))
+    )
+    odds = np.log((right + SMOOTHED) / (all_wanted + 1)) - np.log(
+        (wrong + SMOOTHED) / (count - all_wanted + 1)
+    )
     order = np.argsort(-errors.round(6), kind="stable")[:most]
     ranked = sorted(
-        (place for place in order.tolist() if errors[place] > CLEAR), key=lambda place: -round(float(odds[place]), 6)
+        (place for place in order.tolist() if errors[place] > CLEAR),
+        key=lambda place: -round(float(odds[place]), 6),
     )
     cut = _find_cut(odds[ranked])
-    return [[places[place] for place in some] for some in (ranked[:cut], ranked[cut:]) if len(some) >= FEWEST]
+    return [
+        [places[place] for place in some]
+        for some in (ranked[:cut], ranked[cut:])
+        if len(some) >= FEWEST
+    ]
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _find_cut(falling: Numbers) -> int:
-    """Where to cut numbers so that each part differs least in itself; behind the last where there are too few for two."""
+    """Where to cut numbers so that each part differs least in itself; behind the last where there
+    are too few for two."""
     sizes = range(FEWEST, len(falling) - FEWEST + 1)
     if not sizes:
         return len(falling)
-    return min(sizes, key=lambda size: (round(_differ(falling[:size]) + _differ(falling[size:]), 9), size))
+    return min(
+        sizes, key=lambda size: (round(_differ(falling[:size]) + _differ(falling[size:]), 9), size)
+    )
 
 
 def _differ(numbers: Numbers) -> float:

@@ -22,8 +22,8 @@ from stageb.guidance.words.types import Verdict
 
 @dataclass(frozen=True, slots=True)
 class WrittenRule:
-    """The text of one rule, and the lines that it says, one of which holds; of a word list, those of the rule that names it;
-    none for a scorecard and for its lists."""
+    """The text of one rule, and the lines that it says, one of which holds; of a word list, those
+    of the rule that names it; none for a scorecard and for its lists."""
 
     text: str
     lines: tuple[Conjunction, ...]
@@ -37,8 +37,9 @@ _Named = tuple[WordList, tuple[Conjunction, ...]]  # a list, and the lines of th
 
 
 def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
-    """The rules of what was learnt, those of a verdict the shortest first, behind all word lists that they name, without
-    those that would not be read back as meant: a value may look like two. ``vocabulary`` has the lists that are there."""
+    """The rules of what was learnt, those of a verdict the shortest first, behind all word lists
+    that they name, without those that would not be read back as meant: a value may look like two.
+    ``vocabulary`` has the lists that are there."""
     grammar, named, rules = choose_grammar(words), list[WrittenRule](), list[WrittenRule]()
     for card in whole.cards:
         for lines in card.lists:
@@ -48,18 +49,24 @@ def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Writ
     for part in whole.parts:
         lists, written = _write_rules(part, vocabulary, words)
         vocabulary = _know(vocabulary, (each for each, _ in lists))
-        named += [WrittenRule(write_word_list(each, grammar), of_rule, part.verdict) for each, of_rule in lists]
+        named += [
+            WrittenRule(write_word_list(each, grammar), of_rule, part.verdict)
+            for each, of_rule in lists
+        ]
         rules += written
     return [*named, *rules]
 
 
 def _know(vocabulary: Vocabulary, lists: Iterable[WordList]) -> Vocabulary:
     """The vocabulary beside these lists."""
-    return replace(vocabulary, lists={**vocabulary.lists, **{each.name: each.words for each in lists}})
+    return replace(
+        vocabulary, lists={**vocabulary.lists, **{each.name: each.words for each in lists}}
+    )
 
 
 def _name_list(lines: Sequence[Conjunction], taken: Set[str]) -> WordList:
-    """The words of a list, named by the most telling one that names none yet; as they are read, in alphabetical order."""
+    """The words of a list, named by the most telling one that names none yet; as they are read, in
+    alphabetical order."""
     words = [line[0].word for line in lines]
     return WordList(_choose_name(words, taken), tuple(sorted(words)))
 
@@ -70,14 +77,18 @@ def _choose_name(words: Sequence[str], taken: Set[str]) -> str:
 
 
 def _name_words(codes: Sequence[_Code], taken: Set[str]) -> tuple[list[_Code], list[_Named]]:
-    """The codes with a name in the place of many words, and the lists of these, under names that are not ``taken``."""
+    """The codes with a name in the place of many words, and the lists of these, under names that
+    are not ``taken``."""
     named: list[_Code] = []
     found: list[_Named] = []
     for expression, lines in codes:
         parts = [*expression.conjuncts]
         for place, part in enumerate(parts):
             if len(listed := part.listable) >= NAMED:
-                name = _choose_name([word.removesuffix(ANY) for word in listed], {*taken, *(each.name for each, _ in found)})
+                name = _choose_name(
+                    [word.removesuffix(ANY) for word in listed],
+                    {*taken, *(each.name for each, _ in found)},
+                )
                 parts[place] = part.enlist(name)
                 found.append((WordList(name, listed), lines))
         named.append((conjoin(parts), lines))
@@ -93,13 +104,17 @@ def _write_rules(
     def is_readable(line: Conjunction) -> bool:
         """Whether each of its conditions is read back as meant."""
         each = [literal.affirmed for literal in line]
-        read = [parse_rule(f"{opening}{atom.write(grammar)}{end}", vocabulary, words) for atom in each]
+        read = [
+            parse_rule(f"{opening}{atom.write(grammar)}{end}", vocabulary, words) for atom in each
+        ]
         return [code.condition if isinstance(code, RuleCode) else None for code in read] == each
 
     if isinstance(part, Scorecard):
         codes: list[_Code] = [(card, ()) for card in _write_card(part, vocabulary, is_readable)]
     else:
-        codes = join_codes([(_join_literals(line), (line,)) for line in part.lines if is_readable(line)])
+        codes = join_codes(
+            [(_join_literals(line), (line,)) for line in part.lines if is_readable(line)]
+        )
     codes, named = _name_words(codes, vocabulary.lists.keys())
     vocabulary = _know(vocabulary, (each for each, _ in named))
     rules = [(RuleCode(part.verdict, expression), lines) for expression, lines in codes]
@@ -110,11 +125,14 @@ def _write_rules(
         for text, code, lines in sorted(texts, key=lambda each: len(each[1].expression.conjuncts))
         if _is_same(parse_rule(text, vocabulary, words), code)
     ]
-    return [(each, lines) for each, lines in named if any(rule.lines == lines for rule in written)], written
+    return [
+        (each, lines) for each, lines in named if any(rule.lines == lines for rule in written)
+    ], written
 
 
 def join_codes(codes: Sequence[_Code]) -> list[_Code]:
-    """The same in fewer rules: two that differ in the values of one field alone, or in one word, are one that has both."""
+    """The same in fewer rules: two that differ in the values of one field alone, or in one word,
+    are one that has both."""
     joined: list[_Code] = []
     for expression, lines in codes:
         for place, (before, others) in enumerate(joined):
@@ -128,13 +146,16 @@ def join_codes(codes: Sequence[_Code]) -> list[_Code]:
     return joined
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _join(one: Expression, other: Expression) -> Expression | None:
     """Join two lines that differ in one condition on values of a field, or on words."""
     first, second = one.conjuncts, other.conjuncts
-    mine, theirs = ([part for part in some if part not in rest] for some, rest in ((first, second), (second, first)))
+    mine, theirs = (
+        [part for part in some if part not in rest]
+        for some, rest in ((first, second), (second, first))
+    )
     if not (len(first) == len(second) and len(mine) == len(theirs) == 1):
         return None
     if not (both := mine[0].join(theirs[0])):
@@ -143,37 +164,54 @@ def _join(one: Expression, other: Expression) -> Expression | None:
 
 
 def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
-    return isinstance(read, RuleCode) and (read.verdict, read.expression) == (code.verdict, code.expression)
+    return isinstance(read, RuleCode) and (read.verdict, read.expression) == (
+        code.verdict,
+        code.expression,
+    )
 
 
-def _write_card(card: Scorecard, vocabulary: Vocabulary, is_readable: Callable[[Conjunction], bool]) -> Iterator[Points]:
+def _write_card(
+    card: Scorecard, vocabulary: Vocabulary, is_readable: Callable[[Conjunction], bool]
+) -> Iterator[Points]:
     """A card as the condition of one rule, or of none."""
     names = {words: name for name, words in vocabulary.lists.items()}
     scored: list[tuple[int, Expression]] = []
     for lines in card.lists:
         words, column = tuple(sorted(line[0].word for line in lines)), "".join(lines[0][0].fields)
-        scored += [(card.points[lines[0]], Mentions((word,), column, names[words])) for word in words]
+        scored += [
+            (card.points[lines[0]], Mentions((word,), column, names[words])) for word in words
+        ]
     listed = {line for lines in card.lists for line in lines}
     scored += [
-        (points, _join_literals(line)) for line, points in card.points.items() if line not in listed and is_readable(line)
+        (points, _join_literals(line))
+        for line, points in card.points.items()
+        if line not in listed and is_readable(line)
     ]
     if scored:
         yield Points(card.least, join_words(scored))
 
 
 def _join_literals(line: Conjunction) -> Expression:
-    """What a line says; the least before the most where it counts exactly, and limits of one field side by side."""
+    """What a line says; the least before the most where it counts exactly, and limits of one field
+    side by side."""
     turned = All(line[::-1])
     return turned if turned.find_exact_count() else conjoin(_gather_limits(line))
 
 
 def _gather_limits(line: Conjunction) -> Conjunction:
-    """The line with the upper limit of a field behind its lower one, where the first of the two stood."""
+    """The line with the upper limit of a field behind its lower one, where the first of the two
+    stood."""
     gathered: list[Expression] = []
     for term in conjoin(line).conjuncts:
         limit, others = term.as_limit, [each.as_limit for each in gathered]
-        low = [place + 1 for place, other in enumerate(others) if limit and other and other.is_below(limit)]
-        high = [place for place, other in enumerate(others) if limit and other and limit.is_below(other)]
+        low = [
+            place + 1
+            for place, other in enumerate(others)
+            if limit and other and other.is_below(limit)
+        ]
+        high = [
+            place for place, other in enumerate(others) if limit and other and limit.is_below(other)
+        ]
         place = next(iter([*low, *high]), len(gathered))
         gathered.insert(place, term)
     return tuple(gathered)

@@ -1,9 +1,10 @@
-"""Which train tickets a guidance shows to the model: chosen by code, from labelled tickets that reflection may see.
+"""Which train tickets a guidance shows to the model: chosen by code, from labelled tickets that
+reflection may see.
 
-Instruct models that read rules alone judge like a coin. Shown a ticket for each rule, with its verdict, and as many of
-which no rule speaks, they apply the rules. A rule's ticket is one of which the rule as code says its label; those that the
-model judges wrong come first. Where no rule speaks yet, tickets of all labels are shown, and stay until rules need their
-room.
+Instruct models that read rules alone judge like a coin. Shown a ticket for each rule, with its
+verdict, and as many of which no rule speaks, they apply the rules. A rule's ticket is one of which
+the rule as code says its label; those that the model judges wrong come first. Where no rule speaks
+yet, tickets of all labels are shown, and stay until rules need their room.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Demonstration, Guidance, Verdict
 
-BY_LABEL = 32  # that tell nothing but the label, at most, and half of the tickets: the others tell how it is read
+# that tell nothing but the label, at most, and half of the tickets: the others tell how it is read
+BY_LABEL = 32
 BY_RULES = 32  # of tickets that rules decide: as many of each, one at the least
 LEAST = 4  # of tickets that no rule speaks of, where there are rules
 SHARE = 1 / 6  # of the room, at most, that one may take
@@ -35,22 +37,35 @@ def demonstrate(
     count_tokens: Callable[[str], int],
     room: int,
 ) -> Guidance:
-    """``guidance`` with demonstrations for all of its rules, as far as ``cases`` have some and ``room`` tokens hold them.
-    Those that still hold stay, but the ones that only tell a label make room for each of the others."""
+    """``guidance`` with demonstrations for all of its rules, as far as ``cases`` have some and
+    ``room`` tokens hold them. Those that still hold stay, but the ones that only tell a label make
+    room for each of the others."""
     kept = [*guidance.shown]
     shown = {each.source for each in kept}
-    ordered = sorted((case for case in cases if case.ticket.key not in shown), key=lambda case: case.right)
+    ordered = sorted(
+        (case for case in cases if case.ticket.key not in shown), key=lambda case: case.right
+    )
     found = {each.source: each for each in _find_decided(guidance, ordered, vocabulary, words)}
     rules = [rule.key for rule in find_deciding(guidance.rules)]
     counts = Counter(each.rule for each in kept)
     each_rule = -(-BY_RULES // max(1, len(rules)))
     for key in rules:
-        kept += [each for each in found.values() if each.rule == key][: max(0, each_rule - counts[key])]
+        kept += [each for each in found.values() if each.rule == key][
+            : max(0, each_rule - counts[key])
+        ]
     wanted = max(LEAST, sum(each.rule in rules for each in kept)) if rules else 0
-    kept += [each for each in found.values() if each.rule == HEADLINE_KEY][: max(0, wanted - counts[HEADLINE_KEY])]
+    kept += [each for each in found.values() if each.rule == HEADLINE_KEY][
+        : max(0, wanted - counts[HEADLINE_KEY])
+    ]
     if not rules and not kept:
-        each_label = [[each for each in found.values() if each.verdict == label] for label in guidance.labels]
-        turns = zip_longest(*each_label) if has_labels(guidance.labels) else zip(*each_label, strict=False)
+        each_label = [
+            [each for each in found.values() if each.verdict == label] for label in guidance.labels
+        ]
+        turns = (
+            zip_longest(*each_label)
+            if has_labels(guidance.labels)
+            else zip(*each_label, strict=False)
+        )
         kept = [replace(each, rule="", text="") for turn in turns for each in turn if each]
         kept = kept[: min(BY_LABEL, len(cases) // 2)]
     cost = {each.source: count_tokens(demonstration_text(each, words)) for each in kept}
@@ -58,7 +73,8 @@ def demonstrate(
     by_label = [each for each in kept if not each.rule]
     unspoken, parts = [each for each in kept if each.rule == HEADLINE_KEY], max(1, len(rules))
     of_rules = [[each for each in kept if each.rule == key] for key in rules]
-    by_turn = zip_longest(*of_rules, *(unspoken[part::parts] for part in range(parts)))  # where room is short, some of all
+    # where room is short, some of all
+    by_turn = zip_longest(*of_rules, *(unspoken[part::parts] for part in range(parts)))
     kept = [each for turn in by_turn for each in turn if each]
     chosen: list[Demonstration] = []
     for each in [*kept, *by_label[: max(0, BY_LABEL - len(kept))]]:
@@ -71,8 +87,9 @@ def demonstrate(
 def _find_decided(
     guidance: Guidance, cases: Sequence[Case], vocabulary: Vocabulary, words: Words
 ) -> Iterator[Demonstration]:
-    """Those of the cases of which the rules as code say the label, each with the rule that does; where no rule can be read,
-    all. Of a rule with points each tells what it has some for: the whole rule again would leave no room for others."""
+    """Those of the cases of which the rules as code say the label, each with the rule that does;
+    where no rule can be read, all. Of a rule with points each tells what it has some for: the whole
+    rule again would leave no room for others."""
     texts = {rule.key: rule.text for rule in guidance.rules}
     rules = read_rules(guidance, vocabulary, words)
     judge, cards = rules.compile(), make_counters(rules)
@@ -82,11 +99,13 @@ def _find_decided(
         if not rules.each or ruling.verdict == ticket.label:
             key = ruling.rule if ruling.verdict else ""
             points = cards[key](read)[1] if key in cards else ""
-            yield Demonstration(ticket.key, ticket.per_image, ticket.label, key, texts.get(key, ""), points)
+            yield Demonstration(
+                ticket.key, ticket.per_image, ticket.label, key, texts.get(key, ""), points
+            )
 
 
 def _alternate(some: Sequence[Demonstration], labels: Sequence[Verdict]) -> list[Demonstration]:
-    """Those of each label in turn, fails before passes, as far as there are some: the model leans to what it has read
-    last."""
+    """Those of each label in turn, fails before passes, as far as there are some: the model leans
+    to what it has read last."""
     sides = [[each for each in some if each.verdict == label] for label in reversed(labels)]
     return [each for turn in zip_longest(*sides) for each in turn if each]

@@ -1,7 +1,9 @@
-"""Guidance in, guidance out: what operations make of a mission's rules, what differs, and which operations are late.
+"""Guidance in, guidance out: what operations make of a mission's rules, what differs, and which
+operations are late.
 
-Operations are a set, not a sequence: each names rules of the guidance as it was, no two name the same rule, and so their
-order cannot matter, down to the numbers that new rules get (they are handed out in the order of the new texts).
+Operations are a set, not a sequence: each names rules of the guidance as it was, no two name the
+same rule, and so their order cannot matter, down to the numbers that new rules get (they are handed
+out in the order of the new texts).
 """
 
 from __future__ import annotations
@@ -30,21 +32,25 @@ MEASURED = "on tickets that did not teach them, these rules"  # begins the reaso
 
 
 def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: str = "") -> Guidance:
-    """``guidance`` after ``operations``: one step on, or ``guidance`` itself where they change no rule.
+    """``guidance`` after ``operations``: one step on, or ``guidance`` itself where they change no
+    rule.
 
     - A rule that no operation names stays as it is, text, key and metadata.
-    - A merge keeps one of its rules: one whose text is the merged text already, otherwise the lowest-numbered one, whose
-      text becomes the merged text. The others go.
-    - An add whose text a rule has afterwards adds nothing; one whose text only removed rules had keeps the
-      lowest-numbered of them. So nothing is lost and no key changes over a text that was there before and after.
-    - Rules of labels other than pass and fail, whose order decides, are added in the order given and always anew, behind the
-      fixed ones and before all others: what is learnt later is about tickets that those judge wrong. One of these that says
-      the same goes.
+    - A merge keeps one of its rules: one whose text is the merged text already, otherwise the
+      lowest-numbered one, whose text becomes the merged text. The others go.
+    - An add whose text a rule has afterwards adds nothing; one whose text only removed rules had
+      keeps the lowest-numbered of them. So nothing is lost and no key changes over a text that was
+      there before and after.
+    - Rules of labels other than pass and fail, whose order decides, are added in the order given
+      and always anew, behind the fixed ones and before all others: what is learnt later is about
+      tickets that those judge wrong. One of these that says the same goes.
     - Keys are never given again: ``next_number`` only grows.
-    - Every rule that got its text here gets new metadata (``reflection_id``, ``op``, ``sources``, ``rationale``).
+    - Every rule that got its text here gets new metadata (``reflection_id``, ``op``, ``sources``,
+      ``rationale``).
 
-    Raises ``ValueError`` for operations that the checks of ``proposals.py`` never let through: a rule that is not there, is
-    fixed, or is named twice, a headline that would go, a merge of fewer than two rules, an empty text.
+    Raises ``ValueError`` for operations that the checks of ``proposals.py`` never let through: a
+    rule that is not there, is fixed, or is named twice, a headline that would go, a merge of fewer
+    than two rules, an empty text.
     """
     _check(guidance, operations)
     rules = {rule.key: rule for rule in guidance.rules}
@@ -62,10 +68,23 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
             removed.append(rules.pop(operation.key or ""))
     texts = {rule.text for rule in rules.values()}
     next_number = guidance.next_number
-    adds, is_ordered = [operation for operation in operations if operation.op == "add"], has_labels(guidance.labels)
-    for operation in adds if is_ordered else sorted(adds, key=lambda add: (add.text, add.rationale, add.evidence)):
-        for rule in [each for each in rules.values() if each.text == operation.text] if is_ordered else ():
-            if number(rule) < guidance.next_number and not rule.is_fixed and rule.key != HEADLINE_KEY:
+    adds, is_ordered = (
+        [operation for operation in operations if operation.op == "add"],
+        has_labels(guidance.labels),
+    )
+    for operation in (
+        adds
+        if is_ordered
+        else sorted(adds, key=lambda add: (add.text, add.rationale, add.evidence))
+    ):
+        for rule in (
+            [each for each in rules.values() if each.text == operation.text] if is_ordered else ()
+        ):
+            if (
+                number(rule) < guidance.next_number
+                and not rule.is_fixed
+                and rule.key != HEADLINE_KEY
+            ):
                 del rules[rule.key]
                 texts.remove(rule.text)
         if operation.text in texts:
@@ -90,7 +109,8 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
 
 
 def mark_provisional(guidance: Guidance, reflection_id: str, estimate: Estimate | None) -> Guidance:
-    """The guidance, with what this reflection has written marked as provisional, and what is hoped of it."""
+    """The guidance, with what this reflection has written marked as provisional, and what is hoped
+    of it."""
     marks = {PROVISIONAL: True} | ({ESTIMATE: asdict(estimate)} if estimate else {})
 
     def mark(rule: Rule) -> Rule:
@@ -131,7 +151,11 @@ def find_author(rationale: str) -> str:
 
 def _metadata(operation: Operation, reflection_id: str) -> dict[str, Any]:
     """Where a rule's text came from, as guidance.json shows it."""
-    made: dict[str, Any] = {"reflection_id": reflection_id, "op": operation.op, "sources": list(operation.evidence)}
+    made: dict[str, Any] = {
+        "reflection_id": reflection_id,
+        "op": operation.op,
+        "sources": list(operation.evidence),
+    }
     if operation.op == "merge":
         made["merged_from"] = list(operation.merged_from)
     return {**made, "rationale": operation.rationale}
@@ -186,21 +210,31 @@ class RuleChange:
 
 def compare_rules(old: Guidance | None, new: Guidance | None) -> tuple[RuleChange, ...]:
     """List the changes that turn ``old`` into ``new``, in the order of keys."""
-    before, after = ({rule.key: rule.text for rule in each.rules} if each else {} for each in (old, new))
+    before, after = (
+        {rule.key: rule.text for rule in each.rules} if each else {} for each in (old, new)
+    )
     keys = sorted(before.keys() | after.keys(), key=lambda key: int(key[1:]))
     return tuple(
-        RuleChange(key, before.get(key, ""), after.get(key, "")) for key in keys if before.get(key) != after.get(key)
+        RuleChange(key, before.get(key, ""), after.get(key, ""))
+        for key in keys
+        if before.get(key) != after.get(key)
     )
 
 
 def compare_marks(old: Guidance | None, new: Guidance | None) -> tuple[Rule, ...]:
-    """The rules of ``new`` with the text that they have in ``old``, that are fixed in one of both alone."""
+    """The rules of ``new`` with the text that they have in ``old``, that are fixed in one of both
+    alone."""
     pairs = [(rule, old.rule(rule.key) if old else None) for rule in (new.rules if new else ())]
-    return tuple(rule for rule, was in pairs if was and was.text == rule.text and was.is_fixed != rule.is_fixed)
+    return tuple(
+        rule
+        for rule, was in pairs
+        if was and was.text == rule.text and was.is_fixed != rule.is_fixed
+    )
 
 
 def compare_order(old: Guidance | None, new: Guidance | None) -> tuple[str, ...]:
-    """The keys of ``new`` in their order, where that decides and the rules of both stand in another one; else none."""
+    """The keys of ``new`` in their order, where that decides and the rules of both stand in another
+    one; else none."""
     if not old or not new or not has_labels(new.labels):
         return ()
     one, other = ([rule.key for rule in each.rules] for each in (old, new))
@@ -213,14 +247,20 @@ def find_moves(changes: Sequence[RuleChange]) -> dict[str, str]:
     gone: dict[str, list[str]] = {}
     for change in reversed(changes):
         gone.setdefault(change.before, []).append(change.key)
-    return {change.key: gone[change.after].pop() for change in changes if change.after and gone.get(change.after)}
+    return {
+        change.key: gone[change.after].pop()
+        for change in changes
+        if change.after and gone.get(change.after)
+    }
 
 
 def compare_words(old: str, new: str) -> list[Piece]:
     """``new`` against ``old``, in stretches."""
     before, after = _WORD.findall(old), _WORD.findall(new)
     pieces: list[Piece] = []
-    for what, start, end, begins, ends in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    for what, start, end, begins, ends in SequenceMatcher(
+        None, before, after, autojunk=False
+    ).get_opcodes():
         if what == "equal":
             pieces.append(("same", "".join(before[start:end])))
             continue
@@ -231,15 +271,22 @@ def compare_words(old: str, new: str) -> list[Piece]:
     return pieces
 
 
-def rebase(proposals: Sequence[Proposal], made_for: Guidance, present: Guidance) -> tuple[Proposal, ...]:
-    """``proposals`` without the operations of those that name a rule which has changed since ``made_for``, or that would
-    change nothing any more. A proposal's operations belong together: all or none are kept."""
+def rebase(
+    proposals: Sequence[Proposal], made_for: Guidance, present: Guidance
+) -> tuple[Proposal, ...]:
+    """``proposals`` without the operations of those that name a rule which has changed since
+    ``made_for``, or that would change nothing any more. A proposal's operations belong together:
+    all or none are kept."""
     return tuple(_rebase(proposal, made_for, present) for proposal in proposals)
 
 
 def _rebase(proposal: Proposal, made_for: Guidance, present: Guidance) -> Proposal:
     why = _why_late(proposal.operations, made_for, present) if proposal.operations else ""
-    return replace(proposal, operations=(), refusals=(*proposal.refusals, Refusal(proposal.text, why))) if why else proposal
+    return (
+        replace(proposal, operations=(), refusals=(*proposal.refusals, Refusal(proposal.text, why)))
+        if why
+        else proposal
+    )
 
 
 def _why_late(operations: Sequence[Operation], made_for: Guidance, present: Guidance) -> str:
@@ -247,4 +294,8 @@ def _why_late(operations: Sequence[Operation], made_for: Guidance, present: Guid
     for key in (key for operation in operations for key in named(operation)):
         if present.rule(key) != made_for.rule(key):
             return f"too late: {key} was changed by an edit of the same round"
-    return "too late: an edit of the same round did it" if apply(present, operations) is present else ""
+    return (
+        "too late: an edit of the same round did it"
+        if apply(present, operations) is present
+        else ""
+    )

@@ -1,15 +1,18 @@
 """What sets the errors of one kind apart, counted over all tickets that a reflection may see.
 
-A model that looks at two dozen cases cannot tell what is frequent from what is there by chance, and no model counts well. So
-the counting is done here: for every condition that tickets suggest (``conditions/``), and every two or three of them
-together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not break.
+A model that looks at two dozen cases cannot tell what is frequent from what is there by chance, and
+no model counts well. So the counting is done here: for every condition that tickets suggest
+(``conditions/``), and every two or three of them together, in how many of the wrong tickets it
+holds, and in how many of the rightly judged ones that must not break.
 
-The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
-than ``PURE`` (at unequal prices, than what makes a rule worth its price), and than it is by chance? With ``a`` wrong among
-``n`` tickets, n * KL(a / n || share) is the exponent of Chernoff's bound on the chance of so many (Hoeffding 1963, theorem
-1): an exact test in all but its last digit. As the best of many is taken, a condition costs the log of how many of its kind
-there are (Bonferroni), one of the rarer kinds a little more (``ODDS``); one that people's reasons name costs the log of how
-many these name. So conditions are joined only where together they tell more than each, and more than they could by luck.
+The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the
+share of wrong ones larger than ``PURE`` (at unequal prices, than what makes a rule worth its
+price), and than it is by chance? With ``a`` wrong among ``n`` tickets, n * KL(a / n || share) is
+the exponent of Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an exact test
+in all but its last digit. As the best of many is taken, a condition costs the log of how many of
+its kind there are (Bonferroni), one of the rarer kinds a little more (``ODDS``); one that people's
+reasons name costs the log of how many these name. So conditions are joined only where together they
+tell more than each, and more than they could by luck.
 """
 
 from __future__ import annotations
@@ -32,9 +35,16 @@ PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined
 ALIKE_SINGLES = 12  # computed ones, which come in many limits that say much the same
 BEAM = 24  # pairs that are joined with a third condition
-ODDS: Mapping[Family, float] = {"plain": 1.0, "joined": 1 / 8, "limit": 1 / 2, "compared": 1 / 8, "computed": 1 / 8}
+ODDS: Mapping[Family, float] = {
+    "plain": 1.0,
+    "joined": 1 / 8,
+    "limit": 1 / 2,
+    "compared": 1 / 8,
+    "computed": 1 / 8,
+}
 """Of what rules are about."""
-LOG_WAYS = tuple(lgamma(count + 1) for count in range(4))  # in which so many conditions can be ordered
+# in which so many conditions can be ordered
+LOG_WAYS = tuple(lgamma(count + 1) for count in range(4))
 FEWEST = 2  # wrong tickets that a clue must hold for
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
 
@@ -63,10 +73,15 @@ _Joined = tuple[Expression, ...]
 
 
 def find_evidence(
-    wrong: Sequence[Ticket], right: Sequence[Ticket], most: int, pure: float = PURE, forms: Forms = PLAIN
+    wrong: Sequence[Ticket],
+    right: Sequence[Ticket],
+    most: int,
+    pure: float = PURE,
+    forms: Forms = PLAIN,
 ) -> Evidence:
-    """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where fewer say anything: of
-    those tickets for which one holds, a share of wrong ones above ``pure``."""
+    """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where
+    fewer say anything: of those tickets for which one holds, a share of wrong ones above
+    ``pure``."""
     if not most or not wrong:
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
@@ -79,15 +94,18 @@ def find_evidence(
         plain = _is_plain(joined)
         # What compares two names hides nothing plain: not every model can follow it.
         before = [other for other, simple in seen if simple or not plain]
-        if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in before):
+        if len(clues) < most and not any(
+            _alike(mask, other) > SAME or sides.covers(other, mask) for other in before
+        ):
             seen.append((mask, plain))
             clues.append(Clue(joined, *sides.counts(mask)))
     return Evidence(len(wrong), len(right), tuple(clues))
 
 
 def find_named(masks: Mapping[Expression, int], reasons: Sequence[str]) -> frozenset[Expression]:
-    """The conditions that reasons of people name, by all words of their value or of their field's name, with any ending, and
-    comparisons by both names: for ``FEWEST`` of the tickets, at least, for which they hold."""
+    """The conditions that reasons of people name, by all words of their value or of their field's
+    name, with any ending, and comparisons by both names: for ``FEWEST`` of the tickets, at least,
+    for which they hold."""
     said: dict[str, int] = {}
     for place, reason in enumerate(reasons):
         for word in find_words(fold_text(reason)):
@@ -96,18 +114,27 @@ def find_named(masks: Mapping[Expression, int], reasons: Sequence[str]) -> froze
     def named_for(text: str) -> int:
         words = [forms for forms in split_words(text) if len(forms[0] if forms else "") > 1]
         words = words or [(word,) for word in find_words(text)]  # of a script without spaces
-        return reduce(and_, (reduce(or_, (said.get(form, 0) for form in forms)) for forms in words)) if words else 0
+        return (
+            reduce(and_, (reduce(or_, (said.get(form, 0) for form in forms)) for forms in words))
+            if words
+            else 0
+        )
 
     def count(condition: Expression, mask: int) -> int:
         name, value = map(named_for, condition.key[1:3])
-        return (mask & (name & value if condition.family == "compared" else name | value)).bit_count()
+        return (
+            mask & (name & value if condition.family == "compared" else name | value)
+        ).bit_count()
 
-    return frozenset(each for each, mask in (masks.items() if said else ()) if count(each, mask) >= FEWEST)
+    return frozenset(
+        each for each, mask in (masks.items() if said else ()) if count(each, mask) >= FEWEST
+    )
 
 
 def _rank(found: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tuple[_Joined, int]]:
-    """What tells something, with its mask, the most telling first; a comparison of two names behind what speaks of one name
-    at a time and has the same counts, however few comparisons there are to choose from."""
+    """What tells something, with its mask, the most telling first; a comparison of two names behind
+    what speaks of one name at a time and has the same counts, however few comparisons there are to
+    choose from."""
     plain: dict[tuple[int, int], float] = {}
     for joined, (mask, tells) in found.items():
         if _is_plain(joined):
@@ -134,7 +161,8 @@ class _Sides:
     def __init__(self, wrong: int, right: int, pure: float) -> None:
         self._wrong = (1 << wrong) - 1
         self._share = max(pure, wrong / (wrong + right)) if right else pure
-        self.ratio = wrong / right if right else 0.0  # of a right ticket's weight to a wrong one's, where all say the same
+        # of a right ticket's weight to a wrong one's, where all say the same
+        self.ratio = wrong / right if right else 0.0
 
     def counts(self, mask: int) -> tuple[int, int]:
         """Wrong and right tickets in a mask."""
@@ -154,11 +182,17 @@ class _Sides:
         return a * log(a / (n * q)) + (c * log(c / (n * (1 - q))) if c else 0.0)
 
 
-def _search(masks: Mapping[Expression, int], sides: _Sides, named: Set[Expression]) -> dict[_Joined, tuple[int, float]]:
-    """Single conditions, pairs and triples that tell something, each more than its parts: their masks, and how much."""
+def _search(
+    masks: Mapping[Expression, int], sides: _Sides, named: Set[Expression]
+) -> dict[_Joined, tuple[int, float]]:
+    """Single conditions, pairs and triples that tell something, each more than its parts: their
+    masks, and how much."""
     families = Counter(condition.family for condition in masks)
     of_family = {family: log(count / ODDS[family]) for family, count in families.items()}
-    cost = {each: min(of_family[each.family], log(len(named)) if each in named else inf) for each in masks}
+    cost = {
+        each: min(of_family[each.family], log(len(named)) if each in named else inf)
+        for each in masks
+    }
     held = {condition: mask for condition, mask in masks.items() if sides.counts(mask)[0] >= FEWEST}
     found: dict[_Joined, tuple[int, float]] = {}
 
@@ -175,9 +209,14 @@ def _search(masks: Mapping[Expression, int], sides: _Sides, named: Set[Expressio
     for condition in ordered:
         tell((condition,), held[condition])
     plain = [condition for condition in ordered if condition.family != "computed"]
-    alike = list(islice((condition for condition in ordered if condition.family == "computed"), ALIKE_SINGLES))
+    alike = list(
+        islice(
+            (condition for condition in ordered if condition.family == "computed"), ALIKE_SINGLES
+        )
+    )
     singles, partners = plain[:SINGLES] + alike, plain + alike
-    for one in singles:  # the other may promise nothing by itself, where the errors are of several causes
+    # the other may promise nothing by itself, where the errors are of several causes
+    for one in singles:
         for other in partners[partners.index(one) + 1 :]:
             tell((one, other), held[one] & held[other])
     pairs = [joined for joined in found if len(joined) == 2]
@@ -197,7 +236,8 @@ def _repeats(joined: _Joined) -> bool:
 
 
 def _lift(mask: int, sides: _Sides) -> float:
-    """How promising a condition is as a part: wrong tickets that it holds for beyond its share of the right ones."""
+    """How promising a condition is as a part: wrong tickets that it holds for beyond its share of
+    the right ones."""
     a, c = sides.counts(mask)
     return a - c * sides.ratio
 

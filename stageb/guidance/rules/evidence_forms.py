@@ -1,4 +1,5 @@
-"""Tickets as evidence is counted on them: their columns, and all conditions that they suggest (``conditions/``)."""
+"""Tickets as evidence is counted on them: their columns, and all conditions that they suggest
+(``conditions/``)."""
 
 from __future__ import annotations
 
@@ -26,22 +27,28 @@ MOST_COMPARED = 20  # names that are compared with each other: those that most t
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What conditions may say beside plain ones: more to choose from costs each of them some weight."""
+    """What conditions may say beside plain ones: more to choose from costs each of them some
+    weight."""
 
     arithmetic: bool = False  # limits of what two names' numbers give
-    wide: bool = False  # two or three words stand one after the other; a word begins so; the one column of texts mentions
-    #   it; a field is not there that most tickets have; and more limits of one name's numbers, denser at both ends, with
-    #   the fewest digits, or two at once
-    comparable: frozenset[str] = frozenset()  # names of which any two may be compared, or computed with, whatever they are
+    # two or three words stand one after the other; a word begins so; the one column of texts
+    # mentions it; a field is not there that most tickets have; and more limits of one name's
+    # numbers, denser at both ends, with the fewest digits, or two at once
+    wide: bool = False
+    # names of which any two may be compared, or computed with, whatever they are
+    comparable: frozenset[str] = frozenset()
 
 
 PLAIN = Forms()
-_UNIT = re.compile(r"[\[(]([^\[\]()\d]+)[\])]$| ([^\W\d_]{1,3}|%|°C|°F)$")  # behind a column's name: Torque [Nm], Air K
+# behind a column's name: Torque [Nm], Air K
+_UNIT = re.compile(r"[\[(]([^\[\]()\d]+)[\])]$| ([^\W\d_]{1,3}|%|°C|°F)$")
 
 
 def reading(ticket: Ticket) -> Reading:
     """``read`` of a ticket."""
-    return read_content(ticket.content or Content((), tuple(summary for _, summary in ticket.per_image)))
+    return read_content(
+        ticket.content or Content((), tuple(summary for _, summary in ticket.per_image))
+    )
 
 
 class Table:
@@ -49,40 +56,61 @@ class Table:
 
     def __init__(self, readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0) -> None:
         self.readings, self.forms = readings, forms
-        self.wrong = wrong  # so many tickets, the first ones, are to be set apart from the others: limits lie there, too
+        # so many tickets, the first ones, are to be set apart from the others: limits lie there,
+        # too
+        self.wrong = wrong
         self.are_counted = any(each.is_counted for each in readings)
-        self.columns: dict[str, dict[int, str]] = {}  # the values of each field by ticket; what was not counted is 0
+        # the values of each field by ticket; what was not counted is 0
+        self.columns: dict[str, dict[int, str]] = {}
         for position, each in enumerate(readings):
             for name, value in each.pairs.items():
-                if not (each.is_counted and OF_ONE_IMAGE.match(name)):  # images come in any order: their sums tell more
+                # images come in any order: their sums tell more
+                if not (each.is_counted and OF_ONE_IMAGE.match(name)):
                     self.columns.setdefault(name, {})[position] = value
-        self.quantities = {name: found for name, column in self.columns.items() if (found := _read_numbers(column))}
+        self.quantities = {
+            name: found for name, column in self.columns.items() if (found := _read_numbers(column))
+        }
         counted = [position for position, each in enumerate(readings) if each.is_counted]
         for name, found in self.quantities.items():
             for position in counted:
                 found.setdefault(position, Quantity(0.0, ""))
                 self.columns[name].setdefault(position, "0")
-        self.common = sorted(self.columns, key=lambda name: (-len(self.columns[name]), name))  # what most tickets have first
-        self.numeric = {name: numbers for name, each in self.quantities.items() if (numbers := self._read_comparable(each))}
+        # what most tickets have first
+        self.common = sorted(self.columns, key=lambda name: (-len(self.columns[name]), name))
+        self.numeric = {
+            name: numbers
+            for name, each in self.quantities.items()
+            if (numbers := self._read_comparable(each))
+        }
 
     @cached_property
     def texts(self) -> frozenset[str]:
-        """Columns of texts: each value, of which some are as short as a name's, is read as free text."""
+        """Columns of texts: each value, of which some are as short as a name's, is read as free
+        text."""
         texts = (name for name in self.columns if name not in self.quantities)
-        return frozenset(name for name in texts if any(map(is_text, set(self.columns[name].values()))))
+        return frozenset(
+            name for name in texts if any(map(is_text, set(self.columns[name].values())))
+        )
 
     @cached_property
     def only_text(self) -> str:
-        """The one column of texts that has all free text, if rules may name it; empty where there are several, or prose."""
+        """The one column of texts that has all free text, if rules may name it; empty where there
+        are several, or prose."""
         name = next(iter(self.texts)) if self.forms.wide and len(self.texts) == 1 else ""
-        has_all = name and all(each.words <= find_mentioned(each.pairs.get(name, "")) for each in self.readings)
+        has_all = name and all(
+            each.words <= find_mentioned(each.pairs.get(name, "")) for each in self.readings
+        )
         return name if has_all else ""
 
     @cached_property
     def alike(self) -> dict[tuple[str, str], None]:
         """Pairs of columns that may be compared."""
         pairs = combinations(self.common[:MOST_COMPARED], 2)
-        return dict.fromkeys(pair for pair in pairs if self.forms.comparable.issuperset(pair) or self._are_alike(*pair))
+        return dict.fromkeys(
+            pair
+            for pair in pairs
+            if self.forms.comparable.issuperset(pair) or self._are_alike(*pair)
+        )
 
     def are_numbers(self, one: str, other: str) -> bool:
         """Whether two columns have numbers, of one unit."""
@@ -93,7 +121,11 @@ class Table:
     def _read_comparable(self, quantities: Mapping[int, Quantity]) -> dict[int, float]:
         """Numbers to compare; none of several units, or of so few values that these say as much."""
         numbers = {position: found.number for position, found in quantities.items()}
-        return numbers if len(_list_units(quantities)) <= 1 and len({*numbers.values()}) > 2 - self.are_counted else {}
+        return (
+            numbers
+            if len(_list_units(quantities)) <= 1 and len({*numbers.values()}) > 2 - self.are_counted
+            else {}
+        )
 
     def _are_alike(self, one: str, other: str) -> bool:
         """Whether two columns have one unit, or none and mostly the same values."""
@@ -104,15 +136,19 @@ class Table:
         return 2 * len(values & others) >= len(values | others)
 
     def _find_units(self, name: str) -> set[str]:
-        """The units that a column's numbers have, or its name tells behind it, as in ``Torque [Nm]`` and ``TSH (µU/ml)``."""
+        """The units that a column's numbers have, or its name tells behind it, as in ``Torque
+        [Nm]`` and ``TSH (µU/ml)``."""
         quantities = self.quantities.get(name, {})
         told = _UNIT.search(name) if quantities else None
         return _list_units(quantities) or ({fold_unit(told[1] or told[2])} if told else set())
 
 
-def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0) -> dict[Expression, int]:
-    """Every condition that tickets suggest, with the bit mask of those that meet it; but no counts of them. The first
-    ``wrong`` tickets are the ones to set apart from the others: limits lie where they do, too."""
+def find_conditions(
+    readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0
+) -> dict[Expression, int]:
+    """Every condition that tickets suggest, with the bit mask of those that meet it; but no counts
+    of them. The first ``wrong`` tickets are the ones to set apart from the others: limits lie where
+    they do, too."""
     table, found = Table(readings, forms, wrong), dict[Expression, int]()
     for find in FINDERS:
         found |= find(table, found)
@@ -120,16 +156,19 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: in
 
 
 def find_numbers(readings: Sequence[Reading]) -> dict[str, dict[int, tuple[float, str]]]:
-    """Field -> the tickets that have a number of it -> that, and how they write it; of fields that ``find_conditions`` gives
-    limits."""
+    """Field -> the tickets that have a number of it -> that, and how they write it; of fields that
+    ``find_conditions`` gives limits."""
     table = Table(readings)
     return {
-        name: {position: (number, table.columns[name][position]) for position, number in numbers.items()}
+        name: {
+            position: (number, table.columns[name][position])
+            for position, number in numbers.items()
+        }
         for name, numbers in table.numeric.items()
     }
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _read_numbers(column: Mapping[int, str]) -> dict[int, Quantity]:

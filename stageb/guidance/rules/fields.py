@@ -1,12 +1,15 @@
-"""What a ticket's file names, as fields: the columns of a row, and the keys of summaries that are JSON.
+"""What a ticket's file names, as fields: the columns of a row, and the keys of summaries that are
+JSON.
 
-A summary that holds a JSON object or list becomes fields named by their paths, joined by ``_``. In a list of objects, the
-first text of each says what it is and stands in its path, and its other texts are counted: ``[{"object": "plug", "state":
-"loose"}]`` is ``plug: 1`` and ``plug_state_loose: 1``. Whole numbers are counts: they are added up over a ticket's images,
-and one that is not there is 0. Other values stand where all images agree on them. Each image's own fields have its name
+A summary that holds a JSON object or list becomes fields named by their paths, joined by ``_``. In
+a list of objects, the first text of each says what it is and stands in its path, and its other
+texts are counted: ``[{"object": "plug", "state": "loose"}]`` is ``plug: 1`` and ``plug_state_loose:
+1``. Whole numbers are counts: they are added up over a ticket's images, and one that is not there
+is 0. Other values stand where all images agree on them. Each image's own fields have its name
 before theirs: ``image_2_plug``. Texts in lists are remarks, and so free text.
 
-``export.py`` writes this file into the modules that it makes, so that these read tickets as files are read.
+``export.py`` writes this file into the modules that it makes, so that these read tickets as files
+are read.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from stageb.guidance.rules.value_types import POWER, Reading, clean_value, fold_
 from stageb.guidance.words.types import Content
 
 HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=[^>\n]*>[ \t\r]*(\n|\Z)")
-IRRELEVANT = frozenset({"无关图片", "irrelevant image"})  # summaries, folded, of images that show nothing of the matter
+# summaries, folded, of images that show nothing of the matter
+IRRELEVANT = frozenset({"无关图片", "irrelevant image"})
 OF_ONE_IMAGE = re.compile(r"image_\d+_")  # begins the name of a field of one image
 _IMAGE_KEY = re.compile(r"\D*(\d{1,9})\D*")
 _IMAGE_COLUMN = re.compile(r"image_[1-9][0-9]{0,8}")
@@ -59,13 +63,16 @@ class Document(NamedTuple):
 
     def describe(self) -> str:
         """The same as one line."""
-        fields = {**self.counts, **{name: value for name, value in self.values.items() if value is not None}}
+        fields = {
+            **self.counts,
+            **{name: value for name, value in self.values.items() if value is not None},
+        }
         return "; ".join([*(f"{name}: {value}" for name, value in fields.items()), *self.remarks])
 
 
 def read_ticket(ticket: Mapping[str, object], columns: Columns = BY_NAMES) -> Reading:
-    """A ticket with summaries in ``per_image``, or a row of a table by the names of its columns, read. Raises ``ValueError``
-    for an image without a number."""
+    """A ticket with summaries in ``per_image``, or a row of a table by the names of its columns,
+    read. Raises ``ValueError`` for an image without a number."""
     return read_content(read_said(ticket, columns)[1])
 
 
@@ -73,7 +80,9 @@ def read_said(ticket: Mapping[str, object], columns: Columns) -> tuple[bool, Con
     """Whether the same ticket says anything, and what."""
     images = ticket.get("per_image")
     if isinstance(images, Mapping):
-        shown, content = read_images(sort_summaries((str(key), str(text)) for key, text in images.items()), {})
+        shown, content = read_images(
+            sort_summaries((str(key), str(text)) for key, text in images.items()), {}
+        )
     else:
         cells = {name: write_cell(value) for name, value in ticket.items() if isinstance(name, str)}
         shown, content = read_row(cells, columns)
@@ -81,13 +90,14 @@ def read_said(ticket: Mapping[str, object], columns: Columns) -> tuple[bool, Con
 
 
 def write_cell(value: object) -> str:
-    """A value as a table says it: nothing where there is none, be it None, NaN, or a NaT or NA of pandas, which are equal to
-    nothing."""
+    """A value as a table says it: nothing where there is none, be it None, NaN, or a NaT or NA of
+    pandas, which are equal to nothing."""
     return "" if value is None or str(value == value) in ("False", "<NA>") else str(value)
 
 
 def sort_summaries(images: Iterable[tuple[str, str]]) -> list[Summary]:
-    """Summaries by the number in their images' keys, headers dropped. Raises ``ValueError`` for a key without a number."""
+    """Summaries by the number in their images' keys, headers dropped. Raises ``ValueError`` for a
+    key without a number."""
     numbered = sorted((parse_image(key), HEADER.sub("", text)) for key, text in images)
     return [Summary(f"image_{number}", text) for number, text in numbered]
 
@@ -101,7 +111,8 @@ def parse_image(key: str) -> int:
 
 
 def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary], Content]:
-    """The summaries of a row as a model reads them, and what the row says; ``cells`` by their columns' names."""
+    """The summaries of a row as a model reads them, and what the row says; ``cells`` by their
+    columns' names."""
     if columns.renamed:
         known = dict(columns.renamed)
         cells = {known.get(name, name): cell for name, cell in cells.items()}
@@ -119,8 +130,8 @@ def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary],
 
 @lru_cache(maxsize=64)  # rows of a table have the same columns
 def _place_columns(names: tuple[str, ...]) -> tuple[Sequence[tuple[str, str, bool]], int]:
-    """Name columns as rules know them, beside how they are called and whether each is an image; and number the image that
-    the others are."""
+    """Name columns as rules know them, beside how they are called and whether each is an image; and
+    number the image that the others are."""
     taken = {parse_image(name) for name in names if is_image_column(name)}
     number = next(number for number in range(1, len(taken) + 2) if number not in taken)
     known = {clean_value(name): name for name in names}
@@ -133,8 +144,8 @@ def is_image_column(name: str) -> bool:
 
 
 def read_decimal(cell: str, mark: str) -> str:
-    """A cell with a decimal point in the place of another mark, and a minus before its number, where some programs put it
-    behind."""
+    """A cell with a decimal point in the place of another mark, and a minus before its number,
+    where some programs put it behind."""
     cell = f"-{cell[:-1]}" if mark == "," and _MINUS_BEHIND.fullmatch(cell) else cell
     return cell.replace(",", ".", 1) if mark == "," and _DECIMAL_COMMA.fullmatch(cell) else cell
 
@@ -145,9 +156,11 @@ def write_decimal(value: str, mark: str) -> str:
     return cell if read_decimal(cell, mark) == value else value
 
 
-def read_images(images: Sequence[Summary], cells: Mapping[str, str], number: int = 1) -> tuple[list[Summary], Content]:
-    """The summaries of a ticket as a model reads them, with one more of this ``number`` for the ``cells`` of a table where
-    it has some, and what the ticket says."""
+def read_images(
+    images: Sequence[Summary], cells: Mapping[str, str], number: int = 1
+) -> tuple[list[Summary], Content]:
+    """The summaries of a ticket as a model reads them, with one more of this ``number`` for the
+    ``cells`` of a table where it has some, and what the ticket says."""
     fields = tuple((name, text) for name, text in cells.items() if text)
     if not images:  # as in most tables
         said = "; ".join([f"{name}: {text}" for name, text in fields])
@@ -166,10 +179,14 @@ def read_images(images: Sequence[Summary], cells: Mapping[str, str], number: int
             if fold_text(text.strip()) not in IRRELEVANT:
                 prose.append(text)
     if fields:
-        shown.append(Summary(f"image_{number}", "; ".join(f"{name}: {text}" for name, text in fields)))
+        shown.append(
+            Summary(f"image_{number}", "; ".join(f"{name}: {text}" for name, text in fields))
+        )
         shown.sort(key=lambda summary: parse_image(summary.image))
     together = [*_sum_documents(documents)]
-    counts = "; ".join([f"{name}: {value}" for name, value in together]) if len(documents) > 1 else ""
+    counts = (
+        "; ".join([f"{name}: {value}" for name, value in together]) if len(documents) > 1 else ""
+    )
     named = (*fields, *together, *_list_documents(documents))
     return shown, Content(named, tuple(prose), bool(documents) and not fields, counts)
 
@@ -180,7 +197,11 @@ def parse_document(text: str) -> Document | None:
         return None
     document = Document({}, {}, [])
     try:
-        _walk(json.loads(text, object_pairs_hook=_JsonObject, parse_constant=_refuse_constant), (), document)
+        _walk(
+            json.loads(text, object_pairs_hook=_JsonObject, parse_constant=_refuse_constant),
+            (),
+            document,
+        )
     except (ValueError, RecursionError):
         return None
     return document
@@ -208,14 +229,21 @@ def _walk(value: object, path: tuple[str, ...], document: Document) -> None:
                 document.remarks.append(clean_value(item))
             else:
                 _walk(item, path, document)
-    elif name and isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_COUNT:
+    elif (
+        name and isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_COUNT
+    ):
         document.counts[name] = document.counts.get(name, 0) + value
-    elif name and value is not None and (said := clean_value(value if isinstance(value, str) else json.dumps(value))):
+    elif (
+        name
+        and value is not None
+        and (said := clean_value(value if isinstance(value, str) else json.dumps(value)))
+    ):
         document.values[name] = said if document.values.get(name, said) == said else None
 
 
 def _walk_item(item: _JsonObject, path: tuple[str, ...], document: Document) -> None:
-    """Add what an object of a list says: what it is, by its first text, and how it is, by the others."""
+    """Add what an object of a list says: what it is, by its first text, and how it is, by the
+    others."""
     named = next((place for place, (_, value) in enumerate(item) if isinstance(value, str)), -1)
     path = (*path, str(item[named][1])) if named >= 0 else path
     _walk(1, path, document)
@@ -236,11 +264,17 @@ def _sum_documents(documents: Sequence[tuple[str, Document]]) -> Iterable[tuple[
         for name, value in document.values.items():
             values[name] = value if values.get(name, value) == value else None
     yield from ((name, str(count)) for name, count in counts.items())
-    yield from ((name, value) for name, value in values.items() if value is not None and name not in counts)
+    yield from (
+        (name, value) for name, value in values.items() if value is not None and name not in counts
+    )
 
 
 def _list_documents(documents: Sequence[tuple[str, Document]]) -> Iterable[tuple[str, str]]:
     """The fields of each image."""
     for image, document in documents:
         yield from ((f"{image}_{name}", str(count)) for name, count in document.counts.items())
-        yield from ((f"{image}_{name}", value) for name, value in document.values.items() if value is not None)
+        yield from (
+            (f"{image}_{name}", value)
+            for name, value in document.values.items()
+            if value is not None
+        )

@@ -15,19 +15,32 @@ from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
 from stageb.guidance.rules.wordings import EN, Grammar
-from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Guidance, Operation, Proposal, Refusal, Rule, Verdict
+from stageb.guidance.words.types import (
+    HEADLINE_KEY,
+    PASS_FAIL,
+    Guidance,
+    Operation,
+    Proposal,
+    Refusal,
+    Rule,
+    Verdict,
+)
 
 MOST_TOLD = 5  # of what a ticket has points for
 
 
 def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
-    """Return the texts before a rule's condition and behind it, in the language and the verdict words of ``words``."""
+    """Return the texts before a rule's condition and behind it, in the language and the verdict
+    words of ``words``."""
     grammar = choose_grammar(words)
     return f"{spell(verdict, words)}{grammar.if_[0]}", grammar.end
 
 
-def write_rule(code: RuleCode, words: Words, called: Mapping[str, str] = MappingProxyType({})) -> str:
-    """``code`` in the language and the verdict words of ``words``, with the phrases by which fields are ``called``."""
+def write_rule(
+    code: RuleCode, words: Words, called: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """``code`` in the language and the verdict words of ``words``, with the phrases by which fields
+    are ``called``."""
     grammar, verdict = replace(choose_grammar(words), called=called), spell(code.verdict, words)
     if code.condition is None:
         assert code.exception is not None  # it says something
@@ -51,7 +64,8 @@ class CodedRules:
     """Those of a mission."""
 
     each: Sequence[CodedRule]
-    labels: tuple[Verdict, ...] = PASS_FAIL  # as ``Guidance`` has them, but the one first that its headline gives
+    # as ``Guidance`` has them, but the one first that its headline gives
+    labels: tuple[Verdict, ...] = PASS_FAIL
     words: Words = field(default=EN, repr=False)  # by which they were read
 
     @property
@@ -61,39 +75,64 @@ class CodedRules:
 
     def compile(self) -> Callable[[Reading], Ruling]:
         """Make a judge of tickets, as ``predicates.make_judge`` says."""
-        return make_judge((_compile_rule(rule, self.labels) for rule in self.each), HEADLINE_KEY, self.labels)
+        return make_judge(
+            (_compile_rule(rule, self.labels) for rule in self.each), HEADLINE_KEY, self.labels
+        )
 
 
-def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True) -> CodedRules:
-    """All rules of ``guidance``, those that are out of reach included; the headline only if it is not the neutral one.
+def read_rules(
+    guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True
+) -> CodedRules:
+    """All rules of ``guidance``, those that are out of reach included; the headline only if it is
+    not the neutral one.
 
-    Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that it lacks is taken as it
-    stands, if it can be read in one way alone; but a rule that can be read by what the guidance keeps is read by that.
+    Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that
+    it lacks is taken as it stands, if it can be read in one way alone; but a rule that can be read
+    by what the guidance keeps is read by that.
     """
     words, lists = name_labels(words, guidance.labels), find_word_lists(guidance.rules)
-    own = Vocabulary.of_named([(vocabulary.field(name) or name, value) for name, value in guidance.named])
+    own = Vocabulary.of_named(
+        [(vocabulary.field(name) or name, value) for name, value in guidance.named]
+    )
     own, vocabulary = (replace(each, lists=lists) for each in (own, vocabulary))
 
     def parse(text: str) -> RuleCode | OutOfReach:
         read = parse_rule(text, vocabulary if is_whole else own, words)
-        return read if is_whole or isinstance(read, RuleCode) else _parse_openly(text, vocabulary, words)
+        return (
+            read
+            if is_whole or isinstance(read, RuleCode)
+            else _parse_openly(text, vocabulary, words)
+        )
 
     return collect_rules(guidance.rules, guidance.labels, words, parse)
 
 
 def collect_rules(
-    rules: Sequence[Rule], labels: tuple[Verdict, ...], words: Words, parse: Callable[[str], RuleCode | OutOfReach]
+    rules: Sequence[Rule],
+    labels: tuple[Verdict, ...],
+    words: Words,
+    parse: Callable[[str], RuleCode | OutOfReach],
 ) -> CodedRules:
-    """The rules of a guidance that speak, each as ``parse`` reads it, beside the verdict of tickets that none speaks of."""
-    coded = [CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional) for rule in speaking_rules(rules, words)]
-    default = next((each for each, text in words.headlines.items() if rules[:1] and rules[0].text == text), labels[0])
+    """The rules of a guidance that speak, each as ``parse`` reads it, beside the verdict of tickets
+    that none speaks of."""
+    coded = [
+        CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional)
+        for rule in speaking_rules(rules, words)
+    ]
+    default = next(
+        (each for each, text in words.headlines.items() if rules[:1] and rules[0].text == text),
+        labels[0],
+    )
     return CodedRules(coded, tuple(sorted(labels, key=lambda label: label != default)), words)
 
 
 def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:
-    """``guidance`` with what its rules speak of, by which they are read alike beside any tickets."""
+    """``guidance`` with what its rules speak of, by which they are read alike beside any
+    tickets."""
     found: dict[tuple[str, str], None] = {}
-    for code in (rule.code for rule in read_rules(guidance, vocabulary, words, is_whole=False).each):
+    for code in (
+        rule.code for rule in read_rules(guidance, vocabulary, words, is_whole=False).each
+    ):
         for condition in code.expression.conditions() if isinstance(code, RuleCode) else ():
             found |= dict.fromkeys(condition.named)
             for name in condition.fields:
@@ -104,32 +143,47 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
 
 
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
-    """``rules`` that decide, and a headline that is no neutral one, which says what happens where none of these speaks."""
+    """``rules`` that decide, and a headline that is no neutral one, which says what happens where
+    none of these speaks."""
     headline = [rule for rule in rules if rule.key == HEADLINE_KEY]
     neutral = words.headlines.values()
-    return [*(rule for rule in headline if rule.text not in neutral and not rule.is_background), *find_deciding(rules)]
+    return [
+        *(rule for rule in headline if rule.text not in neutral and not rule.is_background),
+        *find_deciding(rules),
+    ]
 
 
 def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
-    """What says why a ticket is judged so, in the language of the rules: the text of the one that decides, or what the
-    ticket has points for, the most first; where no rule speaks of it, how many points it has. Without a verdict, those rules
-    that it hangs on, and what it does not tell."""
-    texts, cards, grammar = {rule.key: rule.text for rule in rules.each}, make_counters(rules), rules.grammar
+    """What says why a ticket is judged so, in the language of the rules: the text of the one that
+    decides, or what the ticket has points for, the most first; where no rule speaks of it, how many
+    points it has. Without a verdict, those rules that it hangs on, and what it does not tell."""
+    texts, cards, grammar = (
+        {rule.key: rule.text for rule in rules.each},
+        make_counters(rules),
+        rules.grammar,
+    )
 
     def explain(ruling: Ruling, ticket: Reading) -> str:
         if ruling.verdict is None:
             hangs_on = (rule for rule in rules.each if rule.key in ruling.unknown)
-            return grammar.part.join(f"{rule.key}: {_why_unknown(rule.code, ticket, grammar)}" for rule in hangs_on)
+            return grammar.part.join(
+                f"{rule.key}: {_why_unknown(rule.code, ticket, grammar)}" for rule in hangs_on
+            )
         if ruling.rule in cards:
             return grammar.colon.join(filter(None, cards[ruling.rule](ticket)))
-        sums = "" if ruling.rule in texts else grammar.part.join(count(ticket)[0] for count in cards.values())
+        sums = (
+            ""
+            if ruling.rule in texts
+            else grammar.part.join(count(ticket)[0] for count in cards.values())
+        )
         return texts.get(ruling.rule) or grammar.silent + (sums.join(grammar.aside) if sums else "")
 
     return explain
 
 
 def make_counters(rules: CodedRules) -> dict[str, Callable[[Reading], tuple[str, str]]]:
-    """Make a counter of a ticket's points for each rule that has some, by key, which also says what for."""
+    """Make a counter of a ticket's points for each rule that has some, by key, which also says what
+    for."""
     return {
         rule.key: _make_counter(code.verdict, card, rules.words)
         for rule in rules.each
@@ -137,24 +191,34 @@ def make_counters(rules: CodedRules) -> dict[str, Callable[[Reading], tuple[str,
     }
 
 
-def _make_counter(verdict: Verdict, card: Points, words: Words) -> Callable[[Reading], tuple[str, str]]:
-    grammar, parts = choose_grammar(words), [(part, compile_expression(part[1])) for part in card.scored]
+def _make_counter(
+    verdict: Verdict, card: Points, words: Words
+) -> Callable[[Reading], tuple[str, str]]:
+    grammar, parts = (
+        choose_grammar(words),
+        [(part, compile_expression(part[1])) for part in card.scored],
+    )
 
     def count(ticket: Reading) -> tuple[str, str]:
-        met = sorted((part for part, holds in parts if holds(ticket)), key=lambda part: -abs(part[0]))
+        met = sorted(
+            (part for part, holds in parts if holds(ticket)), key=lambda part: -abs(part[0])
+        )
         told = [(points, part.unlist()) for points, part in met[:MOST_TOLD]]
         said = [*Points(0, join_words(told)).write_scored(grammar)]
         if others := [points for points, _ in met[MOST_TOLD:]]:
             said.append(grammar.others.format(total=sum(others), count=len(others)))
         total, spelled = sum(points for points, _ in met), words.verdicts[verdict]
-        tally = grammar.tally.format(total=total, s="s" * (total != 1), verdict=spelled, least=card.least)
+        tally = grammar.tally.format(
+            total=total, s="s" * (total != 1), verdict=spelled, least=card.least
+        )
         return tally, grammar.part.join(said)
 
     return count
 
 
 def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
-    """What a rule says where tickets may lack its values. In a list, one may be a part of a longer value: no one way."""
+    """What a rule says where tickets may lack its values. In a list, one may be a part of a longer
+    value: no one way."""
     read = first = parse_rule(text, vocabulary, words)
     added: set[tuple[str, str]] = set()
     while isinstance(read, OutOfReach) and read.value:
@@ -172,42 +236,58 @@ def _why_unknown(code: RuleCode | OutOfReach, reading: Reading, grammar: Grammar
         return f"cannot be read as code: {code.why}"
     named = code.expression.fields
     missing = [name for name in named if name not in reading.pairs]
-    return (grammar.untold if missing else grammar.incomparable).format(names=grammar.comma.join(missing or named))
+    return (grammar.untold if missing else grammar.incomparable).format(
+        names=grammar.comma.join(missing or named)
+    )
 
 
 def _compile_rule(rule: CodedRule, labels: tuple[Verdict, ...]) -> CompiledRule:
     if isinstance(rule.code, OutOfReach):
         return CompiledRule(rule.key, rule.text, labels, unreadable)
-    return CompiledRule(rule.key, rule.text, (rule.code.verdict,), compile_expression(rule.code.expression))
+    return CompiledRule(
+        rule.key, rule.text, (rule.code.verdict,), compile_expression(rule.code.expression)
+    )
 
 
-def find_touched(before: Guidance, after: Guidance, vocabulary: Vocabulary, words: Words) -> Callable[[Reading], bool]:
-    """Whether a ticket may be judged otherwise ``after`` than ``before``, as a function of its reading.
+def find_touched(
+    before: Guidance, after: Guidance, vocabulary: Vocabulary, words: Words
+) -> Callable[[Reading], bool]:
+    """Whether a ticket may be judged otherwise ``after`` than ``before``, as a function of its
+    reading.
 
-    Rules are told apart by key and text, since reasons name keys. One that code cannot read may touch every ticket, and so
-    may one of which a ticket does not tell whether it holds.
+    Rules are told apart by key and text, since reasons name keys. One that code cannot read may
+    touch every ticket, and so may one of which a ticket does not tell whether it holds.
     """
 
     def list_silent(guidance: Guidance) -> list[tuple[str, str]]:
-        return [(rule.key, rule.text) for rule in guidance.rules if rule.is_background or rule.key == HEADLINE_KEY]
+        return [
+            (rule.key, rule.text)
+            for rule in guidance.rules
+            if rule.is_background or rule.key == HEADLINE_KEY
+        ]
 
     said, said_after = (
-        {(rule.key, rule.text, rule.code) for rule in read_rules(each, vocabulary, words).each} for each in (before, after)
+        {(rule.key, rule.text, rule.code) for rule in read_rules(each, vocabulary, words).each}
+        for each in (before, after)
     )
     codes = [code for _, _, code in said ^ said_after]
-    predicates = [compile_expression(code.expression) for code in codes if not isinstance(code, OutOfReach)]
+    predicates = [
+        compile_expression(code.expression) for code in codes if not isinstance(code, OutOfReach)
+    ]
     if len(predicates) < len(codes) or list_silent(before) != list_silent(after):
         return lambda _: True
     return lambda ticket: any(holds(ticket) is not False for holds in predicates)
 
 
-# Rules that name what no ticket has: refused when they are proposed. Where a run starts from them, a field that is not there
-# is refused too; of a value or a word, which the next ticket may have, the run warns.
+# Rules that name what no ticket has: refused when they are proposed. Where a run starts from them,
+# a field that is not there is refused too; of a value or a word, which the next ticket may have,
+# the run warns.
 
 
 def check_proposal(proposal: Proposal, vocabulary: Vocabulary, words: Words) -> Proposal:
-    """``proposal`` without the operations whose text names a field, value or word that no ticket has; said once is what a
-    text says twice, and listed what it ranks, which other tickets might rank otherwise."""
+    """``proposal`` without the operations whose text names a field, value or word that no ticket
+    has; said once is what a text says twice, and listed what it ranks, which other tickets might
+    rank otherwise."""
     kept: list[Operation] = []
     refused: list[Refusal] = []
     for operation in proposal.operations:
@@ -229,7 +309,9 @@ class UnknownName:
     mission: str
     rule: str  # its key
     why: str  # with what is nearest
-    is_field: bool  # whether it is a whole field, which further tickets will not have either; else a value or a word
+    # whether it is a whole field, which further tickets will not have either; else a value or a
+    # word
+    is_field: bool
 
     def __str__(self) -> str:
         return f"rule {self.rule} of mission {self.mission!r}: {self.why}"
@@ -247,5 +329,6 @@ def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> It
 
 
 def _why_unheard_of(fault: OutOfReach, vocabulary: Vocabulary) -> str:
-    """What the rule names that is not there; empty where that is free wording: of tickets without fields, all but words."""
+    """What the rule names that is not there; empty where that is free wording: of tickets without
+    fields, all but words."""
     return fault.why if fault.unknown == "word" or (fault.unknown and vocabulary.is_tabular) else ""

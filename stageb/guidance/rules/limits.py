@@ -1,4 +1,5 @@
-"""Limits of a field's numbers: which of them are tried, the tickets beyond them, and how the one in a gap is written."""
+"""Limits of a field's numbers: which of them are tried, the tickets beyond them, and how the one in
+a gap is written."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from typing import Literal
 from stageb.guidance.rules.value_types import NUMBER, parse_quantity
 
 LIMITS = 8  # of one name's numbers
-FINE_LIMITS = 32  # the same where they are fine; of many tickets one for ``TICKETS_EACH``, and ``MOST_LIMITS`` at most
+# the same where they are fine; of many tickets one for ``TICKETS_EACH``, and ``MOST_LIMITS`` at
+# most
+FINE_LIMITS = 32
 TICKETS_EACH, MOST_LIMITS = 128, 256
 TAIL = 1.8  # how much denser fine limits lie at both ends: 1 is not at all
 LIMITS_OF_WRONG = 16  # more of them, each way, where it is known which tickets are wrong
@@ -21,8 +24,9 @@ Side = Literal["above", "below"]
 
 
 def write_limit(side: Side, under: float, over: float, sample: str) -> str:
-    """The limit that parts numbers up to ``under`` from those from ``over`` on, as a ticket would have it that says
-    ``sample``: the number of fewest digits, of these the nearest to the middle. Empty where it cannot be written so."""
+    """The limit that parts numbers up to ``under`` from those from ``over`` on, as a ticket would
+    have it that says ``sample``: the number of fewest digits, of these the nearest to the middle.
+    Empty where it cannot be written so."""
     short = _shorten(side, under, over)
     moved = re.sub(NUMBER, short, sample, count=1) if short else ""
     quantity, meant = parse_quantity(moved), parse_quantity(sample)
@@ -32,11 +36,20 @@ def write_limit(side: Side, under: float, over: float, sample: str) -> str:
 def spread_limits(
     ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, fine: bool, tickets: int = 0
 ) -> list[tuple[Side, float]]:
-    """Some of the ``ordered`` numbers, evenly spread or, if fine, denser at both ends, and more from many ``tickets``; and
-    those just outside ``LIMITS_OF_WRONG`` wrong ones: where these are rare, they lie beyond the last of the others."""
+    """Some of the ``ordered`` numbers, evenly spread or, if fine, denser at both ends, and more
+    from many ``tickets``; and those just outside ``LIMITS_OF_WRONG`` wrong ones: where these are
+    rare, they lie beyond the last of the others."""
     most = max(FINE_LIMITS, min(MOST_LIMITS, tickets // TICKETS_EACH)) if fine else LIMITS
-    evenly = ordered if len(ordered) <= most else _spread_to_ends(ordered, most) if fine else _spread(ordered, most)
-    limits: list[tuple[Side, float]] = [(kind, limit) for limit in evenly for kind in ("above", "below")]
+    evenly = (
+        ordered
+        if len(ordered) <= most
+        else _spread_to_ends(ordered, most)
+        if fine
+        else _spread(ordered, most)
+    )
+    limits: list[tuple[Side, float]] = [
+        (kind, limit) for limit in evenly for kind in ("above", "below")
+    ]
     of_wrong = sorted(number for position, number in numbers.items() if position < wrong)
     lower = (bisect_left(ordered, number) - 1 for number in _spread(of_wrong, LIMITS_OF_WRONG))
     higher = (bisect_right(ordered, number) for number in _spread(of_wrong[::-1], LIMITS_OF_WRONG))
@@ -51,14 +64,21 @@ def find_beyond(limits: Sequence[tuple[Side, float]], numbers: Mapping[int, floa
     bits, place = bytearray(max(numbers, default=0) // 8 + 1), 0
     masks = [0] * len(limits)
     # Those below a limit are there before, those not above it behind the numbers that equal it.
-    for number in sorted(range(len(limits)), key=lambda number: (limits[number][1], limits[number][0] == "above")):
+    for number in sorted(
+        range(len(limits)), key=lambda number: (limits[number][1], limits[number][0] == "above")
+    ):
         kind, limit = limits[number]
-        while place < len(ordered) and (ordered[place][0] < limit or (kind == "above" and ordered[place][0] == limit)):
+        while place < len(ordered) and (
+            ordered[place][0] < limit or (kind == "above" and ordered[place][0] == limit)
+        ):
             bits[ordered[place][1] >> 3] |= 1 << (ordered[place][1] & 7)
             place += 1
         masks[number] = int.from_bytes(bits, "little")
     everything = to_mask(numbers)
-    return [everything ^ mask if kind == "above" else mask for (kind, _), mask in zip(limits, masks, strict=True)]
+    return [
+        everything ^ mask if kind == "above" else mask
+        for (kind, _), mask in zip(limits, masks, strict=True)
+    ]
 
 
 def to_mask(positions: Iterable[int]) -> int:
@@ -81,11 +101,12 @@ def count_digits(limit: str) -> tuple[int, int]:
     return len("".join(filter(str.isdigit, limit)).strip("0")), len(limit)
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _spread(numbers: Sequence[float], count: int) -> list[float]:
-    """``count`` of the numbers at equal distances, from the first on; some of them again where there are fewer."""
+    """``count`` of the numbers at equal distances, from the first on; some of them again where
+    there are fewer."""
     return [numbers[len(numbers) * k // count] for k in range(count)] if numbers else []
 
 
@@ -97,13 +118,18 @@ def _spread_to_ends(numbers: Sequence[float], count: int) -> list[float]:
 
 
 def _shorten(side: Side, under: float, over: float) -> str:
-    """The number of fewest digits in a gap, the nearest to its middle; where numbers as fine as these could lie in between,
-    in the middle half of it. Empty where it needs more than twelve decimals."""
+    """The number of fewest digits in a gap, the nearest to its middle; where numbers as fine as
+    these could lie in between, in the middle half of it. Empty where it needs more than twelve
+    decimals."""
     middle, step = (under + over) / 2, 10.0 ** -max(map(_count_decimals, (under, over)))
     margin = (over - under) / 4 if over - under > 1.5 * step else 0.0
     for digits in range(-6, 13):
         nearest = round(middle, digits)
-        for number in (nearest, round(nearest - 10.0**-digits, digits), round(nearest + 10.0**-digits, digits)):
+        for number in (
+            nearest,
+            round(nearest - 10.0**-digits, digits),
+            round(nearest + 10.0**-digits, digits),
+        ):
             is_apart = under <= number < over if side == "above" else under < number <= over
             if is_apart and abs(number - middle) <= (over - under) / 2 - margin:
                 return _plain(f"{number:.{max(0, digits)}f}")

@@ -1,4 +1,5 @@
-"""A rule's text as an expression: exactly, by a mission's own names and values, or said to be out of reach.
+"""A rule's text as an expression: exactly, by a mission's own names and values, or said to be out
+of reach.
 
     rule       = Verdict "if" some ["unless" some] | Verdict "unless" some
     some       = all {"or" all}
@@ -17,8 +18,9 @@
     LISTED     = '"' NAME '" word'      of a word list (``word_lists.py``)
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
-Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
-cuts into atoms that the tickets know, the one of most atoms counts, and of two such ones neither: nothing is guessed.
+Names and values may hold these words themselves, so a text is cut wherever it may be, and what is
+cut is looked up: of all cuts into atoms that the tickets know, the one of most atoms counts, and of
+two such ones neither: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -30,8 +32,18 @@ from functools import cache, partial
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
-from stageb.guidance.rules.conditions import KINDS, AtLeast, Expression, Points, Some, conjoin, negate
-from stageb.guidance.rules.conditions import OutOfReach as OutOfReach  # part of this module to all others
+from stageb.guidance.rules.conditions import (
+    KINDS,
+    AtLeast,
+    Expression,
+    Points,
+    Some,
+    conjoin,
+    negate,
+)
+
+# part of this module to all others
+from stageb.guidance.rules.conditions import OutOfReach as OutOfReach
 from stageb.guidance.rules.conditions.base import TWO_WAYS, Read
 from stageb.guidance.rules.conditions.logic import join_values
 from stageb.guidance.rules.conditions.words import read_words
@@ -54,7 +66,8 @@ class RuleCode:
     verdict: Verdict
     condition: Expression | None  # if this holds; None: always
     exception: Expression | None = None  # unless this does
-    is_loose: bool = False  # whether the text says twice what once would do, or ranks values where a list of them would do
+    # whether the text says twice what once would do, or ranks values where a list of them would do
+    is_loose: bool = False
 
     @property
     def expression(self) -> Expression:
@@ -67,16 +80,24 @@ class RuleCode:
 NO_RULE = OutOfReach("it does not begin with a verdict and 'if' or 'unless'")
 
 T = TypeVar("T")
-_Cut: TypeAlias = list[tuple[Expression, bool]]  # conditions, each with whether "and" stands before it
+# conditions, each with whether "and" stands before it
+_Cut: TypeAlias = list[tuple[Expression, bool]]
 
 
 def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
-    """What ``text`` says of tickets that hold what ``vocabulary`` does, in the language and verdict words of ``words``."""
+    """What ``text`` says of tickets that hold what ``vocabulary`` does, in the language and verdict
+    words of ``words``."""
     grammar = choose_grammar(words)
     text = " ".join(text.split()).removesuffix(grammar.end)
     folded, begins = text.casefold(), (*grammar.if_, grammar.unless[0])
-    spelled = {verdict: word for verdict, word in words.verdicts.items() if folded.startswith(word.casefold())}
-    verdict = next((verdict for verdict, word in spelled.items() if text.startswith(begins, len(word))), None)
+    spelled = {
+        verdict: word
+        for verdict, word in words.verdicts.items()
+        if folded.startswith(word.casefold())
+    }
+    verdict = next(
+        (verdict for verdict, word in spelled.items() if text.startswith(begins, len(word))), None
+    )
     if verdict is None:
         return NO_RULE
     if len(text) > LONGEST:
@@ -110,32 +131,54 @@ class RuleReader:
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self.grammar, self.vocabulary = grammar, vocabulary
         self.is_loose = False  # as ``RuleCode`` has it
-        comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
+        comma, either = (
+            re.escape(grammar.comma),
+            f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})",
+        )
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
-        self.separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")  # between what is listed
-        self.parting = re.compile("|".join((self.separator.pattern, *map(re.escape, (grammar.and_, *grammar.unless)))))
+        # between what is listed
+        self.separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
+        self.parting = re.compile(
+            "|".join((self.separator.pattern, *map(re.escape, (grammar.and_, *grammar.unless))))
+        )
         self.of_list = re.compile("{}(.+?){}".format(*map(re.escape, grammar.of_list)))
         self.lists, self.read_computed = cache(self._read_lists), cache(self._read_computed)
         self._phrases = PhraseReader(vocabulary, grammar)
         self.look_up = self._phrases.find_field  # a field, or None
         self._subject = cache(lambda text: self.look_up(text) or self._read_computed(text))
         self._condition = cache(self._read_condition)
-        marks = [(mark, kind, meaning) for kind in KINDS for mark, meaning in kind.marks.get(grammar.language, {}).items()]
-        self._marks = [(re.compile(re.escape(mark)), *said) for mark, *said in sorted(marks, key=lambda each: -len(each[0]))]
+        marks = [
+            (mark, kind, meaning)
+            for kind in KINDS
+            for mark, meaning in kind.marks.get(grammar.language, {}).items()
+        ]
+        self._marks = [
+            (re.compile(re.escape(mark)), *said)
+            for mark, *said in sorted(marks, key=lambda each: -len(each[0]))
+        ]
         counted = {"count": r"\d{1,2}", "parts": f".+{re.escape(grammar.part)}.+"}
-        self._counts = {compile_form(form, **counted): is_denied for form, is_denied in grammar.counts.items()}
+        self._counts = {
+            compile_form(form, **counted): is_denied for form, is_denied in grammar.counts.items()
+        }
         self._exactly = compile_form(grammar.exactly, **counted)
-        self._points = compile_form(grammar.points + "{parts}", least=r"-?\d{1,3}", s="s?", parts=".+")
+        self._points = compile_form(
+            grammar.points + "{parts}", least=r"-?\d{1,3}", s="s?", parts=".+"
+        )
         self._scored = re.compile(rf"(-?\d{{1,2}})({re.escape(grammar.scored)})?(.+)")
         forms = {grammar.each_of_list: grammar.of_list, grammar.each_word: ("", "")}
-        self._each = {compile_form(form, words=".+", name=".*?"): around for form, around in forms.items()}
+        self._each = {
+            compile_form(form, words=".+", name=".*?"): around for form, around in forms.items()
+        }
 
     def read(self, text: str) -> Read:
         """The condition, or why it is out of reach."""
         if scored := self._points.fullmatch(text):
             return self._read_points(int(scored["least"]), scored["parts"])
         marks = re.compile(f"{re.escape(self.grammar.and_)}|{re.escape(self.grammar.or_)}")
-        found = [(match.start(), match.end(), match[0] == self.grammar.and_) for match in marks.finditer(text)]
+        found = [
+            (match.start(), match.end(), match[0] == self.grammar.and_)
+            for match in marks.finditer(text)
+        ]
         if len(found) >= PIECES:
             return OutOfReach(f"it has more than {PIECES} parts")
         best = self._best_cuts(text, found)
@@ -159,19 +202,30 @@ class RuleReader:
 
     def find_subject(self, name: str) -> str | Computed | OutOfReach:
         """The field of this name, or the number that two give; or why it is neither."""
-        unknown = OutOfReach(f"no ticket has {name!r}", "field", name, nearest=partial(self.vocabulary.nearest_name, name))
+        unknown = OutOfReach(
+            f"no ticket has {name!r}",
+            "field",
+            name,
+            nearest=partial(self.vocabulary.nearest_name, name),
+        )
         return self._subject(name) or unknown
 
     def find_field(self, name: str) -> str | OutOfReach:
         """The field of this name; or why it is none."""
         found = self.find_subject(name)
-        return OutOfReach(f"{str(found)!r} is compared by above or below alone") if isinstance(found, Computed) else found
+        return (
+            OutOfReach(f"{str(found)!r} is compared by above or below alone")
+            if isinstance(found, Computed)
+            else found
+        )
 
     def conjoin(self, sides: Sequence[Read]) -> Read:
         """Join all sides; or say why some cannot be read."""
         right = [side for side in sides if not isinstance(side, OutOfReach)]
         return (
-            conjoin(right) if len(right) == len(sides) else _worst([side for side in sides if isinstance(side, OutOfReach)])
+            conjoin(right)
+            if len(right) == len(sides)
+            else _worst([side for side in sides if isinstance(side, OutOfReach)])
         )
 
     # Inside
@@ -197,7 +251,9 @@ class RuleReader:
         begins = [0, *(end for _, end, _ in marks)]
         ends = [*(start for start, _, _ in marks), len(text)]
         for piece in range(len(ends)):
-            around = [(i, piece) for i in range(piece + 1)] + [(piece, i) for i in range(piece, len(ends))]
+            around = [(i, piece) for i in range(piece + 1)] + [
+                (piece, i) for i in range(piece, len(ends))
+            ]
             tried = [self._condition(text[begins[first] : ends[last]]) for first, last in around]
             wrong = [each for each in tried if isinstance(each, OutOfReach)]
             if len(wrong) == len(tried):
@@ -211,7 +267,12 @@ class RuleReader:
             if counted := form.fullmatch(text):
                 return self._read_count(int(counted["count"]), counted["parts"], is_denied)
         if counted := self._exactly.fullmatch(text):
-            return self.conjoin([self._read_count(int(counted["count"]), counted["parts"], no) for no in (False, True)])
+            return self.conjoin(
+                [
+                    self._read_count(int(counted["count"]), counted["parts"], no)
+                    for no in (False, True)
+                ]
+            )
         tried = [each for kind in KINDS for each in kind.read_whole(text, self)]
         tried += [
             kind.read(text[: found.start()], meaning, text[found.end() :], self)
@@ -222,7 +283,9 @@ class RuleReader:
         right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach)))
         if len(right) == 1:
             return right[0]
-        return TWO_WAYS if right else _worst([each for each in tried if isinstance(each, OutOfReach)])
+        return (
+            TWO_WAYS if right else _worst([each for each in tried if isinstance(each, OutOfReach)])
+        )
 
     def _read_count(self, count: int, text: str, is_denied: bool) -> Read:
         least = count + is_denied  # at most two: not at least three
@@ -245,7 +308,9 @@ class RuleReader:
             if isinstance(part, OutOfReach):
                 return part
             if not part.may_have_points:
-                return OutOfReach(f"{piece!r} gives points for more than conditions that hold together")
+                return OutOfReach(
+                    f"{piece!r} gives points for more than conditions that hold together"
+                )
             parts += [(int(scored[1]), one) for one in ([part] if scored[2] else part.split())]
         return Points(least, tuple(parts))
 
@@ -257,16 +322,26 @@ class RuleReader:
         return OutOfReach(f"{text!r} does not say what has points")
 
     def _read_computed(self, text: str) -> Computed | None:
-        """``A × B``, where both are fields that have numbers; None where it is not, or may be cut in two ways."""
+        """``A × B``, where both are fields that have numbers; None where it is not, or may be cut
+        in two ways."""
         found = [
-            (self.vocabulary.field(text[: mark.start()]), mark[1], self.vocabulary.field(text[mark.end() :]))
+            (
+                self.vocabulary.field(text[: mark.start()]),
+                mark[1],
+                self.vocabulary.field(text[mark.end() :]),
+            )
             for mark in _OPERATOR.finditer(text)
         ]
-        numeric = [Computed(a, mark, b) for a, mark, b in found if a and b and {a, b} <= self.vocabulary.units.keys()]
+        numeric = [
+            Computed(a, mark, b)
+            for a, mark, b in found
+            if a and b and {a, b} <= self.vocabulary.units.keys()
+        ]
         return numeric[0] if len(numeric) == 1 else None
 
     def _read_lists(self, field: str, listed: str) -> list[tuple[str, ...]]:
-        """How "a, b or c" is a list of values of the field, which may hold these marks themselves: two ways at most."""
+        """How "a, b or c" is a list of values of the field, which may hold these marks themselves:
+        two ways at most."""
         known = self.vocabulary.values[field]
         ways: list[tuple[str, ...]] = [(listed,)] if fold_value(listed) in known else []
         for mark in islice(self.separator.finditer(listed), PIECES):
@@ -277,5 +352,6 @@ class RuleReader:
 
 
 def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:
-    """Choose among the faults of several readings: a name that is not there, rather than a wording."""
+    """Choose among the faults of several readings: a name that is not there, rather than a
+    wording."""
     return next((fault for fault in faults if fault.unknown), OutOfReach("it compares no fields"))

@@ -1,7 +1,8 @@
 """What rules call counts of nested objects: their paths as phrases, in a language that has them.
 
-The field ``统计_光纤_保护措施_无保护`` of JSON is 保护措施为无保护的光纤. A rule is written with the phrase where no other
-field could be meant, and read with the path or the phrase, with the name that wraps all paths or without it.
+The field ``统计_光纤_保护措施_无保护`` of JSON is 保护措施为无保护的光纤. A rule is written with the phrase where no
+other field could be meant, and read with the path or the phrase, with the name that wraps all paths
+or without it.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ from stageb.guidance.rules.wordings import Grammar, compile_form
 
 
 def call_counts(vocabulary: Vocabulary, grammar: Grammar) -> dict[str, str]:
-    """Map each field that counts to its phrase; none in a language without phrases, and of tickets that count nothing."""
+    """Map each field that counts to its phrase; none in a language without phrases, and of tickets
+    that count nothing."""
     if not (grammar.paths and vocabulary.is_counted):
         return {}
     paths = {name: name.split("_") for name in _list_counts(vocabulary)}
-    is_wrapped = len({path[0] for path in paths.values()}) == 1 and all(len(path) > 1 for path in paths.values())
+    is_wrapped = len({path[0] for path in paths.values()}) == 1 and all(
+        len(path) > 1 for path in paths.values()
+    )
     meant = find_called(vocabulary, grammar)
     phrases = {name: _write_phrase(path[is_wrapped:], grammar) for name, path in paths.items()}
-    return {name: phrase for name, phrase in phrases.items() if meant.get(fold_text(phrase)) == name}
+    return {
+        name: phrase for name, phrase in phrases.items() if meant.get(fold_text(phrase)) == name
+    }
 
 
 @lru_cache(maxsize=8)  # many rules are read by one vocabulary
 def find_called(vocabulary: Vocabulary, grammar: Grammar) -> dict[str, str]:
-    """Map each phrase, folded, to the field that it means; those that may mean several are left out."""
+    """Map each phrase, folded, to the field that it means; those that may mean several are left
+    out."""
     found: dict[str, set[str]] = {fold_text(name): {name} for name in vocabulary.values}
     for name in _list_counts(vocabulary) if grammar.paths else ():
         path = name.split("_")
@@ -44,7 +51,10 @@ class PhraseReader:
     def __init__(self, vocabulary: Vocabulary, grammar: Grammar) -> None:
         self._vocabulary = vocabulary
         self._called = find_called(vocabulary, grammar) if grammar.paths else {}
-        self._amounts = {fold_text(grammar.amount.format(name=name)): field for name, field in self._called.items()}
+        self._amounts = {
+            fold_text(grammar.amount.format(name=name)): field
+            for name, field in self._called.items()
+        }
         forms = grammar.counted.items()
         self._forms = [(compile_form(form, name=".+", value=r"\d+"), said) for form, said in forms]
 
@@ -64,8 +74,11 @@ class PhraseReader:
 
 
 def _list_counts(vocabulary: Vocabulary) -> list[str]:
-    """List the fields all of whose values, as far as known, are whole numbers, but for those of one image."""
-    whole = [name for name in vocabulary.units if all(map(str.isdigit, vocabulary.values[name] - {""}))]
+    """List the fields all of whose values, as far as known, are whole numbers, but for those of one
+    image."""
+    whole = [
+        name for name in vocabulary.units if all(map(str.isdigit, vocabulary.values[name] - {""}))
+    ]
     return [name for name in whole if not OF_ONE_IMAGE.match(name)]
 
 

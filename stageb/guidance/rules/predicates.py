@@ -1,7 +1,8 @@
 """Rules as functions of a ticket's reading: true, false or None, where the ticket does not tell.
 
-None spreads as in Kleene's three-valued logic ("Introduction to metamathematics", 1952, section 64): a whole is unknown only
-if the part could turn it. ``export.py`` writes this file into the modules that it makes.
+None spreads as in Kleene's three-valued logic ("Introduction to metamathematics", 1952, section
+64): a whole is unknown only if the part could turn it. ``export.py`` writes this file into the
+modules that it makes.
 """
 
 from __future__ import annotations
@@ -68,15 +69,18 @@ def equals(name: str, other: str) -> Predicate:
     """Two fields have the same value, as ``fold_value`` compares them."""
 
     def holds(ticket: Reading) -> bool | None:
-        mine, its = (ticket.pairs.get(each, "0" if ticket.is_counted else None) for each in (name, other))
+        mine, its = (
+            ticket.pairs.get(each, "0" if ticket.is_counted else None) for each in (name, other)
+        )
         return None if mine is None or its is None else fold_value(mine) == fold_value(its)
 
     return holds
 
 
 def mentions(name: str, *words: str) -> Predicate:
-    """The field has one of these words or phrases, which are in small letters, or a word that begins with one of these
-    stems (``leak*``); without a name, the ticket has: in free text, or in a field's name or value."""
+    """The field has one of these words or phrases, which are in small letters, or a word that
+    begins with one of these stems (``leak*``); without a name, the ticket has: in free text, or in
+    a field's name or value."""
     stems = [word.removesuffix(ANY) for word in words if word.endswith(ANY)]
     wanted = frozenset(word for word in words if " " not in word and not word.endswith(ANY))
     phrases = [word for word in words if " " in word]
@@ -136,7 +140,8 @@ def at_least(count: int, *parts: Predicate) -> Predicate:
 
 
 class PointsReached:
-    """The parts that hold have so many points together, or more. One of which the ticket does not tell has none."""
+    """The parts that hold have so many points together, or more. One of which the ticket does not
+    tell has none."""
 
     def __init__(self, least: int, *parts: tuple[int, Predicate]) -> None:
         self._least, self._parts = least, parts
@@ -177,14 +182,17 @@ class Ruling(NamedTuple):
     """What rules say of a ticket."""
 
     verdict: Verdict | None  # None: they cannot tell
-    rule: str = ""  # the key of the first rule that decides; the headline's where none speaks of the ticket
+    # the key of the first rule that decides; the headline's where none speaks of the ticket
+    rule: str = ""
     unknown: tuple[str, ...] = ()  # without a verdict: the keys of the rules on which it hangs
-    leads: tuple[tuple[Verdict, int], ...] = ()  # unless a rule without points decides: how far above each label's least
+    # unless a rule without points decides: how far above each label's least
+    leads: tuple[tuple[Verdict, int], ...] = ()
 
 
 def measure_margin(ruling: Ruling, headline: str) -> int:
-    """How many points lie between a verdict and the next best one; 0 where a rule without points gave it, or none. Where no
-    rule decides but the ``headline``, so many points are missing from the rule that is nearest."""
+    """How many points lie between a verdict and the next best one; 0 where a rule without points
+    gave it, or none. Where no rule decides but the ``headline``, so many points are missing from
+    the rule that is nearest."""
     leads = dict(ruling.leads)
     if ruling.verdict is None or not leads:
         return 0
@@ -194,11 +202,14 @@ def measure_margin(ruling: Ruling, headline: str) -> int:
     return own - max(0, *leads.values()) if leads else own
 
 
-def make_judge(rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdict, ...]) -> Callable[[Reading], Ruling]:
-    """What gives the verdict on a ticket: that of the first rule that holds, and where none does, the first of ``labels``.
-    Where these are pass and fail, in either order, rules that pass stand before those that fail, whatever their numbers. Of
-    other labels, rules with points that stand side by side are compared: of those that hold, the one decides that the ticket
-    is furthest above, the first of equals.
+def make_judge(
+    rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdict, ...]
+) -> Callable[[Reading], Ruling]:
+    """What gives the verdict on a ticket: that of the first rule that holds, and where none does,
+    the first of ``labels``. Where these are pass and fail, in either order, rules that pass stand
+    before those that fail, whatever their numbers. Of other labels, rules with points that stand
+    side by side are compared: of those that hold, the one decides that the ticket is furthest
+    above, the first of equals.
 
     None where that hangs on a rule that is unreadable, or on what the ticket does not tell.
     """
@@ -207,7 +218,9 @@ def make_judge(rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdi
     if {*labels} == {"pass", "fail"}:
         runs = [(False, sorted(tests, key=lambda test: test[1].verdict == "fail"))]
     else:
-        runs = [(are_compared, [*run]) for are_compared, run in groupby(tests, key=_may_have_points)]
+        runs = [
+            (are_compared, [*run]) for are_compared, run in groupby(tests, key=_may_have_points)
+        ]
     by_headline = Ruling(labels[0], headline)
 
     def judge(ticket: Reading) -> Ruling:
@@ -236,9 +249,11 @@ def _may_have_points(test: tuple[Predicate, Ruling]) -> bool:
     return isinstance(test[0], PointsReached) or test[0] is unreadable
 
 
-def _decide(ruling: Ruling, unknown: Sequence[Ruling], above: Sequence[tuple[int, Ruling]] = ()) -> Ruling:
-    """The ruling, with how far the ticket is ``above`` the least points of some, unless rules before it that may hold give
-    another verdict."""
+def _decide(
+    ruling: Ruling, unknown: Sequence[Ruling], above: Sequence[tuple[int, Ruling]] = ()
+) -> Ruling:
+    """The ruling, with how far the ticket is ``above`` the least points of some, unless rules
+    before it that may hold give another verdict."""
     if keys := dict.fromkeys(each.rule for each in unknown if each.verdict != ruling.verdict):
         return Ruling(None, "", tuple(keys))
     leads: dict[Verdict, int] = {}
@@ -253,7 +268,11 @@ def _limited(name: str | Computed, limit: str, is_so: Ordered) -> Predicate:
 
     def holds(ticket: Reading) -> bool | None:
         mine = find_quantity(ticket, name)
-        return None if mine is None or edge is None or not are_comparable(mine, edge) else is_so(mine.number, edge.number)
+        return (
+            None
+            if mine is None or edge is None or not are_comparable(mine, edge)
+            else is_so(mine.number, edge.number)
+        )
 
     return holds
 

@@ -1,16 +1,19 @@
 """Every word that a model reads or writes in the training-free loop, in one table per language.
 
-Rollout: the system text holds what all tickets of a mission share (instructions, then guidance, oldest rule first, so that
-an edit keeps the longest prefix), the user text holds one ticket's summaries and nothing else: never its label, never its
-group_id. The answer is two lines, ``Verdict: ...`` and ``Reason: ...``.
+Rollout: the system text holds what all tickets of a mission share (instructions, then guidance,
+oldest rule first, so that an edit keeps the longest prefix), the user text holds one ticket's
+summaries and nothing else: never its label, never its group_id. The answer is two lines, ``Verdict:
+...`` and ``Reason: ...``.
 
-Reflection: what was counted to set one kind of error apart, then cases of it beside rightly judged ones of the same answer,
-right ones first. Cases go by short names (T1, T2, ...), which stand for ticket_keys outside the prompt, and counted lines by
-their numbers: a rule that says [3] says what line 3 does, in the tickets' own words. The answer is one JSON object.
+Reflection: what was counted to set one kind of error apart, then cases of it beside rightly judged
+ones of the same answer, right ones first. Cases go by short names (T1, T2, ...), which stand for
+ticket_keys outside the prompt, and counted lines by their numbers: a rule that says [3] says what
+line 3 does, in the tickets' own words. The answer is one JSON object.
 
-The shipped model is trained on exactly these texts (``lab/tiny``): a change here means training it again. Other models
-read the instruct texts (``prompt.style``), which take the place of some: they explain more, show demonstrations behind the
-rules, name no form that could be copied as it stands, and ask reflection for rules one a line.
+The shipped model is trained on exactly these texts (``lab/tiny``): a change here means training it
+again. Other models read the instruct texts (``prompt.style``), which take the place of some: they
+explain more, show demonstrations behind the rules, name no form that could be copied as it stands,
+and ask reflection for rules one a line.
 """
 
 from __future__ import annotations
@@ -30,25 +33,45 @@ from stageb.guidance.rules.evidence import NOTHING, Evidence
 from stageb.guidance.rules.wordings import CHINESE, EN, ENGLISH, INSTRUCT, ZH, Grammar
 from stageb.guidance.rules.wordings import Words as Words  # part of this module to all others
 from stageb.guidance.words.labels import rank
-from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, UNCALIBRATED, Demonstration, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import (
+    HEADLINE_KEY,
+    PASS_FAIL,
+    UNCALIBRATED,
+    Demonstration,
+    Guidance,
+    Ticket,
+    Verdict,
+)
 
 VERDICT, REASON = "Verdict:", "Reason:"
 
 
 def _filled(
-    words: Words, forms: Mapping[str, str], of: Mapping[Verdict, Mapping[str, str]] = MappingProxyType({}), **changed: Any
+    words: Words,
+    forms: Mapping[str, str],
+    of: Mapping[Verdict, Mapping[str, str]] = MappingProxyType({}),
+    **changed: Any,
 ) -> Words:
-    """``words`` with ``forms`` in the places of ``<...>``, those ``of`` a verdict in its own texts, and further fields
-    changed. Texts that are templates themselves get curly brackets of a form doubled."""
+    """``words`` with ``forms`` in the places of ``<...>``, those ``of`` a verdict in its own texts,
+    and further fields changed. Texts that are templates themselves get curly brackets of a form
+    doubled."""
 
     def put(text: str, forms: Mapping[str, str] = forms, template: bool = True) -> str:
-        doubled = {name: form.replace("{", "{{").replace("}", "}}") if template else form for name, form in forms.items()}
+        doubled = {
+            name: form.replace("{", "{{").replace("}", "}}") if template else form
+            for name, form in forms.items()
+        }
         return re.sub("<([A-Za-z ]+)>", lambda found: doubled[found[1]], text)
 
     texts: dict[str, Any] = {name: put(getattr(words, name)) for name in ("rollout", "reflection")}
     for name in ("counted", "right", "wrong"):
-        texts[name] = {verdict: put(text, of.get(verdict, forms)) for verdict, text in getattr(words, name).items()}
-    texts["headlines"] = {verdict: put(text, template=False) for verdict, text in words.headlines.items()}
+        texts[name] = {
+            verdict: put(text, of.get(verdict, forms))
+            for verdict, text in getattr(words, name).items()
+        }
+    texts["headlines"] = {
+        verdict: put(text, template=False) for verdict, text in words.headlines.items()
+    }
     return replace(words, **texts, **changed)
 
 
@@ -58,13 +81,20 @@ _FORMS: dict[str, dict[str, str]] = {  # of the verdict words that a language ha
         "failing headline": "A ticket fails unless a rule passes it.",
         "Pass": "Pass",
         "Fail": "Fail",
-        **{f"{before}{verdict}": f"{before}{verdict}" for before in ("", "to ", "should ") for verdict in ("pass", "fail")},
+        **{
+            f"{before}{verdict}": f"{before}{verdict}"
+            for before in ("", "to ", "should ")
+            for verdict in ("pass", "fail")
+        },
     },
     "zh": dict(ZH.verdicts),
 }
 _TEMPLATES = {"en": EN, "zh": ZH}
 _LISTED = {"en": ("{}, {}", "{} or {}"), "zh": ("{}、{}", "{}或{}")}
-_FIRST = {"en": "one that begins with {} wins", "zh": "以“{}”开头的规则优先"}  # which of two rules wins
+_FIRST = {
+    "en": "one that begins with {} wins",
+    "zh": "以“{}”开头的规则优先",
+}  # which of two rules wins
 _FIRST_RULE = {  # the same of labels other than pass and fail
     "en": "the first wins, and of neighbours with points the one furthest above its least",
     "zh": "最前面的优先，相邻的计分规则则以超出最低分最多者优先",
@@ -82,23 +112,34 @@ _LABEL_FORMS = {  # of one label, against all others
 def _name_all(language: str, verdicts: Sequence[str], first: str) -> dict[str, str]:
     """The forms that name all verdicts, and the rule that wins."""
     comma, either = _LISTED[language]
-    return {"either": either.format(reduce(comma.format, verdicts[:-1]), verdicts[-1]), "first": first}
+    return {
+        "either": either.format(reduce(comma.format, verdicts[:-1]), verdicts[-1]),
+        "first": first,
+    }
 
 
 for _language, _forms in _FORMS.items():
     _forms |= _name_all(
-        _language, [_forms["pass"], _forms["fail"]], _FIRST[_language].format(_forms.get("Pass", _forms["pass"]))
+        _language,
+        [_forms["pass"], _forms["fail"]],
+        _FIRST[_language].format(_forms.get("Pass", _forms["pass"])),
     )
 
-WORDS: dict[str, Words] = {language: _filled(words, _FORMS[language]) for language, words in _TEMPLATES.items()}
+WORDS: dict[str, Words] = {
+    language: _filled(words, _FORMS[language]) for language, words in _TEMPLATES.items()
+}
 """Each language with its own verdict words."""
 
 
 def find_words(rules: str) -> Words:
-    """The words of the language in which ``rules``, one a line, are written: English unless one begins with a verdict of
-    another."""
+    """The words of the language in which ``rules``, one a line, are written: English unless one
+    begins with a verdict of another."""
     for words in WORDS.values():
-        if re.search(rf"^\s*(G\d+\.\s*)?({'|'.join(words.verdicts.values())})\b", rules, re.MULTILINE | re.IGNORECASE):
+        if re.search(
+            rf"^\s*(G\d+\.\s*)?({'|'.join(words.verdicts.values())})\b",
+            rules,
+            re.MULTILINE | re.IGNORECASE,
+        ):
             return words
     return WORDS["en"]
 
@@ -111,11 +152,22 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
     if own is not None:
         passes, fails = own["pass"], own["fail"]
         forms = _name_all(prompt.language, [passes, fails], _FIRST[prompt.language].format(passes))
-        forms |= {"headline": f"A ticket is {passes} unless a rule says {fails}.", "Pass": passes, "Fail": fails}
+        forms |= {
+            "headline": f"A ticket is {passes} unless a rule says {fails}.",
+            "Pass": passes,
+            "Fail": fails,
+        }
         forms |= {"failing headline": f"A ticket is {fails} unless a rule says {passes}."}
         for verdict, word in own.items():
-            forms |= {verdict: word, f"to {verdict}": f"as {word}", f"should {verdict}": f"should be {word}"}
-        changed = {"verdicts": {"pass": passes, "fail": fails}, "verdict_wording": _find_any([fails, passes])}
+            forms |= {
+                verdict: word,
+                f"to {verdict}": f"as {word}",
+                f"should {verdict}": f"should be {word}",
+            }
+        changed = {
+            "verdicts": {"pass": passes, "fail": fails},
+            "verdict_wording": _find_any([fails, passes]),
+        }
     if prompt.instructs(model):
         template = replace(template, **INSTRUCT[prompt.language])
     begun = begins_answers(prompt, model, model.is_local)
@@ -129,35 +181,52 @@ def choose_grammar(words: Words) -> Grammar:
 
 def _find_any(words: Sequence[str]) -> re.Pattern[str]:
     """Compile a pattern of any of these ``words`` in a rule."""
-    return re.compile(rf"(?<![a-z0-9])({'|'.join(map(re.escape, words))})(?![a-z0-9])", re.IGNORECASE)
+    return re.compile(
+        rf"(?<![a-z0-9])({'|'.join(map(re.escape, words))})(?![a-z0-9])", re.IGNORECASE
+    )
 
 
 def name_labels(words: Words, labels: tuple[Verdict, ...]) -> Words:
-    """``words`` for a mission whose tickets have these ``labels``: the same where they are pass and fail."""
+    """``words`` for a mission whose tickets have these ``labels``: the same where they are pass and
+    fail."""
     if labels == PASS_FAIL:
         return words
     return _with_labels(words.language, words.instruct is not None, words.begin, labels)
 
 
 @cache
-def _with_labels(language: str, has_instruct: bool, begin: str, labels: tuple[Verdict, ...]) -> Words:
+def _with_labels(
+    language: str, has_instruct: bool, begin: str, labels: tuple[Verdict, ...]
+) -> Words:
     """Each label stands where pass does, and all others where fail does."""
     template, between = _TEMPLATES[language], {"en": ", ", "zh": "”、“"}[language]
     listed = {"Pass": between.join(labels[:-1]), "Fail": labels[-1]}
     forms = _name_all(language, labels, _FIRST_RULE[language]) | {"first label": labels[0]} | listed
     forms |= {name.lower(): each for name, each in listed.items()}
-    of_label = {label: {name: form.format(label) for name, form in _LABEL_FORMS[language].items()} for label in labels}
-    texts: dict[str, Any] = {
-        name: dict.fromkeys(labels, getattr(template, name)["pass"]) for name in ("counted", "right", "wrong")
+    of_label = {
+        label: {name: form.format(label) for name, form in _LABEL_FORMS[language].items()}
+        for label in labels
     }
-    texts |= {**(INSTRUCT[language] if has_instruct else {}), "headlines": {labels[0]: _LABEL_HEADLINE[language]}}
+    texts: dict[str, Any] = {
+        name: dict.fromkeys(labels, getattr(template, name)["pass"])
+        for name in ("counted", "right", "wrong")
+    }
+    texts |= {
+        **(INSTRUCT[language] if has_instruct else {}),
+        "headlines": {labels[0]: _LABEL_HEADLINE[language]},
+    }
     wording = _find_any(sorted(labels, key=len, reverse=True))
-    changed = {"verdicts": {each: each for each in labels}, "verdict_wording": wording, "begin": begin}
+    changed = {
+        "verdicts": {each: each for each in labels},
+        "verdict_wording": wording,
+        "begin": begin,
+    }
     return _filled(replace(template, **texts), forms, of_label, **changed)
 
 
 def begins_answers(prompt: PromptConfig, model: ModelConfig, continues: bool) -> bool:
-    """Whether answers are begun for ``model``, whose engine goes on from there (``continues``) or may not."""
+    """Whether answers are begun for ``model``, whose engine goes on from there (``continues``) or
+    may not."""
     if prompt.prefill is not None:
         return prompt.prefill
     thinks = is_configured(model.thinking_ends, model.chat_template_kwargs)
@@ -170,8 +239,10 @@ class Case:
 
     ticket: Ticket  # the ticket, its label included
     right: bool  # judged rightly, and with agreement
-    reason: str | None  # the reason that was given; empty where no answer could be used, None where none was asked for
-    weight: float = 1.0  # what judging it wrong costs, as tickets were drawn; 1 for the dearer label
+    # the reason that was given; empty where no answer could be used, None where none was asked for
+    reason: str | None
+    # what judging it wrong costs, as tickets were drawn; 1 for the dearer label
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +251,8 @@ class ReflectionInput:
 
     cases: tuple[Case, ...]  # in the order of ``ordered_cases``
     evidence: Evidence = NOTHING  # counted over all tickets that it may see
-    rule: str = ""  # the key of the rule that decided all of them; empty where it is not asked to mend one
+    # the key of the rule that decided all of them; empty where it is not asked to mend one
+    rule: str = ""
 
 
 def case_name(position: int) -> str:
@@ -189,13 +261,20 @@ def case_name(position: int) -> str:
 
 
 def rule_lines(guidance: Guidance) -> str:
-    """The guidance as the model reads it: what it should know, then one ``Gk. text`` line per rule."""
+    """The guidance as the model reads it: what it should know, then one ``Gk. text`` line per
+    rule."""
     background = [rule.text for rule in guidance.rules if rule.is_background]
-    return "\n".join([*background, *(f"{rule.key}. {rule.text}" for rule in guidance.rules if not rule.is_background)])
+    return "\n".join(
+        [
+            *background,
+            *(f"{rule.key}. {rule.text}" for rule in guidance.rules if not rule.is_background),
+        ]
+    )
 
 
 def ticket_text(ticket: Ticket) -> str:
-    """A ticket's summaries, one ``image_n: text`` line each, and the counts of all images where there are several."""
+    """A ticket's summaries, one ``image_n: text`` line each, and the counts of all images where
+    there are several."""
     together = [("all images", ticket.counts)] if ticket.counts else []
     return "\n".join(f"{name}: {summary}" for name, summary in (*ticket.per_image, *together))
 
@@ -203,7 +282,9 @@ def ticket_text(ticket: Ticket) -> str:
 def render_guidance(guidance: Guidance) -> str:
     """All of a guidance that the verdicts under it depend on, as one text."""
     parts = guidance.shown, guidance.calibration, guidance.calibration.offsets
-    further = [repr(part) for part in (*parts, guidance.judge) if part not in ((), UNCALIBRATED, "")]
+    further = [
+        repr(part) for part in (*parts, guidance.judge) if part not in ((), UNCALIBRATED, "")
+    ]
     return "\n".join([rule_lines(guidance), *further])
 
 
@@ -218,9 +299,15 @@ def rollout_prompt(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
         system = "\n\n".join([system, words.instruct.examples, *examples]) if examples else system
     if shown is None:
         return Prompt(system=system, user=before + ticket_text(ticket))
-    lines = [words.image.format(name=name, place=place) for place, (name, _) in enumerate(shown.files, 1)]
+    lines = [
+        words.image.format(name=name, place=place) for place, (name, _) in enumerate(shown.files, 1)
+    ]
     user = "\n".join(lines) if shown.instead else ticket_text(ticket)
-    return Prompt(system=f"{system}\n\n{words.images}", user=before + user, images=tuple(path for _, path in shown.files))
+    return Prompt(
+        system=f"{system}\n\n{words.images}",
+        user=before + user,
+        images=tuple(path for _, path in shown.files),
+    )
 
 
 def demonstration_text(demonstration: Demonstration, words: Words) -> str:
@@ -236,7 +323,9 @@ def demonstration_text(demonstration: Demonstration, words: Words) -> str:
     return f"{instruct.ticket}\n{summaries}\n{answer_text(demonstration.verdict, reason, words)}"
 
 
-def reflection_prompt(shown: ReflectionInput, guidance: Guidance, words: Words, max_operations: int) -> Prompt:
+def reflection_prompt(
+    shown: ReflectionInput, guidance: Guidance, words: Words, max_operations: int
+) -> Prompt:
     """The prompt that asks for edits. Cases are named T1, T2, ... in the order given."""
     by = words.by.format(key=shown.rule) if shown.rule else ""
     counted = evidence_lines(shown, words)
@@ -274,7 +363,8 @@ def spell(verdict: Verdict, words: Words) -> str:
 
 
 def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
-    """The evidence as the model reads it: a heading and a line per clue; nothing where there is none."""
+    """The evidence as the model reads it: a heading and a line per clue; nothing where there is
+    none."""
     evidence = shown.evidence
     label = next((case.ticket.label for case in shown.cases if not case.right), None)
     if label is None or not evidence.clues:
@@ -285,7 +375,11 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
         words.counted[label].format(wrong=evidence.wrong, right=evidence.right),
         *(
             words.clue.format(
-                place=place, wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, words), opening=opening
+                place=place,
+                wrong=clue.wrong,
+                right=clue.right,
+                text=clue_text(clue.conditions, words),
+                opening=opening,
             )
             for place, clue in enumerate(evidence.clues, 1)
         ),
@@ -299,8 +393,11 @@ def clue_text(conditions: Sequence[Expression], words: Words) -> str:
 
 
 def case_text(case: Case, words: Words) -> str:
-    """One case on one line: its summaries, and for a wrong one the reasons of a person and of the answer, if told."""
-    summaries = case.ticket.counts or " | ".join(" ".join(summary.split()) for _, summary in case.ticket.per_image)
+    """One case on one line: its summaries, and for a wrong one the reasons of a person and of the
+    answer, if told."""
+    summaries = case.ticket.counts or " | ".join(
+        " ".join(summary.split()) for _, summary in case.ticket.per_image
+    )
     if case.ticket.reason and not case.right:
         summaries += words.person.format(reason=case.ticket.reason)
     if case.right or case.reason is None or words.instruct:
@@ -309,9 +406,11 @@ def case_text(case: Case, words: Words) -> str:
 
 
 def ordered_cases(cases: Sequence[Case]) -> list[Case]:
-    """Right cases before wrong ones, pass before fail, other labels by name, otherwise as given: the order in which a prompt
-    names them."""
-    return sorted(cases, key=lambda case: (not case.right, rank(case.ticket.label), case.ticket.label))
+    """Right cases before wrong ones, pass before fail, other labels by name, otherwise as given:
+    the order in which a prompt names them."""
+    return sorted(
+        cases, key=lambda case: (not case.right, rank(case.ticket.label), case.ticket.label)
+    )
 
 
 def verdict_lines(words: Words) -> dict[Verdict, str]:

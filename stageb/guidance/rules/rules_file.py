@@ -7,12 +7,13 @@
     G4. Fail if connector is loose.
     G5 (fixed). Fail if a summary mentions water.
 
-``[mission]`` begins a mission, named as the tickets name it. A line gets the number that it begins with, ``G4.``, or else
-the next one after the line before; numbers grow. A number may be marked: ``(fixed)`` for a rule that learning leaves as it
-is, ``(background)`` for what is no rule and read before them, ``(provisional)`` for one without proof. ``G0.`` is the
-headline; a mission without one gets the neutral one. Labels other than pass and fail stand on a line of their own,
-``labels: low | high``, the one first that tickets have of which no rule speaks. White space around a line, and empty lines,
-do not count.
+``[mission]`` begins a mission, named as the tickets name it. A line gets the number that it begins
+with, ``G4.``, or else the next one after the line before; numbers grow. A number may be marked:
+``(fixed)`` for a rule that learning leaves as it is, ``(background)`` for what is no rule and read
+before them, ``(provisional)`` for one without proof. ``G0.`` is the headline; a mission without one
+gets the neutral one. Labels other than pass and fail stand on a line of their own, ``labels: low |
+high``, the one first that tickets have of which no rule speaks. White space around a line, and
+empty lines, do not count.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from typing import Any
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.rules.prompts import Words, name_labels
 from stageb.guidance.words.texts import labels_fault
-from stageb.guidance.words.types import BACKGROUND, FIXED, HEADLINE_KEY, PASS_FAIL, PROVISIONAL, Guidance
+from stageb.guidance.words.types import (
+    BACKGROUND,
+    FIXED,
+    HEADLINE_KEY,
+    PASS_FAIL,
+    PROVISIONAL,
+    Guidance,
+)
 from stageb.store import disk
 from stageb.untrusted import strict_json
 
@@ -40,9 +48,11 @@ _HEADING = re.compile(r"\[(.*\S.*)\]")
 
 
 def parse(text: str, path: str, words: Words) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
-    """The content of ``text`` as a guidance.json would hold it, and the line of each of its keys, by those that lead there.
+    """The content of ``text`` as a guidance.json would hold it, and the line of each of its keys,
+    by those that lead there.
 
-    Rules are not checked here, but that they have a mission and growing numbers. Raises ``BadInputError`` with every fault.
+    Rules are not checked here, but that they have a mission and growing numbers. Raises
+    ``BadInputError`` with every fault.
     """
     content: dict[str, dict[str, Any]] = {}
     lines: dict[tuple[str, ...], int] = {}
@@ -55,17 +65,37 @@ def parse(text: str, path: str, words: Words) -> tuple[dict[str, Any], dict[tupl
             heading = _HEADING.fullmatch(line)
             mission, last = heading[1].strip() if heading else "", 0
             if not mission or mission in content:
-                remedy = "write [the mission] on a line of its own" if not mission else "write its rules in one place"
-                bad.append(BadLine(path, at, "no mission's name" if not mission else f"[{mission}] stands twice", remedy))
-            content[mission] = {"experiences": {HEADLINE_KEY: words.neutral_headline}, "metadata": {}}
+                remedy = (
+                    "write [the mission] on a line of its own"
+                    if not mission
+                    else "write its rules in one place"
+                )
+                bad.append(
+                    BadLine(
+                        path,
+                        at,
+                        "no mission's name" if not mission else f"[{mission}] stands twice",
+                        remedy,
+                    )
+                )
+            content[mission] = {
+                "experiences": {HEADLINE_KEY: words.neutral_headline},
+                "metadata": {},
+            }
             lines[mission,] = at
         elif content and line.startswith(LABELS):
             labels = tuple(label.strip() for label in line.removeprefix(LABELS).split(BETWEEN))
             content[mission]["labels"], lines[mission, "labels"] = labels, at
-            if content[mission]["experiences"][HEADLINE_KEY] == words.neutral_headline and not labels_fault(labels):
-                content[mission]["experiences"][HEADLINE_KEY] = name_labels(words, labels).neutral_headline
+            if content[mission]["experiences"][
+                HEADLINE_KEY
+            ] == words.neutral_headline and not labels_fault(labels):
+                content[mission]["experiences"][HEADLINE_KEY] = name_labels(
+                    words, labels
+                ).neutral_headline
         elif not content:
-            bad.append(BadLine(path, at, "a rule of no mission", "write [the mission] on a line above it"))
+            bad.append(
+                BadLine(path, at, "a rule of no mission", "write [the mission] on a line above it")
+            )
         else:
             if fault := _slip(line):
                 bad.append(BadLine(path, at, *fault))
@@ -73,13 +103,24 @@ def parse(text: str, path: str, words: Words) -> tuple[dict[str, Any], dict[tupl
             number = int(numbered[1]) if numbered else last + 1
             place = (mission, "experiences", f"G{numbered[1] if numbered else number}")
             if number <= last and (place in lines or (last and "labels" not in content[mission])):
-                bad.append(BadLine(path, at, f"{place[2]} after G{last}", "let numbers grow, or leave them out"))
+                bad.append(
+                    BadLine(
+                        path, at, f"{place[2]} after G{last}", "let numbers grow, or leave them out"
+                    )
+                )
             content[mission]["experiences"][place[2]] = numbered[3].strip() if numbered else line
             if numbered and numbered[2]:
                 content[mission]["metadata"][place[2]] = {numbered[2]: True}
             lines[place], last = at, max(number, last)
     if not content and not bad:
-        bad.append(BadLine(path, 0, "no mission and no rule", "write [the mission], and its rules below, one a line"))
+        bad.append(
+            BadLine(
+                path,
+                0,
+                "no mission and no rule",
+                "write [the mission], and its rules below, one a line",
+            )
+        )
     if bad:
         raise BadInputError("places in the guidance", bad)
     return content, lines
@@ -99,11 +140,14 @@ def write(found: Iterable[Guidance]) -> str:
 
 
 def _slip(line: str) -> tuple[str, str] | None:
-    """What is wrong with a line that begins like a number or a verdict and is neither, and the remedy. A rule may have any
-    words, so such a line would be taken for one, number and all."""
+    """What is wrong with a line that begins like a number or a verdict and is neither, and the
+    remedy. A rule may have any words, so such a line would be taken for one, number and all."""
     words = line.split()
     if _NUMBERED.fullmatch(line) is None and (number := _NEARLY_NUMBERED.match(line)):
-        return f"{number[0]!r} is no number", "write a number and a dot, as in G3. Fail if ..., or leave it out"
+        return (
+            f"{number[0]!r} is no number",
+            "write a number and a dot, as in G3. Fail if ..., or leave it out",
+        )
     if _NUMBERED.fullmatch(line):
         words = line.partition(".")[2].split()
     first, second = [*words, "", ""][:2]
@@ -113,17 +157,27 @@ def _slip(line: str) -> tuple[str, str] | None:
     return (f"{first!r} is no verdict", f"did you mean {near[0].capitalize()}?") if near else None
 
 
-# The history of a guidance file that is kept for many runs: every version of a mission that was ever in use there.
+# The history of a guidance file that is kept for many runs: every version of a mission that was
+# ever in use there.
 #
-# ``shared.history.jsonl`` lies beside ``shared.json``, one row a change: ``mission, step, action, source, at, by`` and the
-# ``guidance`` from then on, in the form of a guidance.json. Steps of a mission are never given twice, so ``shared.json@4``
-# names one guidance for good. It is also what writers of the file lock, since it is never replaced.
+# ``shared.history.jsonl`` lies beside ``shared.json``, one row a change: ``mission, step, action,
+# source, at, by`` and the ``guidance`` from then on, in the form of a guidance.json. Steps of a
+# mission are never given twice, so ``shared.json@4`` names one guidance for good. It is also what
+# writers of the file lock, since it is never replaced.
 #
-# A row is written once the new file lies complete beside the old one, and before it takes its place, so that nothing is in
-# use without a row. A last row whose file still lies beside was interrupted in between: it is not read, and the next writer
-# takes it out.
+# A row is written once the new file lies complete beside the old one, and before it takes its
+# place, so that nothing is in use without a row. A last row whose file still lies beside was
+# interrupted in between: it is not read, and the next writer takes it out.
 
-FIELDS = {"mission": str, "step": int, "action": str, "source": str, "at": str, "by": str, "guidance": dict}
+FIELDS = {
+    "mission": str,
+    "step": int,
+    "action": str,
+    "source": str,
+    "at": str,
+    "by": str,
+    "guidance": dict,
+}
 
 
 def history_path(path: Path) -> Path:
@@ -132,10 +186,11 @@ def history_path(path: Path) -> Path:
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """The changes of the guidance file at ``path``, oldest first; none where nothing was ever put there by a command.
+    """The changes of the guidance file at ``path``, oldest first; none where nothing was ever put
+    there by a command.
 
-    A row that a crash cut off is left out, and one whose guidance did not come into use. Raises ``BadInputError`` where
-    another program wrote something else.
+    A row that a crash cut off is left out, and one whose guidance did not come into use. Raises
+    ``BadInputError`` where another program wrote something else.
     """
     rows = list(_read_rows(path))
     return rows[:-1] if rows and _is_pending(path, rows[-1]) else rows
@@ -152,17 +207,23 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     for line, row in enumerate(data.split(b"\n")[:-1], 1):
         try:
             read = strict_json.loads(row.decode())
-            if isinstance(read, dict) and {name: type(value) for name, value in read.items()} == FIELDS:
+            if (
+                isinstance(read, dict)
+                and {name: type(value) for name, value in read.items()} == FIELDS
+            ):
                 yield read
                 continue
             what = f"not a row of {', '.join(FIELDS)}"
         except ValueError as error:
             what = f"not JSON in UTF-8: {error}"
-        raise BadInputError("rows of history", [BadLine(str(history), line, what, "remove it, or correct it")])
+        raise BadInputError(
+            "rows of history", [BadLine(str(history), line, what, "remove it, or correct it")]
+        )
 
 
 def _is_pending(path: Path, row: Mapping[str, Any]) -> bool:
-    """Whether the last row tells of guidance that lies beside the file, written before the row was, and is not in use."""
+    """Whether the last row tells of guidance that lies beside the file, written before the row was,
+    and is not in use."""
     beside, body = disk.name_draft(path), row["guidance"].get(row["mission"])
     try:
         if beside.stat().st_mtime_ns > history_path(path).stat().st_mtime_ns:
@@ -173,7 +234,8 @@ def _is_pending(path: Path, row: Mapping[str, Any]) -> bool:
 
 
 def _read_body(path: Path, mission: str) -> Any:
-    """What a guidance file holds of a mission, as it stands there; None where there is none, or no such file."""
+    """What a guidance file holds of a mission, as it stands there; None where there is none, or no
+    such file."""
     try:
         content = strict_json.loads(path.read_bytes().decode())
     except (FileNotFoundError, ValueError):
@@ -182,7 +244,8 @@ def _read_body(path: Path, mission: str) -> Any:
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> int:
-    """One more change, on the disk when this returns; where the row begins. Raises ``OSError``, and leaves none then."""
+    """One more change, on the disk when this returns; where the row begins. Raises ``OSError``, and
+    leaves none then."""
     history = history_path(path)
     position = disk.end_of_rows(history)
     disk.write_at(history, disk.json_lines([row]), position)
@@ -200,7 +263,8 @@ def cut_rows(path: Path, position: int) -> None:
 
 
 def clear_interrupted(path: Path) -> None:
-    """Take out what a crash left: a last row whose guidance did not come into use, and that guidance. The file is held.
+    """Take out what a crash left: a last row whose guidance did not come into use, and that
+    guidance. The file is held.
 
     Raises ``OSError``.
     """
@@ -215,7 +279,8 @@ def clear_interrupted(path: Path) -> None:
 
 @contextmanager
 def hold_history(path: Path) -> Iterator[None]:
-    """While no other process changes the guidance file at ``path``. Waits for one that does. Raises ``OSError``."""
+    """While no other process changes the guidance file at ``path``. Waits for one that does. Raises
+    ``OSError``."""
     disk.make_folder(path.parent)
     lock = disk.lock_file(history_path(path), wait=True)
     try:
@@ -224,14 +289,17 @@ def hold_history(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-# What this design's first implementation wrote as guidance.json: rules S1, S2, ... that learning left alone, the time of the
-# last change, and at times what the mission looks at.
+# What this design's first implementation wrote as guidance.json: rules S1, S2, ... that learning
+# left alone, the time of the last change, and at times what the mission looks at.
 
 
 def adopt(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as this one writes it: such rules are fixed, numbered behind the others; what is looked at is the headline
-    where there is none. Other content stays as it is."""
-    return {mission: _adopt(body) if isinstance(body, dict) else body for mission, body in content.items()}
+    """The same as this one writes it: such rules are fixed, numbered behind the others; what is
+    looked at is the headline where there is none. Other content stays as it is."""
+    return {
+        mission: _adopt(body) if isinstance(body, dict) else body
+        for mission, body in content.items()
+    }
 
 
 def _adopt(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,8 +314,14 @@ def _adopt(body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("focus") and HEADLINE_KEY not in rules:
         rules = {HEADLINE_KEY: body["focus"], **rules}
     first = 1 + max([int(key[1:]) for key in rules if re.fullmatch("G[0-9]{1,9}", key)], default=0)
-    keys = {key: f"G{n}" for n, key in enumerate((key for key in rules if re.fullmatch("S[0-9]{1,9}", key)), first)}
+    keys = {
+        key: f"G{n}"
+        for n, key in enumerate((key for key in rules if re.fullmatch("S[0-9]{1,9}", key)), first)
+    }
     if keys:
         fixed = {new: {**known.get(key, {}), FIXED: True} for key, new in keys.items()}
-        rest["metadata"] = {**{key: each for key, each in known.items() if key not in keys}, **fixed}
+        rest["metadata"] = {
+            **{key: each for key, each in known.items() if key not in keys},
+            **fixed,
+        }
     return {**rest, "experiences": {keys.get(key, key): text for key, text in rules.items()}}

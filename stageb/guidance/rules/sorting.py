@@ -1,7 +1,9 @@
-"""Rows of a table sorted by what rules see of them, so that of those that they cannot tell apart one is judged for all.
+"""Rows of a table sorted by what rules see of them, so that of those that they cannot tell apart
+one is judged for all.
 
-What a rule says hangs on its conditions, and a condition on the values of the fields that it names. So each is asked once
-for each value that differs, or each pair where it compares fields, and no row is read as a whole but the first of a kind.
+What a rule says hangs on its conditions, and a condition on the values of the fields that it names.
+So each is asked once for each value that differs, or each pair where it compares fields, and no row
+is read as a whole but the first of a kind.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ V = TypeVar("V")
 
 
 class Memo(dict[K, V]):
-    """The values of a function by its argument, each computed once; all are forgotten where they get too many."""
+    """The values of a function by its argument, each computed once; all are forgotten where they
+    get too many."""
 
     def __init__(self, function: Callable[[K], V]) -> None:
         super().__init__()
@@ -40,23 +43,28 @@ Sort: TypeAlias = Callable[[Mapping[str, Sequence[str]]], Iterable[Hashable]]
 
 
 def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] = ()) -> Sort:
-    """What gives each row of a table with these ``columns`` a key: rows of equal keys get the same ruling, for the same
-    reason, and lack the same of the fields that rules, or ``named``, name. A row that lacks a field has an empty text there.
+    """What gives each row of a table with these ``columns`` a key: rows of equal keys get the same
+    ruling, for the same reason, and lack the same of the fields that rules, or ``named``, name. A
+    row that lacks a field has an empty text there.
     """
     codes = [rule.code for rule in rules.each if not isinstance(rule.code, OutOfReach)]
     conditions = dict.fromkeys(each for code in codes for each in code.expression.conditions())
-    tests: dict[tuple[str, ...], list[Callable[[Reading], bool | None]]] = {(name,): [] for name in named}
+    tests: dict[tuple[str, ...], list[Callable[[Reading], bool | None]]] = {
+        (name,): [] for name in named
+    }
     for each in conditions:
         # One that names no field holds where any text of the ticket says so.
         for fields in [each.fields] if each.fields else [(name,) for name in columns]:
             tests.setdefault(fields, []).append(compile_expression(each))
         for name in each.fields:
             tests.setdefault((name,), [])
-    known = {fields: tests[fields] for fields in tests if not {*columns}.isdisjoint(fields)}  # others are alike in all rows
+    # others are alike in all rows
+    known = {fields: tests[fields] for fields in tests if not {*columns}.isdisjoint(fields)}
     asked = {fields: Memo(_make_asker(fields, of)) for fields, of in known.items()}
 
     def sort(rows: Mapping[str, Sequence[str]]) -> Iterable[Hashable]:
-        parts: list[Iterable[Hashable]] = [map(any, zip(*rows.values(), strict=True))]  # whether they say anything
+        # whether they say anything
+        parts: list[Iterable[Hashable]] = [map(any, zip(*rows.values(), strict=True))]
         for fields, answers in asked.items():
             values = (rows.get(name, repeat("")) for name in fields)
             parts.append(map(answers.__getitem__, zip(*values, strict=False)))
@@ -68,7 +76,8 @@ def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] 
 def _make_asker(
     fields: tuple[str, ...], tests: Sequence[Callable[[Reading], bool | None]]
 ) -> Callable[[tuple[str, ...]], int]:
-    """What numbers values of the ``fields`` by what the ``tests`` say of them, and by which of them are there."""
+    """What numbers values of the ``fields`` by what the ``tests`` say of them, and by which of them
+    are there."""
     numbers: dict[Hashable, int] = {}
 
     def ask(values: tuple[str, ...]) -> int:

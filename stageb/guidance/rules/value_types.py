@@ -1,10 +1,12 @@
-"""A ticket as rules see it: named values of each kind, numbers with their units among them, and words.
+"""A ticket as rules see it: named values of each kind, numbers with their units among them, and
+words.
 
-Fields that a file names, the columns of a table and the keys of JSON, come with name and value apart (``fields.py``) and are
-taken as they are. Of prose nothing is assumed but punctuation: a piece between semicolons, line ends or commas (not those
-within a number) that reads ``name: value``, ``name = value`` or ``name is value`` is a field too; everything else is free
-text, in words or, where a script writes no spaces, in short runs of characters. The value of a field is also read as free
-text where it is a text rather than a value.
+Fields that a file names, the columns of a table and the keys of JSON, come with name and value
+apart (``fields.py``) and are taken as they are. Of prose nothing is assumed but punctuation: a
+piece between semicolons, line ends or commas (not those within a number) that reads ``name:
+value``, ``name = value`` or ``name is value`` is a field too; everything else is free text, in
+words or, where a script writes no spaces, in short runs of characters. The value of a field is also
+read as free text where it is a text rather than a value.
 """
 
 from __future__ import annotations
@@ -22,16 +24,20 @@ from typing import NamedTuple
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import Content
 
-POWER = r"(?:[eE][-+]\d{1,2})?"  # of ten, as programs write it; without a sign it may be part of a code
-NUMBER = rf"[-+]?(?:\d+(?:\.\d+)?{POWER}|\d*\.\d+(?:[eE]\d{{1,2}})?)"  # no code has a point before its e: 4.2e4
+# of ten, as programs write it; without a sign it may be part of a code
+POWER = r"(?:[eE][-+]\d{1,2})?"
+# no code has a point before its e: 4.2e4
+NUMBER = rf"[-+]?(?:\d+(?:\.\d+)?{POWER}|\d*\.\d+(?:[eE]\d{{1,2}})?)"
 CURRENCIES = "$€£¥"
-GOES_ON = "¹²³⁴⁵⁶⁷⁸⁹⁺⁻¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟万萬亿億"  # the number itself, behind digits: 10³, 5½, 5万; no ⁰, often °
+# the number itself, behind digits: 10³, 5½, 5万; no ⁰, often °
+GOES_ON = "¹²³⁴⁵⁶⁷⁸⁹⁺⁻¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟万萬亿億"
 # Nor 百, 千 and 兆, which begin units: 5千克, 0.5兆帕.
 _NUMBER = re.compile(  # with its unit, without digits but in m2, cm3 ...
     rf"(?!.*\d[-.]*-\Z)(-?)([{CURRENCIES}] ?)?({NUMBER})(?! ?[{GOES_ON}])((?:\D|(?<=m)[23])*)"
 )
 _DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
-_WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}  # full width -> ASCII
+# full width -> ASCII
+_WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 _MINUS = {0x2212: 0x2D}
 FULL_STOPS = " .。"
 UNFOLDED = ("m", "M", "p", "P")  # begin units whose case tells milli from mega, and pico from peta
@@ -47,10 +53,13 @@ class Quantity(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def parse_quantity(value: str) -> Quantity | None:
-    """The number that a value is, with its unit, as ``-2.5``, ``1e-05``, ``.5 mm`` and ``$7``; None where it is none, or may
-    be another, as ``1,5``, ``2-3``, ``1e5``, ``5½``, ``10³`` and ``2.5-``, where some programs put the sign. A letter for
-    thousands, as in ``5k``, is a unit like any other: it cannot be told from kelvin."""
-    found = _NUMBER.fullmatch(value if value.isascii() else value.translate(_WIDTHS).translate(_MINUS))
+    """The number that a value is, with its unit, as ``-2.5``, ``1e-05``, ``.5 mm`` and ``$7``; None
+    where it is none, or may be another, as ``1,5``, ``2-3``, ``1e5``, ``5½``, ``10³`` and ``2.5-``,
+    where some programs put the sign. A letter for thousands, as in ``5k``, is a unit like any
+    other: it cannot be told from kelvin."""
+    found = _NUMBER.fullmatch(
+        value if value.isascii() else value.translate(_WIDTHS).translate(_MINUS)
+    )
     if not found or (found[1] and found[3][0] in "+-"):
         return None
     return Quantity(float(found[1] + found[3]), fold_unit(found[2] or found[4]))
@@ -63,7 +72,8 @@ def parse_number(value: str) -> float | None:
 
 
 def fold_unit(unit: str) -> str:
-    """A unit as it is compared: in any case where that tells no milli from mega, and with an s for many or without."""
+    """A unit as it is compared: in any case where that tells no milli from mega, and with an s for
+    many or without."""
     plain = unit.strip(FULL_STOPS)
     folded = plain if plain[:1] in UNFOLDED and len(plain) <= LONGEST_SYMBOL else fold_text(plain)
     return folded.removesuffix("s") if len(folded) >= LONGEST_SYMBOL else folded
@@ -76,20 +86,26 @@ def are_comparable(one: Quantity, other: Quantity) -> bool:
 
 def clean_value(text: str) -> str:
     """A name or a value on one line, nothing hidden in it."""
-    return " ".join(text.split()) if text.isascii() and text.isprintable() else one_line(text, len(text))
+    return (
+        " ".join(text.split())
+        if text.isascii() and text.isprintable()
+        else one_line(text, len(text))
+    )
 
 
 def fold_text(text: str) -> str:
-    """A text as it is compared: in any case, letters composed and of half width (Unicode's NFC). Not NFKC, by which 10³ is
-    103."""
+    """A text as it is compared: in any case, letters composed and of half width (Unicode's NFC).
+    Not NFKC, by which 10³ is 103."""
     if text.isascii():
         return text.lower()
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text.translate(_WIDTHS)).casefold())
+    return unicodedata.normalize(
+        "NFC", unicodedata.normalize("NFC", text.translate(_WIDTHS)).casefold()
+    )
 
 
 def fold_value(value: str) -> str:
-    """A value as it is compared: folded, without a full stop behind it, and a decimal number without zeros at its end, which
-    programs add on their own (``1`` and ``1.0``)."""
+    """A value as it is compared: folded, without a full stop behind it, and a decimal number
+    without zeros at its end, which programs add on their own (``1`` and ``1.0``)."""
     if _DECIMAL.fullmatch(value):
         return value.rstrip("0").rstrip(".")
     folded = fold_text(value)
@@ -101,7 +117,8 @@ LEAST_STEM = 3  # characters of a word without its ending, and of a stem
 MOST_STEM = 5  # characters of a stem that is counted
 ANY = "*"  # stands for any further letters behind a stem
 MOST_CHARS = 48  # of a word that is counted, and of a value that a counted line names
-SURELY_MENTIONED = MOST_CHARS - max(map(len, ENDINGS))  # characters of a word that counts with any ending, too
+# characters of a word that counts with any ending, too
+SURELY_MENTIONED = MOST_CHARS - max(map(len, ENDINGS))
 MOST_PHRASE = 3  # words of a phrase that is counted, or read in a rule
 MOST_WORDS = 4  # of a value: a longer one is free text, in prose under a heading
 CHARS_PER_WORD = 4  # of a script without spaces
@@ -135,11 +152,16 @@ class Computed(NamedTuple):
         return f"{self.first} {self.operator} {self.second}"
 
 
-class Reading:  # no dataclass, which only an imported module can make: what is exported may be run in other ways
+# no dataclass, which only an imported module can make: what is exported may be run in other ways
+class Reading:
     """A ticket as rules see it. What all conditions look words up in is found once."""
 
     def __init__(
-        self, pairs: Mapping[str, str], words: frozenset[str], texts: tuple[str, ...] = (), is_counted: bool = False
+        self,
+        pairs: Mapping[str, str],
+        words: frozenset[str],
+        texts: tuple[str, ...] = (),
+        is_counted: bool = False,
     ) -> None:
         self.pairs = pairs  # field -> value; the last one where prose names it twice
         self.words = words  # of the free text, with those that an ending hides, folded
@@ -149,7 +171,9 @@ class Reading:  # no dataclass, which only an imported module can make: what is 
     @cached_property
     def mentioned(self) -> frozenset[str]:
         """All words that it mentions: in free text, and in fields' names and values."""
-        return self.words.union(*(find_mentioned(text) for pair in self.pairs.items() for text in pair))
+        return self.words.union(
+            *(find_mentioned(text) for pair in self.pairs.items() for text in pair)
+        )
 
     @cached_property
     def in_order(self) -> list[str]:
@@ -162,11 +186,14 @@ class Reading:  # no dataclass, which only an imported module can make: what is 
         return place < len(self.in_order) and self.in_order[place].startswith(stem)
 
     def mentions_phrase(self, phrase: str) -> bool:
-        """Whether words stand in a text, a name or a value one after the other, each as it is or with an ending."""
+        """Whether words stand in a text, a name or a value one after the other, each as it is or
+        with an ending."""
         wanted = phrase.split(" ")
         if not all(word in self.mentioned for word in wanted if 1 < len(word) <= SURELY_MENTIONED):
             return False
-        return any(_follow(words, place, wanted) for words, place in _find_places(self).get(wanted[0], ()))
+        return any(
+            _follow(words, place, wanted) for words, place in _find_places(self).get(wanted[0], ())
+        )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -205,15 +232,21 @@ def read_summaries(summaries: tuple[str, ...]) -> Reading:
 def is_text(value: str) -> bool:
     """Whether a value is free text: several pieces, or more words than values have."""
     chars = sum(map(len, re.findall(f"[{_CJK}]+", value)))
-    return len(value.split()) + chars // CHARS_PER_WORD > MOST_WORDS or bool(_PIECE.search(value.rstrip(FULL_STOPS)))
+    return len(value.split()) + chars // CHARS_PER_WORD > MOST_WORDS or bool(
+        _PIECE.search(value.rstrip(FULL_STOPS))
+    )
 
 
 def find_quantity(ticket: Reading, of: str | Computed) -> Quantity | None:
-    """The number of a field, or of two; None where the ticket does not tell, or it is none, or a sum would be of two
-    units."""
+    """The number of a field, or of two; None where the ticket does not tell, or it is none, or a
+    sum would be of two units."""
     if isinstance(of, str):
         value = ticket.pairs.get(of)
-        return (Quantity(0.0, "") if ticket.is_counted else None) if value is None else parse_quantity(value)
+        return (
+            (Quantity(0.0, "") if ticket.is_counted else None)
+            if value is None
+            else parse_quantity(value)
+        )
     first, second = find_quantity(ticket, of.first), find_quantity(ticket, of.second)
     if first is None or second is None or (of.operator == "/" and not second.number):
         return None
@@ -242,7 +275,8 @@ def has_phrase(text: str, phrase: str) -> bool:
 
 @lru_cache(maxsize=16)  # few: they are large, and what a ticket is asked stands close together
 def _find_places(ticket: Reading) -> Mapping[str, Sequence[tuple[Sequence[tuple[str, ...]], int]]]:
-    """Each word of a ticket's texts, as it is and without its endings -> where it stands, and in which words."""
+    """Each word of a ticket's texts, as it is and without its endings -> where it stands, and in
+    which words."""
     places: dict[str, list[tuple[Sequence[tuple[str, ...]], int]]] = defaultdict(list)
     for text in (*ticket.texts, *(text for pair in ticket.pairs.items() for text in pair)):
         words = split_words(text)
@@ -255,34 +289,44 @@ def _find_places(ticket: Reading) -> Mapping[str, Sequence[tuple[Sequence[tuple[
 def _follow(words: Sequence[tuple[str, ...]], start: int, wanted: Sequence[str]) -> bool:
     """Whether the words that are wanted stand there from the start on."""
     there = words[start : start + len(wanted)]
-    return len(there) == len(wanted) and all(word in forms for word, forms in zip(wanted, there, strict=True))
+    return len(there) == len(wanted) and all(
+        word in forms for word, forms in zip(wanted, there, strict=True)
+    )
 
 
 def find_stems(word: str) -> Iterator[str]:
-    """The stems by which a folded word is mentioned and counted, the longest first: ``vibration`` as ``vibra*``; none of a
-    number, or of a script without spaces."""
+    """The stems by which a folded word is mentioned and counted, the longest first: ``vibration``
+    as ``vibra*``; none of a number, or of a script without spaces."""
     if word[0].isalpha() and not begins_cjk(word):
-        yield from (word[:size] + ANY for size in range(min(MOST_STEM, len(word) - 1), LEAST_STEM - 1, -1))
+        yield from (
+            word[:size] + ANY for size in range(min(MOST_STEM, len(word) - 1), LEAST_STEM - 1, -1)
+        )
 
 
 @lru_cache(maxsize=1 << 16)
 def find_phrases(text: str) -> frozenset[str]:
     """All phrases of a text, of words as they are and without their endings."""
     words = split_words(text)
-    runs = (words[start : start + size] for size in range(2, MOST_PHRASE + 1) for start in range(len(words) - size + 1))
+    runs = (
+        words[start : start + size]
+        for size in range(2, MOST_PHRASE + 1)
+        for start in range(len(words) - size + 1)
+    )
     found = (" ".join(each) for run in runs for each in product(*run))
     return frozenset(phrase for phrase in found if len(phrase) <= MOST_CHARS)
 
 
 @lru_cache(maxsize=1 << 16)
 def split_words(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words of a text, folded, each as it is and without its endings; none of a script without spaces."""
+    """The words of a text, folded, each as it is and without its endings; none of a script without
+    spaces."""
     return tuple(map(_find_forms, _WORD.findall(fold_text(text))))
 
 
 def list_runs(text: str) -> Iterator[tuple[str, str, str]]:
-    """The short runs of characters that a text has in scripts without spaces, folded, wherever they stand, each with the
-    character before it and the one behind it; nothing where a longer run of such scripts begins or ends."""
+    """The short runs of characters that a text has in scripts without spaces, folded, wherever they
+    stand, each with the character before it and the one behind it; nothing where a longer run of
+    such scripts begins or ends."""
     for word in _WORD.findall(fold_text(text)):
         if begins_cjk(word):
             yield from _find_runs(word)
@@ -318,7 +362,8 @@ def _find_runs(word: str) -> Iterator[tuple[str, str, str]]:
 
 @lru_cache(maxsize=1 << 16)  # a language has fewer words than texts have
 def _find_forms(word: str) -> tuple[str, ...]:
-    """A folded word as it is and without each ending that it has; none of a script without spaces."""
+    """A folded word as it is and without each ending that it has; none of a script without
+    spaces."""
     if begins_cjk(word):
         return ()
     ends = (end for end in ENDINGS if word.endswith(end) and len(word) - len(end) >= LEAST_STEM)

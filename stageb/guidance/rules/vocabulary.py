@@ -31,13 +31,18 @@ class Vocabulary:
 
     names: Mapping[str, str]  # field, folded -> as tickets write it
     values: Mapping[str, frozenset[str]]  # field -> its values, as ``fold_value`` compares them
-    units: Mapping[str, frozenset[str]]  # field that has numbers -> the units of these, as ``Quantity`` has them
-    words: frozenset[str]  # all that count as mentioned, folded; those that an ending hides included
+    # field that has numbers -> the units of these, as ``Quantity`` has them
+    units: Mapping[str, frozenset[str]]
+    # all that count as mentioned, folded; those that an ending hides included
+    words: frozenset[str]
     text: str  # all summaries, folded
-    pieces: frozenset[str]  # of free text, and the fields' names and values, folded: in which phrases are looked for
+    # of free text, and the fields' names and values, folded: in which phrases are looked for
+    pieces: frozenset[str]
     is_tabular: bool  # whether half of the tickets or more have fields
-    scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
-    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of words, by the names that a guidance gives them
+    # field whose values have an order -> these, lowest first, as tickets write them
+    scales: Mapping[str, tuple[str, ...]]
+    # of words, by the names that a guidance gives them
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_counted: bool = False  # whether a number that some ticket does not name is 0
 
     @classmethod
@@ -45,7 +50,8 @@ class Vocabulary:
         """Collect the vocabulary of ``tickets``."""
         names: dict[str, str] = {}
         values: dict[str, set[str]] = {}
-        written: dict[str, dict[str, str]] = {}  # field -> its values, as they are compared and as they were first written
+        # field -> its values, as they are compared and as they were first written
+        written: dict[str, dict[str, str]] = {}
         units: dict[str, set[str]] = {}
         words: set[str] = set()
         texts: list[str] = []
@@ -68,9 +74,16 @@ class Vocabulary:
                     if read.is_counted:  # in other tickets, by saying nothing
                         values[name].add("0")
         pieces |= {fold_text(text) for name, own in values.items() for text in (name, *own)}
-        words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
+        words |= {
+            part
+            for name, own in values.items()
+            for text in (name, *own)
+            for part in find_mentioned(text)
+        }
         frozen = {name: frozenset(own) for name, own in values.items()}
-        ranked = {name: found for name, own in written.items() if (found := order_values(own.values()))}
+        ranked = {
+            name: found for name, own in written.items() if (found := order_values(own.values()))
+        }
         text = "\n".join(dict.fromkeys(texts))
         return cls(
             names,
@@ -96,7 +109,9 @@ class Vocabulary:
         """With one more value of a field, or with one more word where no field is named."""
         if not field:
             return replace(self, words=self.words | {fold_text(value)})
-        return replace(self, values={**self.values, field: self.values[field] | {fold_value(value)}})
+        return replace(
+            self, values={**self.values, field: self.values[field] | {fold_value(value)}}
+        )
 
     def holds(self, text: str) -> bool:
         """Whether some ticket's words hold ``text``, which is folded."""
@@ -105,34 +120,61 @@ class Vocabulary:
     def holds_stem(self, text: str) -> bool:
         """Whether ``text`` is a stem, ``leak*``, with which some ticket's word begins."""
         stem = text.removesuffix(ANY)
-        return stem != text and len(stem) >= LEAST_STEM and any(word.startswith(stem) for word in self.words)
+        return (
+            stem != text
+            and len(stem) >= LEAST_STEM
+            and any(word.startswith(stem) for word in self.words)
+        )
 
     def holds_phrase(self, phrase: str) -> bool:
-        """Whether some ticket has these two or three words, which are folded, one after the other."""
+        """Whether some ticket has these two or three words, which are folded, one after the
+        other."""
         words = phrase.split(" ")
         if not 2 <= len(words) <= MOST_PHRASE:
             return False
-        return any(has_phrase(piece, phrase) for piece in self.pieces if all(word in piece for word in words))
+        return any(
+            has_phrase(piece, phrase)
+            for piece in self.pieces
+            if all(word in piece for word in words)
+        )
 
     def field(self, name: str) -> str | None:
-        """A field as tickets write it, with an article before it or without; None where none has it."""
+        """A field as tickets write it, with an article before it or without; None where none has
+        it."""
         folded = fold_text(name)
-        return name if name in self.values else self.names.get(folded) or self.names.get(folded.removeprefix("the "))
+        return (
+            name
+            if name in self.values
+            else self.names.get(folded) or self.names.get(folded.removeprefix("the "))
+        )
 
     def list_kinds(self, field: str) -> frozenset[str]:
-        """All values of a field that has few of them, as they are compared; none of numbers, of free text, and where not all
-        are known."""
+        """All values of a field that has few of them, as they are compared; none of numbers, of
+        free text, and where not all are known."""
         values = self.values.get(field, frozenset())
-        is_open = field in self.units or len(values) > MOST_KINDS or "" in values or any(map(is_text, values))
+        is_open = (
+            field in self.units
+            or len(values) > MOST_KINDS
+            or "" in values
+            or any(map(is_text, values))
+        )
         return frozenset() if is_open else values
 
-    def list_beyond(self, field: str, value: str, is_above: bool, is_denied: bool) -> tuple[str, ...] | None:
-        """The values of an ordered field that are above ``value``, or below, or are not; None where it has no such one."""
+    def list_beyond(
+        self, field: str, value: str, is_above: bool, is_denied: bool
+    ) -> tuple[str, ...] | None:
+        """The values of an ordered field that are above ``value``, or below, or are not; None where
+        it has no such one."""
         scale = self.scales[field]
-        place = next((rank for rank, each in enumerate(scale) if fold_value(each) == fold_value(value)), None)
+        place = next(
+            (rank for rank, each in enumerate(scale) if fold_value(each) == fold_value(value)), None
+        )
         if place is None:
             return None
-        higher, lower = scale[place + (is_above and not is_denied) :], scale[: place + (is_above and is_denied)]
+        higher, lower = (
+            scale[place + (is_above and not is_denied) :],
+            scale[: place + (is_above and is_denied)],
+        )
         return higher if is_above != is_denied else lower
 
     def nearest_name(self, name: str) -> str:
@@ -149,14 +191,25 @@ class Vocabulary:
 
 
 def find_letters(readings: Iterable[Reading]) -> str:
-    """The letters beyond ASCII of tickets' values that are the same in any case, alone and beside others."""
-    found = {letter for each in readings for value in each.pairs.values() if not value.isascii() for letter in value}
-    return "".join(sorted(letter for letter in found if not letter.isascii() and _is_stable(letter)))
+    """The letters beyond ASCII of tickets' values that are the same in any case, alone and beside
+    others."""
+    found = {
+        letter
+        for each in readings
+        for value in each.pairs.values()
+        if not value.isascii()
+        for letter in value
+    }
+    return "".join(
+        sorted(letter for letter in found if not letter.isascii() and _is_stable(letter))
+    )
 
 
 def _is_stable(letter: str) -> bool:
     is_mark = unicodedata.category(letter)[0] in "MZC"
-    return letter.isprintable() and not is_mark and fold_text(letter) == letter and letter not in "。−"
+    return (
+        letter.isprintable() and not is_mark and fold_text(letter) == letter and letter not in "。−"
+    )
 
 
 def _nearest(text: str, known: Iterable[str], written: Mapping[str, str]) -> str:
@@ -166,15 +219,20 @@ def _nearest(text: str, known: Iterable[str], written: Mapping[str, str]) -> str
 
 # Values that have an order, by well-known scales.
 #
-# A field is ordered where all of its values, three or more, stand on one scale. "Is at least med" then says which of them a
-# ticket may have, and no more: a rule that ranks is the same as one that lists.
+# A field is ordered where all of its values, three or more, stand on one scale. "Is at least med"
+# then says which of them a ticket may have, and no more: a rule that ranks is the same as one that
+# lists.
 
 FEWEST = 3  # values of an ordered field
 WELL_KNOWN = (
-    "very low, vlow, v-low < low < medium, med, mid, moderate, normal < high < very high, vhigh, v-high < critical",
-    "very small, vsmall, tiny < small < medium, med, mid < large, big < very large, vlarge, very big, vbig, huge",
-    "very bad, vbad < bad, poor < fair, acceptable, average, ok < good < very good, vgood < excellent",
-    "none, no < slight, minor, low, small < moderate, medium, some < severe, major, high, large < critical, extreme",
+    "very low, vlow, v-low < low < medium, med, mid, moderate, normal < high < very high, "
+    "vhigh, v-high < critical",
+    "very small, vsmall, tiny < small < medium, med, mid < large, big < very large, vlarge, "
+    "very big, vbig, huge",
+    "very bad, vbad < bad, poor < fair, acceptable, average, ok < good < very good, vgood < "
+    "excellent",
+    "none, no < slight, minor, low, small < moderate, medium, some < severe, major, high, large "
+    "< critical, extreme",
     "never < rarely, seldom < sometimes, occasionally < often, frequently < always",
     "very slow < slow < medium, moderate, normal < fast < very fast",
     "xs < s < m < l < xl < xxl",
@@ -188,12 +246,15 @@ def _fold_name(name: str) -> str:
     return " ".join(name.casefold().replace("_", " ").split())
 
 
-_SCALES = [[{_fold_name(name) for name in rank.split(",")} for rank in scale.split("<")] for scale in WELL_KNOWN]
+_SCALES = [
+    [{_fold_name(name) for name in rank.split(",")} for rank in scale.split("<")]
+    for scale in WELL_KNOWN
+]
 
 
 def order_values(values: Iterable[str]) -> tuple[str, ...]:
-    """The values of a field, lowest first, by the first scale on which all of them stand, each on a rank of its own; none
-    where there is no such scale."""
+    """The values of a field, lowest first, by the first scale on which all of them stand, each on a
+    rank of its own; none where there is no such scale."""
     names = {_fold_name(value): value for value in sorted({*values})}
     if len(names) < FEWEST:
         return ()

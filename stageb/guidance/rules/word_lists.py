@@ -3,8 +3,9 @@
     G1. "swift" words: asap, immediately, swift, urgent
     G3. High if a summary mentions a "swift" word.
 
-A line like the first decides nothing. It is kept, numbered, shown, reviewed and promoted as rules are, so that whoever reads
-the guidance reads its words once. Whoever reads a rule as code takes the words for the list.
+A line like the first decides nothing. It is kept, numbered, shown, reviewed and promoted as rules
+are, so that whoever reads the guidance reads its words once. Whoever reads a rule as code takes the
+words for the list.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from stageb.guidance.words.types import HEADLINE_KEY, Rule
 
 _NAME = '[^\\s"“”][^"“”]{0,59}'  # a name, without quotation marks
 _FORMS = [
-    (grammar, re.compile(f"{grammar.word_list[0]}({_NAME}){grammar.word_list[1]}(.+)")) for grammar in (ENGLISH, CHINESE)
+    (grammar, re.compile(f"{grammar.word_list[0]}({_NAME}){grammar.word_list[1]}(.+)"))
+    for grammar in (ENGLISH, CHINESE)
 ]
 _COMMA = re.compile("[,、]")
 
 
 @dataclass(frozen=True, slots=True)
 class WordList:
-    """Words, stems and phrases, folded, of which a rule may ask for one, or give points for each."""
+    """Words, stems and phrases, folded, of which a rule may ask for one, or give points for
+    each."""
 
     name: str  # any text without quotation marks
     words: tuple[str, ...]
@@ -57,5 +60,10 @@ def find_word_lists(rules: Iterable[Rule]) -> dict[str, tuple[str, ...]]:
 
 
 def find_deciding(rules: Iterable[Rule]) -> list[Rule]:
-    """Those that give a ticket its verdict: neither the headline, nor background, nor a word list."""
-    return [rule for rule in rules if rule.key != HEADLINE_KEY and not rule.is_background and not read_word_list(rule.text)]
+    """Those that give a ticket its verdict: neither the headline, nor background, nor a word
+    list."""
+    return [
+        rule
+        for rule in rules
+        if rule.key != HEADLINE_KEY and not rule.is_background and not read_word_list(rule.text)
+    ]

@@ -1,6 +1,7 @@
 """Tables of tickets by their columns, many rows at a time, for who judges millions.
 
-Nothing here tells what is wrong with a row: whoever meets a ``FaultError`` reads the tickets one by one, and tells them all.
+Nothing here tells what is wrong with a row: whoever meets a ``FaultError`` reads the tickets one by
+one, and tells them all.
 """
 
 from __future__ import annotations
@@ -49,29 +50,39 @@ class Batch:
     def name_all(self) -> Iterator[dict[str, Any]]:
         """Name each row, and where it stands."""
         file = self.file
-        for line, mission, name, label in zip(self.lines, self.missions, self.group_ids, self.labels, strict=True):
+        for line, mission, name, label in zip(
+            self.lines, self.missions, self.group_ids, self.labels, strict=True
+        ):
             yield {"file": file, "line": line, "mission": mission, "group_id": name, "label": label}
 
     def ticket(self, place: int) -> Ticket:
         """The ticket in one of its rows, without its name and its label."""
-        shown, content = read_images([], {name: values[place] for name, values in self.fields.items()})
-        return Ticket(self.missions[place], "", UNKNOWN, tuple(shown) or (("image_1", ""),), content=content)
+        shown, content = read_images(
+            [], {name: values[place] for name, values in self.fields.items()}
+        )
+        return Ticket(
+            self.missions[place], "", UNKNOWN, tuple(shown) or (("image_1", ""),), content=content
+        )
 
 
 def has_columns(files: Sequence[str], columns: ColumnsConfig) -> bool:
-    """Whether all ``files`` are tables of many rows whose columns are fields each, as far as their headers tell."""
+    """Whether all ``files`` are tables of many rows whose columns are fields each, as far as their
+    headers tell."""
     try:
         return all(
-            file.lower().endswith((".csv", ".tsv", *PARQUET)) and not _open_table(file, columns)[0].has_images
+            file.lower().endswith((".csv", ".tsv", *PARQUET))
+            and not _open_table(file, columns)[0].has_images
             for file in files
         )
     except FaultError:
         return False
 
 
-def read_batches(files: Sequence[str], columns: ColumnsConfig, is_named: bool = True) -> Iterator[Batch]:
-    """The rows of tables that have something in them, in order; ``is_named``: with the names of those that no column names,
-    which takes time. Raises ``FaultError`` where anything is wrong."""
+def read_batches(
+    files: Sequence[str], columns: ColumnsConfig, is_named: bool = True
+) -> Iterator[Batch]:
+    """The rows of tables that have something in them, in order; ``is_named``: with the names of
+    those that no column names, which takes time. Raises ``FaultError`` where anything is wrong."""
     for file in files:
         table, parts = _open_table(file, columns)
         is_empty = True
@@ -92,8 +103,11 @@ def read_batches(files: Sequence[str], columns: ColumnsConfig, is_named: bool = 
         table.check()
 
 
-def _open_table(path: str, columns: ColumnsConfig) -> tuple[Table, Iterator[tuple[Sequence[int], Cells]]]:
-    """A table, its header read, and its rows by column, each part with its lines. Raises ``FaultError``."""
+def _open_table(
+    path: str, columns: ColumnsConfig
+) -> tuple[Table, Iterator[tuple[Sequence[int], Cells]]]:
+    """A table, its header read, and its rows by column, each part with its lines. Raises
+    ``FaultError``."""
     if not path.lower().endswith(PARQUET):
         table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled=False)
         return table, _gather_rows(table)
@@ -112,14 +126,22 @@ def _gather_rows(table: Table) -> Iterator[tuple[Sequence[int], Cells]]:
 
 
 def _number_rows(parts: Iterable[Cells]) -> Iterator[tuple[Sequence[int], Cells]]:
-    """Parts of a Parquet file without rows in which nothing stands, with their lines: its header is line 1."""
+    """Parts of a Parquet file without rows in which nothing stands, with their lines: its header is
+    line 1."""
     line, has_text = 2, Memo[str, str](str.strip)
     for cells in parts:
         lines: Sequence[int] = range(line, line := line + len(cells[0]))
         if any(len(cell) > field_size_limit() for column in cells for cell in {*column}):
             raise FaultError("a long cell", "")
         if not any(all(map(has_text.__getitem__, column)) for column in cells):
-            filled = [*map(any, zip(*(map(has_text.__getitem__, column) for column in cells), strict=True))]
-            lines, cells = [*compress(lines, filled)], [[*compress(column, filled)] for column in cells]
+            filled = [
+                *map(
+                    any, zip(*(map(has_text.__getitem__, column) for column in cells), strict=True)
+                )
+            ]
+            lines, cells = (
+                [*compress(lines, filled)],
+                [[*compress(column, filled)] for column in cells],
+            )
         if lines:
             yield lines, cells

@@ -1,7 +1,9 @@
-"""The numbers of a table: the mark before their decimals, and columns in which it may be the other one.
+"""The numbers of a table: the mark before their decimals, and columns in which it may be the other
+one.
 
-``0,1136`` is a number in half of the world's spreadsheets, and ``1,234`` is two. A wrong guess would teach wrong numbers
-without a word, so a column of numbers alone is refused where one of them holds the other mark.
+``0,1136`` is a number in half of the world's spreadsheets, and ``1,234`` is two. A wrong guess
+would teach wrong numbers without a word, so a column of numbers alone is refused where one of them
+holds the other mark.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Decimals:
     def __init__(self, mark: Decimal, columns: Iterable[str]) -> None:
         self._mark, own, other = mark, re.escape(mark), re.escape(_OTHER[mark])
         self._plain = re.compile(rf"-?\d+(?:{own}\d+)?(?:{POWER}{UNIT}|-)")
-        self._other = re.compile(rf"-?\d+{other}\d+(?:{POWER}{UNIT}|-)")  # with the other mark before decimals
+        # with the other mark before decimals
+        self._other = re.compile(rf"-?\d+{other}\d+(?:{POWER}{UNIT}|-)")
         # with it between thousands
         self._grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?(?:{UNIT}|-)")
         # Columns of numbers alone, with the line and the cell in which the other mark stands first.
@@ -42,7 +45,9 @@ class Decimals:
                 del self._numeric[name]
             elif True in found and doubt is None:
                 self._numeric[name] = next(
-                    (line, cell.strip()) for line, cell in zip(lines, cells[name], strict=True) if self._doubts[cell]
+                    (line, cell.strip())
+                    for line, cell in zip(lines, cells[name], strict=True)
+                    if self._doubts[cell]
                 )
 
     def _is_doubtful(self, cell: str) -> bool | None:
@@ -50,12 +55,17 @@ class Decimals:
         cell = cell.strip()
         if not cell or self._plain.fullmatch(cell):
             return False
-        return True if any(form.fullmatch(cell) for form in (self._other, self._grouped, self._mixed)) else None
+        return (
+            True
+            if any(form.fullmatch(cell) for form in (self._other, self._grouped, self._mixed))
+            else None
+        )
 
     def check(self) -> None:
         """Raise ``FaultError``, once all rows were watched, where numbers may be others."""
         doubts = [(name, doubt) for name, doubt in self._numeric.items() if doubt]
-        doubts.sort(key=lambda each: not self._mixed.fullmatch(each[1][1]))  # first what no key mends
+        # first what no key mends
+        doubts.sort(key=lambda each: not self._mixed.fullmatch(each[1][1]))
         if doubts:
             name, (line, cell) = doubts[0]
             more = f", as in {len(doubts) - 1} more columns" if doubts[1:] else ""
@@ -72,6 +82,9 @@ class Decimals:
             return f"has a {strange} between thousands", "export the table without such marks"
         what = f"has a decimal {strange}"
         if self._grouped.fullmatch(cell):
-            what = f"is {cell.replace(',', '.')} if the {strange} stands before decimals, {bare} if between thousands"
+            what = (
+                f"is {cell.replace(',', '.')} if the {strange} stands before decimals, "
+                f"{bare} if between thousands"
+            )
         remedy = f"export the table with a decimal {mark} and no marks between thousands"
         return what, f"{remedy}, or set columns.decimal: {short(other)}"

@@ -1,20 +1,20 @@
 """Which tickets are one group: those of one ``group_id``, and those that say the same.
 
-What says the same is no independent case, whatever it is called: to learn from one and be tested on the other is to be
-tested on what was learnt. So equal tickets of a mission are of one group, and with them all tickets of their group_ids, and
-all that ``columns.together`` keeps together, such as those of one machine.
-Nothing parts a group: no split, no fold, no race; and a test counts it once.
+What says the same is no independent case, whatever it is called: to learn from one and be tested on
+the other is to be tested on what was learnt. So equal tickets of a mission are of one group, and
+with them all tickets of their group_ids, and all that ``columns.together`` keeps together, such as
+those of one machine. Nothing parts a group: no split, no fold, no race; and a test counts it once.
 
 Two tickets say the same if their summaries are equal one by one, but for
 
 - upper and lower case, full and half width (Unicode's NFKC), and how much white space there is,
 - the marks ``. , ; : ! ?`` at the end of a word, and a hyphen between two letters,
-- what stands in a number behind its third decimal, in one below 1 behind its third digit from the first that is not 0: a
-  table that another program has written again holds the same cases.
+- what stands in a number behind its third decimal, in one below 1 behind its third digit from the
+  first that is not 0: a table that another program has written again holds the same cases.
 
-Other digits, signs and symbols count, and so do the order of images and marks inside numbers: rows of small tables differ in
-nothing else. Labels do not count. Where a model is shown images, their files must hold the same as well, and these alone
-count where they stand instead of the summaries.
+Other digits, signs and symbols count, and so do the order of images and marks inside numbers: rows
+of small tables differ in nothing else. Labels do not count. Where a model is shown images, their
+files must hold the same as well, and these alone count where they stand instead of the summaries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ Group = tuple[int, ...]
 """The positions of one group's tickets."""
 
 MANY = 4  # group_ids of a group in the mean: copies alone hardly make so many
-_DECIMALS = re.compile(r"(?<![\w.,-])-?\d{1,15}\.\d+(?![\d.,])")  # of numbers, not of versions and dates
+# of numbers, not of versions and dates
+_DECIMALS = re.compile(r"(?<![\w.,-])-?\d{1,15}\.\d+(?![\d.,])")
 _MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])")
 
 
@@ -49,9 +50,10 @@ def advise_apart() -> str:
 
 
 def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
-    """``tickets``, those that say the same under one ``group``: the shortest of their group_ids, and of these the first by
-    its letters. So in what grows line by line a group keeps its name."""
-    groups: dict[tuple[str, str], tuple[str, str]] = {}  # (mission, group_id) -> one of the same group, nearer its name
+    """``tickets``, those that say the same under one ``group``: the shortest of their group_ids,
+    and of these the first by its letters. So in what grows line by line a group keeps its name."""
+    # (mission, group_id) -> one of the same group, nearer its name
+    groups: dict[tuple[str, str], tuple[str, str]] = {}
 
     def name_of(one: tuple[str, str]) -> tuple[str, str]:
         while (other := groups.get(one, one)) != one:
@@ -66,14 +68,19 @@ def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
         if ticket.together:
             alike.append(first.setdefault((ticket.mission, "together", ticket.together), own))
         for one in alike:
-            name, other = sorted((name_of(own), name_of(one)), key=lambda each: (len(each[1]), each[1]))
+            name, other = sorted(
+                (name_of(own), name_of(one)), key=lambda each: (len(each[1]), each[1])
+            )
             groups[other] = name
     named = ((ticket, name_of((ticket.mission, ticket.group_id))[1]) for ticket in tickets)
-    return [replace(ticket, equals="" if name == ticket.group_id else name) for ticket, name in named]
+    return [
+        replace(ticket, equals="" if name == ticket.group_id else name) for ticket, name in named
+    ]
 
 
 def whole_groups(positions: Iterable[int], tickets: Sequence[Ticket]) -> list[Group]:
-    """``positions`` of one mission by group, in the order in which the groups first appear. Made once for a run."""
+    """``positions`` of one mission by group, in the order in which the groups first appear. Made
+    once for a run."""
     groups: dict[str, list[int]] = {}
     for position in positions:
         groups.setdefault(tickets[position].group, []).append(position)
@@ -92,15 +99,16 @@ def _round(found: re.Match[str]) -> str:
 
 
 def name_content(ticket: Ticket) -> str:
-    """A short name for what a ticket says, whatever it is called, unless that makes it a case of its own: 12 hexadecimal
-    digits."""
+    """A short name for what a ticket says, whatever it is called, unless that makes it a case of
+    its own: 12 hexadecimal digits."""
     said = b"" if ticket.apart else _list_texts(ticket)
     return (said or hashlib.blake2b(ticket.key.encode()).digest()).hex()[:NAME_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Tickets of a mission that are of one group under several group_ids: they say the same, or are kept together."""
+    """Tickets of a mission that are of one group under several group_ids: they say the same, or are
+    kept together."""
 
     mission: str
     tickets: int  # all of the mission's
@@ -111,15 +119,18 @@ class Repeats:
 
     @property
     def is_coarse(self) -> bool:
-        """Whether tickets can say but a few different things, so that as one case each hardly any are left."""
+        """Whether tickets can say but a few different things, so that as one case each hardly any
+        are left."""
         return self.group_ids >= MANY * self.groups
 
     def __str__(self) -> str:
         mixed = f" ({self.mixed:,} of them labelled both ways)" if self.mixed else ""
         remedy = f"; {advise_apart()}" if self.is_coarse else ""
         return (
-            f"{self.mission}: some tickets say the same, or are kept together, under several group_ids: the "
-            f"{self.group_ids:,} group_ids of {self.tickets:,} tickets make {self.groups:,} groups{mixed}, and no split "
+            f"{self.mission}: some tickets say the same, or are kept together, under several "
+            f"group_ids: the "
+            f"{self.group_ids:,} group_ids of {self.tickets:,} tickets make {self.groups:,} "
+            f"groups{mixed}, and no split "
             f"parts these; for one, {self.example[0]} and {self.example[1]}{remedy}"
         )
 
@@ -132,8 +143,15 @@ def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
     for mission, own in by_mission.items():
         names = {ticket.equals for ticket in own if ticket.equals}
         if names:
-            labels = Counter(name for name, _ in {(ticket.group, ticket.label) for ticket in own} if name in names)
-            groups, group_ids = {ticket.group for ticket in own}, {ticket.group_id for ticket in own}
+            labels = Counter(
+                name
+                for name, _ in {(ticket.group, ticket.label) for ticket in own}
+                if name in names
+            )
+            groups, group_ids = (
+                {ticket.group for ticket in own},
+                {ticket.group_id for ticket in own},
+            )
             mixed = sum(count > 1 for count in labels.values())
             first: dict[str, Ticket] = {}
             alike = (
@@ -145,12 +163,18 @@ def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
 
 
 def _list_contents(tickets: Sequence[Ticket]) -> Iterator[Hashable]:
-    """Yield the content of each ticket, in a form that is equal where tickets say the same. Image files are read where
-    others have their sizes alone."""
-    plain = [(_list_texts(ticket), tuple(map(_size, list_image_files(ticket)))) for ticket in tickets]
+    """Yield the content of each ticket, in a form that is equal where tickets say the same. Image
+    files are read where others have their sizes alone."""
+    plain = [
+        (_list_texts(ticket), tuple(map(_size, list_image_files(ticket)))) for ticket in tickets
+    ]
     count = Counter(plain) if any(ticket.images for ticket in tickets) else Counter()
     for ticket, said in zip(tickets, plain, strict=True):
-        yield (said, tuple(map(_digest, list_image_files(ticket)))) if ticket.images and count[said] > 1 else said
+        yield (
+            (said, tuple(map(_digest, list_image_files(ticket))))
+            if ticket.images and count[said] > 1
+            else said
+        )
 
 
 def _list_texts(ticket: Ticket) -> bytes:
@@ -176,10 +200,11 @@ def _digest(path: str) -> bytes:
 
 
 class RepeatCounter:
-    """Count how often texts came, in 12 to 24 bytes for each that differs: of millions of rows, most are themselves alone.
+    """Count how often texts came, in 12 to 24 bytes for each that differs: of millions of rows,
+    most are themselves alone.
 
-    They are told apart by 63 bits of their digests (``disk.digest`` of 8 bytes): of a billion, two share these with a chance
-    of 5 %, and the later is taken for a repeat.
+    They are told apart by 63 bits of their digests (``disk.digest`` of 8 bytes): of a billion, two
+    share these with a chance of 5 %, and the later is taken for a repeat.
     """
 
     def __init__(self) -> None:
@@ -192,7 +217,11 @@ class RepeatCounter:
         key = int(digest, 16) | 1
         if self._put(key):
             if 3 * self._known > 2 * len(self._places):
-                former, self._places, self._known = self._places, array("Q", bytes(16 * len(self._places))), 0
+                former, self._places, self._known = (
+                    self._places,
+                    array("Q", bytes(16 * len(self._places))),
+                    0,
+                )
                 for each in filter(None, former):
                     self._put(each)
             return 1

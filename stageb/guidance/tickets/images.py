@@ -1,12 +1,14 @@
 """The images of tickets: which files a line names, in which order, and whether they can be shown.
 
-``images`` is a list of files, whose places are their numbers, or an object with a number in each key as ``per_image`` has
-them. Names are relative to the folder that the ticket file lies in and never lead out of it (``json_lines.file_named``).
+``images`` is a list of files, whose places are their numbers, or an object with a number in each
+key as ``per_image`` has them. Names are relative to the folder that the ticket file lies in and
+never lead out of it (``json_lines.file_named``).
 
-Files are looked at twice. As lines are read, on every rank, by name, size and header: a tenth of a millisecond each, on a
-local disk. Once the ranks are there, each of them reads and decodes a share to the end, which finds what is broken inside
-and gives the digest by which a changed image is noticed: on one busy core 60 ms for a JPEG of 12 million pixels (3 MB), 80
-for a PNG of one million (2 MB).
+Files are looked at twice. As lines are read, on every rank, by name, size and header: a tenth of a
+millisecond each, on a local disk. Once the ranks are there, each of them reads and decodes a share
+to the end, which finds what is broken inside and gives the digest by which a changed image is
+noticed: on one busy core 60 ms for a JPEG of 12 million pixels (3 MB), 80 for a PNG of one million
+(2 MB).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from stageb.untrusted import pictures
 from stageb.untrusted.strict_json import FaultError, resolve_picture, short
 
 if TYPE_CHECKING:
-    from stageb.job.world import World  # torch: tickets are read, and refused, before it is imported
+    # torch: tickets are read, and refused, before it is imported
+    from stageb.job.world import World
 
 
 def parse_number(key: str, field: str) -> int:
@@ -37,14 +40,17 @@ def parse_number(key: str, field: str) -> int:
     try:
         return parse_image(key)
     except ValueError:
-        raise FaultError(f"{field}: the key {short(key)}", 'write one number in it: "image_1"') from None
+        raise FaultError(
+            f"{field}: the key {short(key)}", 'write one number in it: "image_1"'
+        ) from None
 
 
 THREADS = 8  # of a rank, that look at images
 
 
 def attach_images(ticket: Ticket, file: str, use_images: UseImages) -> Ticket:
-    """``ticket``, of the ticket file ``file``, with the images that its line names; one that names none stays as it is.
+    """``ticket``, of the ticket file ``file``, with the images that its line names; one that names
+    none stays as it is.
 
     Raises ``FaultError``.
     """
@@ -55,13 +61,17 @@ def attach_images(ticket: Ticket, file: str, use_images: UseImages) -> Ticket:
     if here != there:
         name = min(here ^ there)
         what = f"{name} is in {'images' if name in here else 'per_image'} alone"
-        raise FaultError(what, "give every image a summary (stageb summarize makes them), and every summary its image")
+        raise FaultError(
+            what,
+            "give every image a summary (stageb summarize makes them), and every summary its image",
+        )
     named = tuple((f"image_{number}", path) for number, path in found.items())
     return replace(ticket, images=Images(named, instead=use_images == "instead"))
 
 
 def find_images(value: Any, file: str) -> dict[int, str]:
-    """The image files that the key ``images`` of a line of ``file`` names, by number, in numeric order; looked at.
+    """The image files that the key ``images`` of a line of ``file`` names, by number, in numeric
+    order; looked at.
 
     Raises ``FaultError``.
     """
@@ -72,7 +82,10 @@ def find_images(value: Any, file: str) -> dict[int, str]:
     else:
         numbered = []
     if not numbered:
-        raise FaultError(f"images {short(value)}", 'write a list of files: ["photos/front.jpg"], or {"image_1": ...}')
+        raise FaultError(
+            f"images {short(value)}",
+            'write a list of files: ["photos/front.jpg"], or {"image_1": ...}',
+        )
     found: dict[int, str] = {}
     for number, name in numbered:
         if number in found:
@@ -82,16 +95,24 @@ def find_images(value: Any, file: str) -> dict[int, str]:
 
 
 def check_images(world: World, tickets: Iterable[Ticket]) -> str:
-    """A digest of what the images of ``tickets`` hold, each decoded to its end on one rank; empty where there are none.
+    """A digest of what the images of ``tickets`` hold, each decoded to its end on one rank; empty
+    where there are none.
 
     Raises ``BadInputError``, the same on every rank, with all that are broken.
     """
     shown = {
-        path: f"ticket {ticket.key} of mission {ticket.mission}" for ticket in tickets for path in list_image_files(ticket)
+        path: f"ticket {ticket.key} of mission {ticket.mission}"
+        for ticket in tickets
+        for path in list_image_files(ticket)
     }
-    with world.at("looking at images"), ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+    with (
+        world.at("looking at images"),
+        ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool,
+    ):
         mine = list(map(_tick, pool.map(_check_image, world.share(list(shown)))))
-    found = world.join_shares([json.loads(part) for part in world.gather(json.dumps(mine).encode())])
+    found = world.join_shares(
+        [json.loads(part) for part in world.gather(json.dumps(mine).encode())]
+    )
     bad = [
         BadLine(path, 0, f"{each['what']} (of {ticket})", each["remedy"])
         for (path, ticket), each in zip(shown.items(), found, strict=True)

@@ -38,7 +38,8 @@ class TicketStream(Generic[Item]):
     """FILE:LINE of those that are taken; None: all."""
 
     def digest(self) -> str:
-        """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be read."""
+        """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be
+        read."""
         digest = hashlib.blake2b(digest_size=16)
         for file in self.files:
             try:
@@ -46,13 +47,15 @@ class TicketStream(Generic[Item]):
                     while block := opened.read(1 << 20):
                         digest.update(block)
             except FaultError as fault:
-                raise BadInputError("ticket files", [BadLine(file, 0, fault.what, fault.remedy)]) from fault
+                raise BadInputError(
+                    "ticket files", [BadLine(file, 0, fault.what, fault.remedy)]
+                ) from fault
             digest.update(b"\0end of file\0")
         return digest.hexdigest()
 
     def survey(self, check: Callable[[Item], None] = lambda item: None) -> int:
-        """The number of tickets, once all of them were looked at; ``check`` raises ``FaultError`` for one that is sound and
-        cannot be used.
+        """The number of tickets, once all of them were looked at; ``check`` raises ``FaultError``
+        for one that is sound and cannot be used.
 
         Raises ``BadInputError`` with everything that is wrong.
         """
@@ -71,8 +74,9 @@ class TicketStream(Generic[Item]):
         return count
 
     def glance(self, most: int, make_check: Callable[[], Callable[[Item], None]]) -> int:
-        """The number of tickets, counted up to ``most``, before all of them are looked at: a fault among them is one that
-        shows at once, and ``survey``, with a check of its own, then tells of every other."""
+        """The number of tickets, counted up to ``most``, before all of them are looked at: a fault
+        among them is one that shows at once, and ``survey``, with a check of its own, then tells of
+        every other."""
         count, bad = 0, list[BadLine]()
         check = make_check()
         try:
@@ -81,16 +85,23 @@ class TicketStream(Generic[Item]):
                 count += 1
         except FaultError:
             return self.survey(make_check())
-        return count if not bad and all(Path(file).exists() for file in self.files) else self.survey(make_check())
+        return (
+            count
+            if not bad and all(Path(file).exists() for file in self.files)
+            else self.survey(make_check())
+        )
 
     def items(self, skip: int = 0) -> Iterator[Item]:
-        """The tickets in order, but for the first ``skip``. Raises ``InputError`` where they are no longer as they were."""
+        """The tickets in order, but for the first ``skip``. Raises ``InputError`` where they are no
+        longer as they were."""
         bad: list[BadLine] = []
         for file, entry in islice(self._entries(bad), skip, None):
             try:
                 yield self.read(file, entry)
             except FaultError as fault:
-                raise InputError(f"{file}:{entry.line}: changed since it was looked at: {fault.what}") from None
+                raise InputError(
+                    f"{file}:{entry.line}: changed since it was looked at: {fault.what}"
+                ) from None
         if bad:
             raise InputError(f"{bad[0].path}: changed since it was looked at: {bad[0].what}")
 
@@ -99,7 +110,9 @@ class TicketStream(Generic[Item]):
         for file in self.files:
             try:
                 for entry in read_entries(file, self.columns, self.labelled):
-                    if not entry.is_skipped and (self.places is None or f"{file}:{entry.line}" in self.places):
+                    if not entry.is_skipped and (
+                        self.places is None or f"{file}:{entry.line}" in self.places
+                    ):
                         yield file, entry
             except FaultError as fault:
                 bad.append(BadLine(file, fault.line, fault.what, fault.remedy))

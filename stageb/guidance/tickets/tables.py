@@ -1,8 +1,8 @@
 """Tickets in tables, whose first row names the columns, as rows of the kind that JSON Lines hold.
 
-Cells are parted by what stands most often in the header, outside quotes: commas, semicolons (as spreadsheets write where the
-comma is the decimal point), tabs or bars; in a ``.tsv``, and in what is made here of a spreadsheet, by tabs. Texts in quotes
-may hold any of these, and line breaks.
+Cells are parted by what stands most often in the header, outside quotes: commas, semicolons (as
+spreadsheets write where the comma is the decimal point), tabs or bars; in a ``.tsv``, and in what
+is made here of a spreadsheet, by tabs. Texts in quotes may hold any of these, and line breaks.
 """
 
 from __future__ import annotations
@@ -39,19 +39,27 @@ SHOWN = 4  # names of columns at either end
 
 def advise_words() -> str:
     """Where a user says which words mean pass and fail."""
-    return f"columns.passes and columns.fails in the config: {write_option('columns', {'passes': 'WORD', 'fails': 'WORD'})}"
+    return (
+        f"columns.passes and columns.fails in the config: "
+        f"{write_option('columns', {'passes': 'WORD', 'fails': 'WORD'})}"
+    )
 
 
 def advise_columns(keys: Sequence[str]) -> str:
-    """How to name the columns that ``keys`` of the config's columns mean, and what they may say else."""
+    """How to name the columns that ``keys`` of the config's columns mean, and what they may say
+    else."""
     named = write_option("columns", dict.fromkeys(keys, "NAME"))
     hints = {
-        "mission": f"{write_option('columns.mission_name', 'TEXT')} where all rows are of one mission",
-        "group_id": f"{write_option('columns.group_id', None)} where every row is a group of its own",
+        "mission": f"{write_option('columns.mission_name', 'TEXT')} where all rows are of one "
+        f"mission",
+        "group_id": f"{write_option('columns.group_id', None)} where every row is a group of "
+        f"its own",
         "together": "or leave together out",
         "texts": "texts are those that say what is seen, one or several",
     }
-    return "; ".join([f"name it in the config's columns, or by {named}", *filter(None, map(hints.get, keys))])
+    return "; ".join(
+        [f"name it in the config's columns, or by {named}", *filter(None, map(hints.get, keys))]
+    )
 
 
 def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
@@ -66,17 +74,27 @@ def _write_hint(near: str) -> str:
 def list_roles(columns: ColumnsConfig) -> Columns:
     """Return the roles of a table's columns, for rules written as code that read its rows."""
     mission = columns.mission if columns.mission_name is None else None
-    others = (mission, columns.label, columns.group_id, columns.together, columns.split, columns.reason)
+    others = (
+        mission,
+        columns.label,
+        columns.group_id,
+        columns.together,
+        columns.split,
+        columns.reason,
+    )
     named = tuple(name for name in others if name is not None)
     return Columns(named, tuple(columns.texts), columns.decimal, tuple(columns.rename.items()))
 
 
 def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str], Content]:
-    """The summaries of a row that a program hands over as an object, whose values are texts, numbers, booleans or null, and
-    what it says: as ``Table`` reads the same row of a Parquet file. Raises ``FaultError``."""
+    """The summaries of a row that a program hands over as an object, whose values are texts,
+    numbers, booleans or null, and what it says: as ``Table`` reads the same row of a Parquet file.
+    Raises ``FaultError``."""
     for name, value in said.items():
         if isinstance(value, list | dict):
-            raise FaultError(f"{short(name)}: {short(value)}", "give it one text or number, or null")
+            raise FaultError(
+                f"{short(name)}: {short(value)}", "give it one text or number, or null"
+            )
     check_apart(said)
     shown, content = read_row({name: write_value(value) for name, value in said.items()}, roles)
     return dict(shown) or {"image_1": ""}, content
@@ -85,7 +103,14 @@ def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str]
 def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
     """The label that ``word`` stands for, if any."""
     words = {"pass": columns.passes, "fail": columns.fails}
-    return next((label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)), None)
+    return next(
+        (
+            label
+            for label, meant in words.items()
+            if word.casefold() in (each.casefold() for each in meant)
+        ),
+        None,
+    )
 
 
 class TableRow(NamedTuple):
@@ -98,13 +123,17 @@ class TableRow(NamedTuple):
 
 
 class Table:
-    """One file: ``header`` names its columns, ``rows`` gives its rows, ``read_row`` what one of them says.
+    """One file: ``header`` names its columns, ``rows`` gives its rows, ``read_row`` what one of
+    them says.
 
-    Raises ``FaultError`` as it is made, where the header does not name what a ticket needs, and from ``rows`` where the
-    file is no table from some line on, or, behind the last row, where a column's numbers may be others.
+    Raises ``FaultError`` as it is made, where the header does not name what a ticket needs, and
+    from ``rows`` where the file is no table from some line on, or, behind the last row, where a
+    column's numbers may be others.
     """
 
-    def __init__(self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str, labelled: bool) -> None:
+    def __init__(
+        self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str, labelled: bool
+    ) -> None:
         """``labelled``: whether the column of labels has to be there, and a text in every row."""
         self.columns, self._labelled = columns, labelled
         self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
@@ -112,7 +141,9 @@ class Table:
         texts = self._decode(lines)
         first = next(texts, "")
         self.delimiter = "\t" if path.lower().endswith(TABBED) else _find_separator(first)
-        self._reader = csv.reader(chain([first] if first else [], texts), delimiter=self.delimiter, strict=True)
+        self._reader = csv.reader(
+            chain([first] if first else [], texts), delimiter=self.delimiter, strict=True
+        )
         self._ahead: list[TableRow] = []  # rows that were looked at with the header
         self._fault: FaultError | None = None  # that stands behind them
         header = next(self._rows(), None)
@@ -121,23 +152,36 @@ class Table:
         names = [name.strip() for name in header.cells]
         self.header = [columns.rename.get(name, name) for name in names]
         if self.header[0].casefold().startswith("sep="):
-            raise FaultError(f"{short(self.header[0])}, a line for a spreadsheet alone", "take it out", header.line)
+            raise FaultError(
+                f"{short(self.header[0])}, a line for a spreadsheet alone",
+                "take it out",
+                header.line,
+            )
         try:
             self._ahead += islice(self._rows(), AHEAD)
         except FaultError as fault:
             self._fault = fault
         _check_title([header, *self._ahead])
-        if gone := [name for name, other in columns.rename.items() if name not in names and other not in names]:
+        if gone := [
+            name
+            for name, other in columns.rename.items()
+            if name not in names and other not in names
+        ]:
             what = f"no column {short(gone[0])} (columns.rename){hint_nearest(gone[0], names)}"
             raise FaultError(what, "name one that is there, or leave it out", header.line)
-        self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
+        # by what they say of a ticket, and by their names
+        self._whole, self._seen = self._find_columns(header.line)
         used = {*self._whole.values(), *self._seen.values()}
         self._rest = [(place, name) for place, name in enumerate(self.header) if place not in used]
-        self._together = self.header.index(columns.together) if columns.together in self.header else None
+        self._together = (
+            self.header.index(columns.together) if columns.together in self.header else None
+        )
         self._asked = [*used, *([] if self._together is None else [self._together])]
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
         self._decimals = Decimals(columns.decimal, self._seen)
-        self._values = Memo[str, str](lambda cell: clean_value(read_decimal(cell.strip(), columns.decimal)))
+        self._values = Memo[str, str](
+            lambda cell: clean_value(read_decimal(cell.strip(), columns.decimal))
+        )
 
     @property
     def has_images(self) -> bool:
@@ -149,12 +193,17 @@ class Table:
         for some in self.parts(AHEAD_OF_ONE):
             even = [row for row in some if len(row.cells) == len(self.header)]
             cells = [*zip(*(row.cells for row in even), strict=True)]
-            names = iter(self.watch([row.line for row in even], cells) if even else ())  # not every row has to be read
-            yield from (row._replace(name=next(names)) if len(row.cells) == len(self.header) else row for row in some)
+            # not every row has to be read
+            names = iter(self.watch([row.line for row in even], cells) if even else ())
+            yield from (
+                row._replace(name=next(names)) if len(row.cells) == len(self.header) else row
+                for row in some
+            )
         self.check()
 
     def parts(self, most: int) -> Iterator[Sequence[TableRow]]:
-        """The same that nobody has watched, so many at a time. Raises ``FaultError`` behind the last that can be read."""
+        """The same that nobody has watched, so many at a time. Raises ``FaultError`` behind the
+        last that can be read."""
         rows, fault = chain(self._ahead, self._rows()), None
         while fault is None:
             some: list[TableRow] = []
@@ -168,26 +217,40 @@ class Table:
                 return
         raise fault
 
-    def watch(self, lines: Sequence[int], cells: Sequence[Sequence[str]], is_named: bool = True) -> Sequence[str]:
-        """Look at rows that begin at these ``lines``, by the ``cells`` of each column. If they shall be ``is_named`` and no
-        column does it, name each by all that it says beside its label, so that rows keep theirs where others are added."""
+    def watch(
+        self, lines: Sequence[int], cells: Sequence[Sequence[str]], is_named: bool = True
+    ) -> Sequence[str]:
+        """Look at rows that begin at these ``lines``, by the ``cells`` of each column. If they
+        shall be ``is_named`` and no column does it, name each by all that it says beside its label,
+        so that rows keep theirs where others are added."""
         seen = {name: cells[place] for name, place in self._seen.items()}
         self._decimals.watch(lines, seen)
         if self.columns.group_id is not None or not is_named:
             return [""] * len(lines)
-        said = zip(*(map(self._quoted.__getitem__, column) for column in seen.values()), strict=True)
+        said = zip(
+            *(map(self._quoted.__getitem__, column) for column in seen.values()), strict=True
+        )
         texts = [f"[{', '.join(row)}]" for row in said]
-        others = zip(*(cells[place] for place in self._whole.values()), strict=True) if self._whole else repeat(())
+        others = (
+            zip(*(cells[place] for place in self._whole.values()), strict=True)
+            if self._whole
+            else repeat(())
+        )
         return [self._name(text, other) for text, other in zip(texts, others, strict=False)]
 
     def check(self) -> None:
-        """Raise ``FaultError``, once all rows were watched, where the numbers of a column may be others."""
+        """Raise ``FaultError``, once all rows were watched, where the numbers of a column may be
+        others."""
         self._decimals.check()
 
     def has_no_label(self, row: TableRow) -> bool:
         """Whether the cell of its label is empty."""
         place = self._whole.get("label")
-        return place is not None and len(row.cells) == len(self.header) and not row.cells[place].strip()
+        return (
+            place is not None
+            and len(row.cells) == len(self.header)
+            and not row.cells[place].strip()
+        )
 
     def _rows(self) -> Iterator[TableRow]:
         """The rows from where the last one was read that are not blank."""
@@ -211,10 +274,14 @@ class Table:
         columns, cells = self.columns, row.cells
         if len(cells) != len(self.header):
             what = f"{len(cells)} cells where the header names {len(self.header)}"
-            raise FaultError(what, "give every row as many, and put a text that holds the separator in quotes")
+            raise FaultError(
+                what, "give every row as many, and put a text that holds the separator in quotes"
+            )
         if MARKED in row.raw:
             self._check_readable(cells)
-        said: dict[str, Any] = {name: self._whole_value(name, cells[place]) for name, place in self._whole.items()}
+        said: dict[str, Any] = {
+            name: self._whole_value(name, cells[place]) for name, place in self._whole.items()
+        }
         if columns.mission_name is not None:
             said["mission"] = columns.mission_name
         if columns.group_id is None:
@@ -223,17 +290,24 @@ class Table:
         said["per_image"], said["content"] = self._read_texts(cells)
         return {name: cells[place] for place, name in self._rest if name or cells[place]} | said
 
-    def read_columns(self, cells: Sequence[Sequence[str]]) -> tuple[dict[str, Sequence[Any]], Mapping[str, Sequence[str]]]:
-        """What ``read_row`` reads in many rows, by the ``cells`` of each column: what columns say of tickets as wholes, and
-        their fields. Raises ``FaultError`` where a cell that is asked for cannot be read, but does not tell which."""
+    def read_columns(
+        self, cells: Sequence[Sequence[str]]
+    ) -> tuple[dict[str, Sequence[Any]], Mapping[str, Sequence[str]]]:
+        """What ``read_row`` reads in many rows, by the ``cells`` of each column: what columns say
+        of tickets as wholes, and their fields. Raises ``FaultError`` where a cell that is asked for
+        cannot be read, but does not tell which."""
         if any(cell.startswith(MARK) for place in self._asked for cell in {*cells[place]}):
             raise FaultError("a cell that cannot be read", "")
         ask = {name: Memo(partial(self._whole_value, name)).__getitem__ for name in self._whole}
-        said: dict[str, Sequence[Any]] = {name: [*map(ask[name], cells[place])] for name, place in self._whole.items()}
+        said: dict[str, Sequence[Any]] = {
+            name: [*map(ask[name], cells[place])] for name, place in self._whole.items()
+        }
         if self.columns.mission_name is not None:
             said["mission"] = [self.columns.mission_name] * len(cells[0])
         read = self._values.__getitem__
-        return said, {clean_value(name): [*map(read, cells[place])] for name, place in self._seen.items()}
+        return said, {
+            clean_value(name): [*map(read, cells[place])] for name, place in self._seen.items()
+        }
 
     def _whole_value(self, name: str, cell: str) -> str | None:
         """Read the cell of a mission, a group_id or a label."""
@@ -241,14 +315,19 @@ class Table:
         return find_verdict(said, self.columns) or said or None if name == "label" else said
 
     def _check_readable(self, cells: Sequence[str]) -> None:
-        """Raise ``FaultError`` where a cell that is asked for cannot be read; others may hold anything."""
+        """Raise ``FaultError`` where a cell that is asked for cannot be read; others may hold
+        anything."""
         for place in self._asked:
             if cells[place].startswith(MARK):
                 _, what, remedy = cells[place].split(MARK)
-                raise FaultError(f"column {short(self.header[place])}: {what}", f"{remedy}, or leave the column out")
+                raise FaultError(
+                    f"column {short(self.header[place])}: {what}",
+                    f"{remedy}, or leave the column out",
+                )
 
     def _name(self, text: str, others: Sequence[str]) -> str:
-        """A name for a row that says ``text``, and this of ``others``, as its label, by which alone it is no copy."""
+        """A name for a row that says ``text``, and this of ``others``, as its label, by which alone
+        it is no copy."""
         digest = disk.digest(text, 8)
         count = self._repeats.add(disk.digest("\0".join((text, *others)), 8) if others else digest)
         return f"row {digest}" if count == 1 else f"row {digest} ({count})"
@@ -260,48 +339,74 @@ class Table:
                 yield raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 what = f"not UTF-8 at byte {error.start} of the line"
-                raise FaultError(what, "save the file as UTF-8 (in a spreadsheet: CSV UTF-8)", number) from None
+                raise FaultError(
+                    what, "save the file as UTF-8 (in a spreadsheet: CSV UTF-8)", number
+                ) from None
 
     def _find_columns(self, line: int) -> tuple[dict[str, int], dict[str, int]]:
-        """Where mission, group_id and label stand; and where the texts do, by their columns' names: those that the config
-        names, or all that say nothing else. A label need not be there, unless it is needed. Raises ``FaultError``."""
+        """Where mission, group_id and label stand; and where the texts do, by their columns' names:
+        those that the config names, or all that say nothing else. A label need not be there, unless
+        it is needed. Raises ``FaultError``."""
         columns, header = self.columns, {name: place for place, name in enumerate(self.header)}
-        wanted = {"mission": columns.mission if columns.mission_name is None else None, "group_id": columns.group_id}
+        wanted = {
+            "mission": columns.mission if columns.mission_name is None else None,
+            "group_id": columns.group_id,
+        }
         if columns.label in header or self._labelled:
             wanted["label"] = columns.label
         found = {key: name for key, name in wanted.items() if name is not None}
         texts = columns.texts or [
             name
             for name in header
-            if name and name not in (*found.values(), columns.together, columns.split, columns.reason)
+            if name
+            and name not in (*found.values(), columns.together, columns.split, columns.reason)
         ]
         together = [("together", columns.together)] if columns.together is not None else []
         named = [*found.items(), *together, *(("texts", name) for name in texts)]
         asked = {columns.split, columns.reason, *(name for _, name in named)}
-        twice = sorted(name for name, count in Counter(self.header).items() if name in asked and count > 1)
+        twice = sorted(
+            name for name, count in Counter(self.header).items() if name in asked and count > 1
+        )
         if twice:
-            raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
+            raise FaultError(
+                f"two columns {short(twice[0])}", "give every column a name of its own", line
+            )
         missing = [(key, name) for key, name in named if name not in header]
         if missing or not texts:
             taken = {*found.values(), columns.together, *columns.texts}
-            free = [name for name in header if name and name not in taken]  # one may be what is missing
+            # one may be what is missing
+            free = [name for name in header if name and name not in taken]
             near = {name: find_renamed(name, free) for _, name in missing}
-            told = [f"{short(name)} (columns.{key}){_write_hint(near[name])}" for key, name in missing]
+            told = [
+                f"{short(name)} (columns.{key}){_write_hint(near[name])}" for key, name in missing
+            ]
             what = ", ".join(told) or "for the text"
             keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
             remedy = advise_columns(list(keys))
-            if renamed := {near[name]: name for key, name in missing if near[name] and key == "texts"}:
-                remedy += f"; where it is the same column: {write_option('columns.rename', renamed)}"
-            raise FaultError(f"no column {what}; there are {self._describe_header(free)}", remedy, line)
+            if renamed := {
+                near[name]: name for key, name in missing if near[name] and key == "texts"
+            }:
+                remedy += (
+                    f"; where it is the same column: {write_option('columns.rename', renamed)}"
+                )
+            raise FaultError(
+                f"no column {what}; there are {self._describe_header(free)}", remedy, line
+            )
         check_apart([name for name in texts if not is_image_column(name)], line)
-        return {key: header[name] for key, name in found.items()}, {name: header[name] for name in texts}
+        return {key: header[name] for key, name in found.items()}, {
+            name: header[name] for name in texts
+        }
 
     def _describe_header(self, free: Sequence[str]) -> str:
-        """The names of the columns; of many, those that the config does not name, the first and the last of them, among
-        which people look for a label."""
+        """The names of the columns; of many, those that the config does not name, the first and the
+        last of them, among which people look for a label."""
         names, more = [name for name in self.header if name], list[str]()
         if len(names) > 2 * SHOWN + 1 and free:
-            more = [f"{len(names) - len(free)} that the config names"] if len(free) < len(names) else []
+            more = (
+                [f"{len(names) - len(free)} that the config names"]
+                if len(free) < len(names)
+                else []
+            )
             names = [*free]
         if len(names) > 2 * SHOWN + 1:
             names = [*names[:SHOWN], f"{len(names) - 2 * SHOWN} more", *names[-SHOWN:]]
@@ -314,7 +419,9 @@ class Table:
         if not shown and not self._labelled:
             return {"image_1": ""}, content
         if not shown:
-            remedy = f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
+            remedy = (
+                f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
+            )
             raise FaultError("no text: every cell for it is empty", remedy)
         return dict(shown), content
 
@@ -326,7 +433,8 @@ def _find_separator(header: str) -> str:
 
 
 def _check_title(rows: Sequence[TableRow]) -> None:
-    """Raise ``FaultError`` where the first row is a title, rather than the names of the columns below."""
+    """Raise ``FaultError`` where the first row is a title, rather than the names of the columns
+    below."""
     said = [[cell.strip() for cell in row.cells] for row in rows]
     if all(len(cells) == 1 for cells in said):  # a title tells no separator
         mark = _find_separator(rows[-1].raw.decode())
@@ -334,19 +442,32 @@ def _check_title(rows: Sequence[TableRow]) -> None:
     counts = [len({*filter(None, cells)}) for cells in said]
     place = next(n for n, count in enumerate(counts) if 2 * count >= max(counts))
     names, *below = said[place:]
-    is_table = below and all(len(cells) == len(names) for cells in below) and not any(map(parse_number, names))
+    is_table = (
+        below
+        and all(len(cells) == len(names) for cells in below)
+        and not any(map(parse_number, names))
+    )
     if place and is_table:
-        what = f"row {rows[0].line} is a title, {short(said[0][0])}; the header seems to stand in row {rows[place].line}"
+        what = (
+            f"row {rows[0].line} is a title, {short(said[0][0])}; the header seems to stand "
+            f"in row {rows[place].line}"
+        )
         raise FaultError(what, "take out the rows above the header", rows[0].line)
     if len(below) > 1 and is_table and _goes_on(names, below):
-        what = f"the header goes on in row {rows[1].line}, which names columns that have no name in row {rows[0].line}"
+        what = (
+            f"the header goes on in row {rows[1].line}, which names columns that have no "
+            f"name in row {rows[0].line}"
+        )
         raise FaultError(what, "give each column a name of its own in one row", rows[0].line)
 
 
 def _goes_on(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
-    """Whether the row below the ``names`` names what these leave nameless, and leaves out what all rows after it tell."""
+    """Whether the row below the ``names`` names what these leave nameless, and leaves out what all
+    rows after it tell."""
     second, *rows = below
-    nameless = [place for place, name in enumerate(names) if not name and any(row[place] for row in below)]
+    nameless = [
+        place for place, name in enumerate(names) if not name and any(row[place] for row in below)
+    ]
     told = [place for place, name in enumerate(names) if name and all(row[place] for row in rows)]
     is_second = all(second[place] and parse_number(second[place]) is None for place in nameless)
     return bool(nameless) and is_second and not all(second[place] for place in told)
@@ -363,15 +484,25 @@ def check_apart(names: Iterable[str], line: int = 0) -> None:
 
 
 def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
-    """Explain what is wrong with the row that begins at ``line``, and return the remedy, too; ``csv`` tells that by its
-    words alone."""
+    """Explain what is wrong with the row that begins at ``line``, and return the remedy, too;
+    ``csv`` tells that by its words alone."""
     if "field limit" in str(error):
-        what = f"a cell of more than {csv.field_size_limit():,} characters in the row that begins here"
+        what = (
+            f"a cell of more than {csv.field_size_limit():,} characters in the row that begins here"
+        )
         return what, "shorten it, or close its quote, if it was to end before"
     if "new-line character" in str(error):
         whole = line == 1 and b"\n" not in raw
-        what = "lines that end with a carriage return alone" if whole else "a carriage return amid the line"
-        return what, "save the file with the line breaks of Unix or Windows, and put a text that holds one in quotes"
+        what = (
+            "lines that end with a carriage return alone"
+            if whole
+            else "a carriage return amid the line"
+        )
+        return (
+            what,
+            "save the file with the line breaks of Unix or Windows, and put a text that holds "
+            "one in quotes",
+        )
     remedy = 'close every quote, and write a quote within a quoted text twice: "he said ""no"""'
     return f"no row of a table begins here: {error}", remedy
 
@@ -380,20 +511,24 @@ def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
 
 
 def table_lines(path: str, kind: str, sheet: str | None = None) -> Iterator[tuple[int, bytes]]:
-    """The lines of the table in the file ``path``, with their numbers from 1; of the ``sheet`` of a workbook, its rows."""
+    """The lines of the table in the file ``path``, with their numbers from 1; of the ``sheet`` of a
+    workbook, its rows."""
     if not is_sheet(path):
         return lines(path, kind)
     with reading(kind), open_named(path):
         if path.lower().endswith(SHEETS):
             return write_rows(read_workbook(path, sheet))
-        return write_rows(chain.from_iterable(zip(*some, strict=True) for some in read_parquet(path)))
+        return write_rows(
+            chain.from_iterable(zip(*some, strict=True) for some in read_parquet(path))
+        )
 
 
 def write_rows(rows: Iterable[Sequence[str]]) -> Iterator[tuple[int, bytes]]:
     """Rows as numbered lines of a table whose cells are parted by tabs."""
     for number, row in enumerate(rows, 1):
         line = "\t".join(row)
-        if len(row) < 2 or line.count("\t") >= len(row) or any(mark in line for mark in '"\r\n'):  # it takes quotes
+        # it takes quotes
+        if len(row) < 2 or line.count("\t") >= len(row) or any(mark in line for mark in '"\r\n'):
             csv.writer(written := io.StringIO(), "excel-tab", lineterminator="\n").writerow(row)
             line = written.getvalue().removesuffix("\n")
         yield number, f"{line}\n".encode("utf-8", "surrogatepass")

@@ -1,9 +1,10 @@
 """Ticket files, JSON Lines and tables (``tables.py``), read strictly, every fault reported at once.
 
-A line holds ``mission``, ``group_id``, ``label`` (pass or fail, or one of three and more that a mission has of its own) and
-``per_image``, an object of summaries whose keys carry the image's number in any of the usual ways ("1", "image_1",
-"图片_1"); ``images`` names their files, where they are shown (``images.py``). All other keys are kept and not used. A row of
-a table says the same in columns.
+A line holds ``mission``, ``group_id``, ``label`` (pass or fail, or one of three and more that a
+mission has of its own) and ``per_image``, an object of summaries whose keys carry the image's
+number in any of the usual ways ("1", "image_1", "图片_1"); ``images`` names their files, where they
+are shown (``images.py``). All other keys are kept and not used. A row of a table says the same in
+columns.
 """
 
 from __future__ import annotations
@@ -34,14 +35,22 @@ SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
 MOST_REASON = 240  # characters of a person's reason that are read
-NO_LABEL = "write the right verdict, leave the row out, or all such: columns.unlabelled skip (new: --unlabelled skip)"
+NO_LABEL = (
+    "write the right verdict, leave the row out, or all such: columns.unlabelled skip "
+    "(new: --unlabelled skip)"
+)
 LeftOut = Literal["copies", "unlabelled"]
 LEFT_OUT: Mapping[LeftOut, str] = {
     "copies": "exact copies of others, which count once",
     "unlabelled": "without a label, and left out",
 }
 NO_FILES: Mapping[Split, str] = {}
-SPLIT_WORDS: Mapping[str, Split] = {"train": "train", "val": "val", "validation": "val", "test": "test"}
+SPLIT_WORDS: Mapping[str, Split] = {
+    "train": "train",
+    "val": "val",
+    "validation": "val",
+    "test": "test",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,8 @@ class Entry:
     line: int  # from 1
     raw: bytes  # as it came
     ticket: Callable[[bool], Ticket]  # (whether a label is needed) -> the ticket; raises FaultError
-    is_skipped: bool = False  # whether it has no label, and the config says that such rows are left out
+    # whether it has no label, and the config says that such rows are left out
+    is_skipped: bool = False
 
 
 def read_tickets(
@@ -70,25 +80,33 @@ def read_tickets(
     use_images: UseImages = False,
     splits: Mapping[Split, str] = NO_FILES,
 ) -> tuple[list[Ticket], list[BadRecord]]:
-    """The tickets of all files, in order, equal ones as one group, and the lines set aside (always none under ``error``).
-    Files of ``splits`` come last, and are these splits.
+    """The tickets of all files, in order, equal ones as one group, and the lines set aside (always
+    none under ``error``). Files of ``splits`` come last, and are these splits.
 
-    Raises ``BadInputError`` with everything that is wrong: under ``error`` every unusable line, under ``skip`` only what
-    concerns whole files (missing, unreadable, empty) or leaves no ticket at all. Images are read where ``use_images`` says
-    so.
+    Raises ``BadInputError`` with everything that is wrong: under ``error`` every unusable line,
+    under ``skip`` only what concerns whole files (missing, unreadable, empty) or leaves no ticket
+    at all. Images are read where ``use_images`` says so.
     """
     tickets: list[Ticket] = []
     broken: list[BadLine] = []  # whole files
     bad: list[BadRecord] = []
     places: dict[tuple[str, str], str] = {}
     known: dict[tuple[str, str], Ticket] = {}
-    others: dict[int, BadRecord] = {}  # of tickets that are labelled neither pass nor fail, should that be a fault
-    files: list[tuple[Split | None, str]] = [*((None, str(path)) for path in paths), *splits.items()]
+    # of tickets that are labelled neither pass nor fail, should that be a fault
+    others: dict[int, BadRecord] = {}
+    files: list[tuple[Split | None, str]] = [
+        *((None, str(path)) for path in paths),
+        *splits.items(),
+    ]
     for split, path in files:
         try:
             for entry in read_entries(path, columns):
                 if entry.is_skipped:
-                    bad.append(_set_aside(path, entry, FaultError("an empty label", NO_LABEL), "unlabelled"))
+                    bad.append(
+                        _set_aside(
+                            path, entry, FaultError("an empty label", NO_LABEL), "unlabelled"
+                        )
+                    )
                     continue
                 try:
                     ticket = attach_images(entry.ticket(True), path, use_images)
@@ -100,8 +118,13 @@ def read_tickets(
                     known.setdefault(name, ticket)
                     claim_place(ticket, place, places)
                     if ticket.label not in PASS_FAIL:
-                        others[len(tickets)] = _set_aside(path, entry, name_strange_label(ticket.label, columns))
-                    told, reason = split or _read_split(ticket, columns), _read_reason(ticket, columns)
+                        others[len(tickets)] = _set_aside(
+                            path, entry, name_strange_label(ticket.label, columns)
+                        )
+                    told, reason = (
+                        split or _read_split(ticket, columns),
+                        _read_reason(ticket, columns),
+                    )
                     tickets.append(replace(ticket, split=told, reason=reason, place=place))
                 except FaultError as fault:
                     bad.append(_set_aside(path, entry, fault))
@@ -113,7 +136,11 @@ def read_tickets(
     bad.sort(key=lambda record: (order[record.line.path], record.line.line))
     broken += faults
     tickets = [ticket for i, ticket in enumerate(tickets) if i not in strange]
-    if not tickets and not broken and (on_bad_record == "skip" or all(record.left_out for record in bad)):
+    if (
+        not tickets
+        and not broken
+        and (on_bad_record == "skip" or all(record.left_out for record in bad))
+    ):
         named = ", ".join(map(str, paths)) or "tickets"
         broken.append(BadLine(named, 0, "no tickets", "name files that hold usable tickets"))
     faults = [record.line for record in bad if not record.left_out]
@@ -131,16 +158,23 @@ def describe_left_out(records: Sequence[BadRecord]) -> Iterator[str]:
             yield f"{len(own):,} {are} {what}; the first is {own[0].path}:{own[0].line}"
 
 
-def _set_aside(path: str, entry: Entry, fault: FaultError, left_out: LeftOut | None = None) -> BadRecord:
+def _set_aside(
+    path: str, entry: Entry, fault: FaultError, left_out: LeftOut | None = None
+) -> BadRecord:
     line = BadLine(path, entry.line, fault.what, fault.remedy)
     return BadRecord(line, entry.raw.decode("utf-8", "backslashreplace"), left_out)
 
 
 def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
     """Return the fault of a label of a mission that has pass and fail alone."""
-    known = "write one of " + ", ".join([*columns.passes, *columns.fails]) + f", or correct {advise_words()}"
+    known = (
+        "write one of "
+        + ", ".join([*columns.passes, *columns.fails])
+        + f", or correct {advise_words()}"
+    )
     return FaultError(
-        f"label {short(label)}", known if _has_own_words(columns) else f'write "pass" or "fail", or set {advise_words()}'
+        f"label {short(label)}",
+        known if _has_own_words(columns) else f'write "pass" or "fail", or set {advise_words()}',
     )
 
 
@@ -149,9 +183,12 @@ def _has_own_words(columns: ColumnsConfig) -> bool:
     return (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
 
 
-def _find_strange(tickets: Sequence[Ticket], columns: ColumnsConfig) -> tuple[set[int], list[BadLine]]:
-    """Tickets whose label is neither pass nor fail, though their mission has these; and what is wrong with the labels of
-    missions that have others. Of two words, a user has to say which one means pass."""
+def _find_strange(
+    tickets: Sequence[Ticket], columns: ColumnsConfig
+) -> tuple[set[int], list[BadLine]]:
+    """Tickets whose label is neither pass nor fail, though their mission has these; and what is
+    wrong with the labels of missions that have others. Of two words, a user has to say which one
+    means pass."""
     found: dict[str, dict[str, list[int]]] = {}
     for i, ticket in enumerate(tickets):
         found.setdefault(ticket.mission, {}).setdefault(ticket.label, []).append(i)
@@ -161,30 +198,38 @@ def _find_strange(tickets: Sequence[Ticket], columns: ColumnsConfig) -> tuple[se
         if _has_own_words(columns) or len(others) < max(3, len(by_label)):
             strange.update(i for label in others for i in by_label[label])
         elif why := labels_fault(sorted(others)):
-            remedy = f"correct them, or name the column of the right verdicts: {write_option('columns.label', 'NAME')}"
+            remedy = (
+                f"correct them, or name the column of the right verdicts: "
+                f"{write_option('columns.label', 'NAME')}"
+            )
             faults.append(BadLine("tickets", 0, f"labels of mission {mission!r}: {why}", remedy))
     return strange, faults
 
 
 def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
-    """Yield the entries of a file, one after the other, never all at once. Raises ``FaultError`` about the file as a
-    whole."""
+    """Yield the entries of a file, one after the other, never all at once. Raises ``FaultError``
+    about the file as a whole."""
     skips = labelled and columns.unlabelled == "skip"
     if not is_table(path):
         for number, raw in filled_lines(path, KIND):
-            yield Entry(number, raw, partial(_parse_json, raw, columns), skips and _has_no_label(raw))
+            yield Entry(
+                number, raw, partial(_parse_json, raw, columns), skips and _has_no_label(raw)
+            )
         return
     table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled)
     empty = True
     for row in table.rows():
         empty = False
-        yield Entry(row.line, row.raw, partial(_parse_cells, table, row), skips and table.has_no_label(row))
+        yield Entry(
+            row.line, row.raw, partial(_parse_cells, table, row), skips and table.has_no_label(row)
+        )
     if empty:
         raise FaultError("no rows below the header", "leave it out, or write a ticket per row")
 
 
 def fingerprint(tickets: Iterable[Ticket]) -> str:
-    """A short name for what tickets say and the order they stand in; what is not used makes no difference."""
+    """A short name for what tickets say and the order they stand in; what is not used makes no
+    difference."""
     digest = hashlib.blake2b(digest_size=16)
     for ticket in tickets:
         row: list[Any] = [ticket.mission, ticket.group_id, ticket.label, ticket.per_image]
@@ -200,20 +245,23 @@ def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) 
     if first is not place:
         raise FaultError(
             f"ticket {ticket.key!r} of mission {ticket.mission!r} stands at {first} already",
-            "keep one of the two, or give another group_id; where it names a machine rather than a case, set "
+            "keep one of the two, or give another group_id; where it names a machine rather "
+            "than a case, set "
             "columns.group_id to null and columns.together to that column",
         )
 
 
 def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
-    """The ticket on one line. Words of the user's own for the labels hold beside pass and fail, true and false as they are
-    written; numbers are labels like others."""
+    """The ticket on one line. Words of the user's own for the labels hold beside pass and fail,
+    true and false as they are written; numbers are labels like others."""
     row = object_on(raw, SHAPE)
     label = row.get("label")
     if isinstance(label, int | float) and not isinstance(label, bool):
         label = row["label"] = json.dumps(int(label) if label == int(label) else label)
     if _has_own_words(columns) and not isinstance(label, dict | list):
-        row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
+        row["label"] = (
+            find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
+        )
     return make_ticket(row, labelled, None, apart=columns.repeats == "apart")
 
 
@@ -230,18 +278,26 @@ def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:
         raise FaultError("an empty label", NO_LABEL)
-    return make_ticket(said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart")
+    return make_ticket(
+        said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart"
+    )
 
 
 def make_ticket(
-    row: dict[str, Any], labelled: bool, content: Content | None, together: str = "", apart: bool = False
+    row: dict[str, Any],
+    labelled: bool,
+    content: Content | None,
+    together: str = "",
+    apart: bool = False,
 ) -> Ticket:
-    """The ticket that a row of JSON says; or of a table, which has read its ``content``. One without a label has the label
-    ``UNKNOWN``."""
+    """The ticket that a row of JSON says; or of a table, which has read its ``content``. One
+    without a label has the label ``UNKNOWN``."""
     for name in _FIELDS:
         if name not in row and (labelled or name != "label"):
             if name == "per_image" and "images" in row:
-                raise FaultError("images, but no per_image", "stageb summarize writes what each image shows")
+                raise FaultError(
+                    "images, but no per_image", "stageb summarize writes what each image shows"
+                )
             needed = [field for field in _FIELDS if labelled or field != "label"]
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
@@ -267,11 +323,15 @@ def make_ticket(
 
 
 def _read_split(ticket: Ticket, columns: ColumnsConfig) -> Split | None:
-    """The split that a ticket says it is of, where ``columns`` name what says so. Raises ``FaultError``."""
+    """The split that a ticket says it is of, where ``columns`` name what says so. Raises
+    ``FaultError``."""
     if columns.split is None:
         return None
     if columns.split not in ticket.extra:
-        raise FaultError(f"no {short(columns.split)} (columns.split)", "give every ticket one: train, val or test")
+        raise FaultError(
+            f"no {short(columns.split)} (columns.split)",
+            "give every ticket one: train, val or test",
+        )
     word = ticket.extra[columns.split]
     split = SPLIT_WORDS.get(str(word).strip().casefold())
     if split is None:
@@ -285,7 +345,8 @@ def _read_reason(ticket: Ticket, columns: ColumnsConfig) -> str:
 
 
 def check_name(value: Any, field: str) -> str:
-    """A text that names something: one clean line, as prompts and guidance.json need it. Raises ``FaultError``."""
+    """A text that names something: one clean line, as prompts and guidance.json need it. Raises
+    ``FaultError``."""
     if not isinstance(value, str) or not value.strip():
         raise FaultError(f"{field} {short(value)}", "write a text that is not empty")
     if fault := text_fault(value):
@@ -294,9 +355,12 @@ def check_name(value: Any, field: str) -> str:
 
 
 def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
-    """The summaries by image, in numeric order, their headers dropped. Of a ``labelled`` ticket, none may be empty."""
+    """The summaries by image, in numeric order, their headers dropped. Of a ``labelled`` ticket,
+    none may be empty."""
     if not isinstance(value, dict) or not value:
-        raise FaultError(f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}')
+        raise FaultError(
+            f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}'
+        )
     summaries: dict[int, str] = {}
     for key, summary in value.items():
         number = parse_number(key, "per_image")
@@ -306,31 +370,41 @@ def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
             raise FaultError(f"per_image: {key}: {short(summary)}", "write the summary as a text")
         summaries[number] = HEADER.sub("", summary)
         if labelled and not summaries[number].strip():
-            raise FaultError(f"per_image: {key}: an empty summary", "write what the image shows, or leave the image out")
+            raise FaultError(
+                f"per_image: {key}: an empty summary",
+                "write what the image shows, or leave the image out",
+            )
     return [Summary(f"image_{number}", summaries[number]) for number in sorted(summaries)]
 
 
 def read_same_tickets(
     folder: Path, config: LoopConfig, digest: str, naming: str, named: Sequence[str] = ()
 ) -> tuple[Sequence[Ticket], str]:
-    """The run's tickets, if its files still hold what the run read; otherwise none, and why. ``naming`` is the option
-    by which a user names them.
+    """The run's tickets, if its files still hold what the run read; otherwise none, and why.
+    ``naming`` is the option by which a user names them.
 
-    A config that somebody else wrote names no files but those in or below the folder of the run, or the one that the user is
-    in; others the user names.
+    A config that somebody else wrote names no files but those in or below the folder of the run, or
+    the one that the user is in; others the user names.
     """
     files = named or config.files
     if not named and not all(_is_near(Path(path), folder) for path in files):
         return [], f"the run's ticket files lie elsewhere; name them: {naming}"
     skips = config.on_bad_record == "skip"
-    use_images = skips and config.sampler.use_images  # texts need no images, but for lines that were set aside for theirs
+    # texts need no images, but for lines that were set aside for theirs
+    use_images = skips and config.sampler.use_images
     try:
         dealt = len(files) - len(config.split.files)  # the others are named behind them
         splits = dict(zip(config.split.files, files[dealt:], strict=False))
-        tickets, _ = read_tickets(files[:dealt], config.on_bad_record, config.columns, use_images, splits)
+        tickets, _ = read_tickets(
+            files[:dealt], config.on_bad_record, config.columns, use_images, splits
+        )
         tickets, _ = leave_out(tickets, config.split.leave_out)
     except StagebError:
-        return [], "the run's ticket files are not found from here; run this command where the run was started"
+        return (
+            [],
+            "the run's ticket files are not found from here; run this command where the run was "
+            "started",
+        )
     if not digest.startswith(fingerprint(tickets)):  # that of images stands behind it
         return [], "the ticket files have changed since the run"
     return tickets, ""

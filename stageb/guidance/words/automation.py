@@ -1,4 +1,5 @@
-"""The tickets that are decided alone, and the promise about them; part of a guidance, as its calibration is."""
+"""The tickets that are decided alone, and the promise about them; part of a guidance, as its
+calibration is."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ class Bound:
 
     verdict: Verdict  # of which it holds; empty: of all together
     max_error: float  # that share
-    least: Mapping[str, float] = field(hash=False)  # decider -> the margin from which on it decides alone: a rule's key,
-    #   ``MODEL``, whose margin is how probable it holds its verdict, or how many of its answers agree
+    # decider -> the margin from which on it decides alone: a rule's key, ``MODEL``, whose margin is
+    # how probable it holds its verdict, or how many of its answers agree
+    least: Mapping[str, float] = field(hash=False)
     tickets: int  # with this verdict, of those that tested the bound
     decided: int  # of these, decided alone
     wrong: int  # of these, wrong
@@ -32,7 +34,11 @@ class Bound:
 
     def covers(self, verdict: Verdict | None, decider: str, margin: float) -> bool:
         """Whether such a verdict is decided alone under it."""
-        return verdict is not None and self.verdict in ("", verdict) and margin >= self.least.get(decider, inf)
+        return (
+            verdict is not None
+            and self.verdict in ("", verdict)
+            and margin >= self.least.get(decider, inf)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +46,18 @@ class Automation:
     """The bounds of one guidance, which hold together with a stated confidence."""
 
     confidence: float
-    guidance: str  # a short name for what the guidance says that they hold of; they tell nothing of another one
+    # a short name for what the guidance says that they hold of; they tell nothing of another one
+    guidance: str
     by: str  # who judges: rules, both, weighed or model
     asked: str  # a short name for how a model is asked; empty where none decides alone
     tickets: int  # that tested the bounds
-    bounds: tuple[Bound, ...]  # one of all verdicts, or one for each verdict that may be decided alone
+    # one of all verdicts, or one for each verdict that may be decided alone
+    bounds: tuple[Bound, ...]
 
     @classmethod
     def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Automation | None:
-        """Read what ``to_plain`` wrote for a mission of these ``labels``; None for anything else."""
+        """Read what ``to_plain`` wrote for a mission of these ``labels``; None for anything
+        else."""
         if not isinstance(plain, dict) or plain.keys() != {each.name for each in fields(cls)}:
             return None
         bounds, texts = plain["bounds"], [plain[name] for name in ("guidance", "by", "asked")]
@@ -57,13 +66,20 @@ class Automation:
         if not all(isinstance(text, str) for text in texts) or not _is_count(plain["tickets"]):
             return None
         named = [each["verdict"] for each in bounds]
-        if not _is_share(plain["confidence"]) or len({*named}) < len(named) or ("" in named and len(named) > 1):
+        if (
+            not _is_share(plain["confidence"])
+            or len({*named}) < len(named)
+            or ("" in named and len(named) > 1)
+        ):
             return None
         return cls(**{**plain, "bounds": tuple(Bound(**each) for each in bounds)})
 
     def to_plain(self) -> dict[str, Any]:
         """It as JSON data."""
-        return {**asdict(self), "bounds": [{**asdict(each), "least": dict(each.least)} for each in self.bounds]}
+        return {
+            **asdict(self),
+            "bounds": [{**asdict(each), "least": dict(each.least)} for each in self.bounds],
+        }
 
     def decides(self, verdict: Verdict | None, decider: str, margin: float) -> bool:
         """Whether a verdict is decided alone."""
@@ -78,9 +94,13 @@ class Automation:
         """Describe how many tickets are decided alone, and the promise about them."""
         decided = sum(each.decided for each in self.bounds)
         said = [
-            f"at most {write_share(each.max_error)} of {each.name} are wrong" for each in self.bounds if each.max_error < 1
+            f"at most {write_share(each.max_error)} of {each.name} are wrong"
+            for each in self.bounds
+            if each.max_error < 1
         ]
-        promised = f"; {', '.join(said)} ({write_share(self.confidence)} confidence)" if said else ""
+        promised = (
+            f"; {', '.join(said)} ({write_share(self.confidence)} confidence)" if said else ""
+        )
         return f"decides {100 * decided / max(1, self.tickets):.0f} % alone{promised}"
 
 
@@ -93,10 +113,16 @@ def _is_bound(each: Any, labels: Sequence[Verdict]) -> bool:
     if not isinstance(each, dict) or each.keys() != {one.name for one in fields(Bound)}:
         return False
     least, counts = each["least"], [each[name] for name in ("wrong", "decided", "tickets")]
-    if not isinstance(least, dict) or not all(type(value) in (int, float) and abs(value) < inf for value in least.values()):
+    if not isinstance(least, dict) or not all(
+        type(value) in (int, float) and abs(value) < inf for value in least.values()
+    ):
         return False
     are_counts = all(map(_is_count, counts)) and counts == sorted(counts)
-    return are_counts and each["verdict"] in ("", *labels) and (each["max_error"] == 1 or _is_share(each["max_error"]))
+    return (
+        are_counts
+        and each["verdict"] in ("", *labels)
+        and (each["max_error"] == 1 or _is_share(each["max_error"]))
+    )
 
 
 def _is_count(value: Any) -> bool:

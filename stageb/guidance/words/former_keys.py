@@ -2,7 +2,10 @@
 
 from stageb.engines.config import PLACED
 
-FORMER_PRICES = {"gate.fp_weight": "write price.missed_failure", "gate.fn_weight": "write price.false_alarm"}
+FORMER_PRICES = {
+    "gate.fp_weight": "write price.missed_failure",
+    "gate.fn_weight": "write price.false_alarm",
+}
 FORMER_MODEL = {"model.device_map": PLACED, "reflection.model.device_map": PLACED}
 _LEAVE_OUT = "write split.leave_out, a list of the keys, in a config of its own if it is long"
 FORMER_KEYS = {**FORMER_PRICES, **FORMER_MODEL} | {
@@ -20,11 +23,13 @@ FORMER_KEYS = {**FORMER_PRICES, **FORMER_MODEL} | {
     "rule_search.num_candidate_rules": "write reflection.num_proposals",
     "rule_search.train_pool_size": "write runner.tickets_per_epoch",
     "rule_search.eval_pool_size": "write gate.pool_size",
-    "rule_search.gate": "write gate.alpha, which bounds the chance of accepting an edit that does not help; "
+    "rule_search.gate": "write gate.alpha, which bounds the chance of accepting an edit that "
+    "does not help; "
     "for limits beside it gate.max_false_passes and gate.max_changed_verdicts",
     "rule_search.early_stop": "write early_stop.patience",
     "stage_b_distillation.enabled": "write distill.size, 0 for none",
-    "stage_b_distillation.log_chatml_path": "leave it out: distill_chatml.jsonl lies in the mission's folder",
+    "stage_b_distillation.log_chatml_path": "leave it out: distill_chatml.jsonl lies in the "
+    "mission's folder",
     "stage_b_distillation.distill_size": "write distill.size",
     "stage_b_distillation.distill_seed": "write seed",
     "stage_b_distillation.distill_temperature": "write distill.temperature",

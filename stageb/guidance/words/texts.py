@@ -33,26 +33,36 @@ MUCH_ALIKE = 0.85  # of which one is hardly anything else than the other
 
 
 def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
-    """The most similar of ``names``, whatever their case; empty where none is similar by ``cutoff``, of 1."""
+    """The most similar of ``names``, whatever their case; empty where none is similar by
+    ``cutoff``, of 1."""
     folded = {each.casefold(): each for each in names}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
     return folded[near[0]] if near else ""
 
 
 def find_renamed(name: str, names: Iterable[str]) -> str:
-    """Which of ``names`` a column may have now that was called ``name``: the most similar one, or else one whose words all
-    stand in it, as TSH in "TSH (µU/ml)", or the reverse; empty where there is none."""
+    """Which of ``names`` a column may have now that was called ``name``: the most similar one, or
+    else one whose words all stand in it, as TSH in "TSH (µU/ml)", or the reverse; empty where there
+    is none."""
     known = [*filter(None, names)]
     within = [each for each in known if _holds_words(each, name) or _holds_words(name, each)]
-    return find_nearest(name, known, MUCH_ALIKE) or find_nearest(name, within, 0.0) or find_nearest(name, known)
+    return (
+        find_nearest(name, known, MUCH_ALIKE)
+        or find_nearest(name, within, 0.0)
+        or find_nearest(name, known)
+    )
 
 
 def _holds_words(text: str, part: str) -> bool:
-    """Whether the words of ``part`` stand in ``text`` one after the other, cut short at times, as Temp for Temperature."""
+    """Whether the words of ``part`` stand in ``text`` one after the other, cut short at times, as
+    Temp for Temperature."""
     words, wanted = (re.findall(r"\w+", each.casefold()) for each in (text, part))
 
     def is_same(one: str, other: str) -> bool:
-        return one == other or (min(len(one), len(other)) >= SHORTEST and (one.startswith(other) or other.startswith(one)))
+        return one == other or (
+            min(len(one), len(other)) >= SHORTEST
+            and (one.startswith(other) or other.startswith(one))
+        )
 
     starts = range(len(words) - len(wanted) + 1) if wanted else ()
     return any(all(map(is_same, words[start:], wanted)) for start in starts)
@@ -61,8 +71,8 @@ def _holds_words(text: str, part: str) -> bool:
 def find_copied(text: str, sources: Iterable[str]) -> str:
     """The first run of words that ``text`` shares with one of ``sources``, or an empty string.
 
-    A run is six words in a row, twelve characters of Chinese, Japanese or Korean, or a mixture (a word weighs as much as
-    two characters). Case and punctuation do not count.
+    A run is six words in a row, twelve characters of Chinese, Japanese or Korean, or a mixture (a
+    word weighs as much as two characters). Case and punctuation do not count.
     """
     known = _list_runs(text)
     for source in sources:
@@ -94,7 +104,8 @@ TAKEN = ("none", "review", "model")  # what counts of verdicts hold beside the l
 
 
 def labels_fault(labels: Any) -> str:
-    """Say what is wrong with the labels of a mission; empty where nothing is. Rules begin with them."""
+    """Say what is wrong with the labels of a mission; empty where nothing is. Rules begin with
+    them."""
     if not isinstance(labels, list | tuple):
         return "not a list"
     if not 2 <= len(labels) <= MOST_LABELS:
@@ -109,28 +120,51 @@ def labels_fault(labels: Any) -> str:
 
 
 def are_named(found: Any) -> bool:
-    """Whether these are ``Guidance.named`` as JSON has it: clean texts, two by two, the second one at times empty."""
+    """Whether these are ``Guidance.named`` as JSON has it: clean texts, two by two, the second one
+    at times empty."""
 
     def is_pair(each: Any) -> bool:
-        texts = isinstance(each, list) and len(each) == 2 and all(isinstance(text, str) for text in each)
-        return texts and not any(len(text) > LONGEST_NAMED or (text and text_fault(text)) for text in each)
+        texts = (
+            isinstance(each, list)
+            and len(each) == 2
+            and all(isinstance(text, str) for text in each)
+        )
+        return texts and not any(
+            len(text) > LONGEST_NAMED or (text and text_fault(text)) for text in each
+        )
 
     return isinstance(found, list) and all(map(is_pair, found))
 
 
 def label_fault(label: Any) -> str:
     """Say what a label must be, if it is not; empty where nothing is wrong with it."""
-    is_sound = isinstance(label, str) and 0 < len(label) <= LONGEST_LABEL and label == " ".join(label.split())
+    is_sound = (
+        isinstance(label, str)
+        and 0 < len(label) <= LONGEST_LABEL
+        and label == " ".join(label.split())
+    )
     is_sound = is_sound and "|" not in label and not text_fault(label)
-    return "" if is_sound else f"a text of 1 to {LONGEST_LABEL} characters with single spaces, without |"
+    return (
+        ""
+        if is_sound
+        else f"a text of 1 to {LONGEST_LABEL} characters with single spaces, without |"
+    )
 
 
 def verdict_words_fault(words: Mapping[str, str]) -> str:
-    """Say what is wrong with a user's own words for pass and fail, and what to give; empty where nothing is."""
+    """Say what is wrong with a user's own words for pass and fail, and what to give; empty where
+    nothing is."""
     if set(words) != {"pass", "fail"}:
         return "give a word for each of pass and fail, and for nothing else: {pass: OK, fail: NG}"
     one, other = (word.lower() for word in words.values())
-    if not all(word and word.isprintable() and word == word.strip() and len(word) <= 40 for word in words.values()):
+    if not all(
+        word and word.isprintable() and word == word.strip() and len(word) <= 40
+        for word in words.values()
+    ):
         return "one line each, of 1 to 40 printable characters, without white space around them"
     same = one.startswith(other) or other.startswith(one)
-    return "neither may begin with the other: a verdict would be told by its first letters" if same else ""
+    return (
+        "neither may begin with the other: a verdict would be told by its first letters"
+        if same
+        else ""
+    )

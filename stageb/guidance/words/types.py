@@ -15,26 +15,37 @@ from stageb.guidance.words.labels import Verdict as Verdict
 
 Split = Literal["train", "val", "test"]
 Fault = Literal[  # why an answer cannot be read
-    "empty", "filtered", "gives its prompt back", "thinking never closed", "cut off", "refuses", "not the two-line answer"
+    "empty",
+    "filtered",
+    "gives its prompt back",
+    "thinking never closed",
+    "cut off",
+    "refuses",
+    "not the two-line answer",
 ]
 OpName = Literal["add", "update", "merge", "remove"]
 
 HEADLINE_KEY = "G0"
 FIXED = "fixed"  # in a rule's metadata: that learning neither changes nor removes it
-BACKGROUND = "background"  # in a rule's metadata: that it is no rule, but what the model should know before it reads them
-PROVISIONAL = "provisional"  # in a rule's metadata: that its proof is missing; and the outcome of its edit
+# in a rule's metadata: that it is no rule, but what the model should know before it reads them
+BACKGROUND = "background"
+# in a rule's metadata: that its proof is missing; and the outcome of its edit
+PROVISIONAL = "provisional"
 ESTIMATE = "estimate"  # in a provisional rule's metadata: what is hoped of it
 JudgeName = Literal["", "rules", "model", "weighed"]
-"""The judge that gives a mission's verdicts: rules as code, and the model where these give none; the model; both, weighed.
-Empty: the judge that a run's config names, and elsewhere the model, by a calibration that may weigh rules."""
-NAME_LENGTH = 12  # digits of a name for what a ticket says: two of a million tickets share one with a chance of .2 %
+"""The judge that gives a mission's verdicts: rules as code, and the model where these give none;
+the model; both, weighed. Empty: the judge that a run's config names, and elsewhere the model, by a
+calibration that may weigh rules."""
+# digits of a name for what a ticket says: two of a million tickets share one with a chance of .2 %
+NAME_LENGTH = 12
 BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
 UNKNOWN: Verdict = ""
-"""The label of a ticket that has none yet, or whose label is hidden from the judge. No ticket to learn from has it."""
+"""The label of a ticket that has none yet, or whose label is hidden from the judge. No ticket to
+learn from has it."""
 
 Place = tuple[int, int, int, int]
-"""In the run's order: epoch (one more than the last one for what ends a run), phase, and the mission's number and the round,
-the round first where missions learn in turn."""
+"""In the run's order: epoch (one more than the last one for what ends a run), phase, and the
+mission's number and the round, the round first where missions learn in turn."""
 
 NOWHERE: Place = (-1, 0, 0, 0)  # before everything
 
@@ -53,7 +64,8 @@ class Content(NamedTuple):
     fields: tuple[tuple[str, str], ...]  # (name, value) of a table's columns, or of JSON's keys
     prose: tuple[str, ...]  # summaries and remarks without names, each on its own
     is_counted: bool = False  # whether fields are counts, of which one that is not there is 0
-    counts: str = ""  # those of all images together, as a model reads them; empty where a single image has any
+    # those of all images together, as a model reads them; empty where a single image has any
+    counts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +75,27 @@ class Ticket:
     mission: str  # the inspection programme
     group_id: str  # what was inspected; may come back with another label
     label: Verdict  # the right verdict
-    per_image: tuple[tuple[str, str], ...]  # (image_{n}, summary), in numeric order, as a model reads it
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # every other key of the line, kept as it was
+    # (image_{n}, summary), in numeric order, as a model reads it
+    per_image: tuple[tuple[str, str], ...]
+    # every other key of the line, kept as it was
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     content: Content | None = None  # what it says as rules see it; None: its summaries are prose
     images: Images | None = None  # shown to the model that judges; None: it reads summaries alone
-    equals: str = ""  # the group_id whose group it is of, where several say the same (``groups.py``); empty: its own
+    # the group_id whose group it is of, where several say the same (``groups.py``); empty: its own
+    equals: str = ""
     split: Split | None = None  # that it says it is of; None: shares deal it to one
     apart: bool = False  # whether it is a case of its own, whatever others say
     reason: str = ""  # why people gave it its label, of a train ticket; no verdict rests on it
     together: str = ""  # what it has in common with tickets that stay in its split; empty: nothing
     place: str = field(default="", compare=False)  # file:line, as far as known
-    ruling: Verdict | None = field(default=None, compare=False)  # of rules as code, where a calibration weighs it
+    # of rules as code, where a calibration weighs it
+    ruling: Verdict | None = field(default=None, compare=False)
     leads: Leads = field(default=(), compare=False)  # by their points, likewise
 
     @property
     def counts(self) -> str:
-        """The counts of all its images together, as a model reads them; empty where one image alone counts."""
+        """The counts of all its images together, as a model reads them; empty where one image alone
+        counts."""
         return self.content.counts if self.content else ""
 
     @property
@@ -99,7 +116,8 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Figures of learnt rules on train tickets, each judged by what the others taught, beside the rules without them."""
+    """Figures of learnt rules on train tickets, each judged by what the others taught, beside the
+    rules without them."""
 
     tickets: int
     acc_before: float  # share judged right without these rules
@@ -109,10 +127,15 @@ class Estimate:
 
     @staticmethod
     def parse(figures: Any) -> Estimate | None:
-        """The estimate that a file tells of; None where these are no such figures: what no run comes to, no line shows."""
+        """The estimate that a file tells of; None where these are no such figures: what no run
+        comes to, no line shows."""
         most = {"tickets": 10**9, "acc_before": 1, "acc": 1, "cost_before": 1e12, "cost": 1e12}
-        told: dict[str, Any] = {name: figures.get(name) for name in most} if isinstance(figures, dict) else {}
-        are_figures = (type(each) in (int, float) and 0 <= each <= most[name] for name, each in told.items())
+        told: dict[str, Any] = (
+            {name: figures.get(name) for name in most} if isinstance(figures, dict) else {}
+        )
+        are_figures = (
+            type(each) in (int, float) and 0 <= each <= most[name] for name, each in told.items()
+        )
         return Estimate(**told) if told and all(are_figures) else None
 
 
@@ -122,7 +145,8 @@ class Rule:
 
     key: str  # G0, G1, ...; stable for the life of the rule
     text: str  # what the model reads
-    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # reflection_id, sources, rationale, ...
+    # reflection_id, sources, rationale, ...
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def is_provisional(self) -> bool:
@@ -142,17 +166,23 @@ class Rule:
     @property
     def mark(self) -> str:
         """The mark behind its key where people read it."""
-        marks = {BACKGROUND: self.is_background, FIXED: self.is_fixed, PROVISIONAL: self.is_provisional}
+        marks = {
+            BACKGROUND: self.is_background,
+            FIXED: self.is_fixed,
+            PROVISIONAL: self.is_provisional,
+        }
         return next((f" ({mark})" for mark, holds in marks.items() if holds), "")
 
     @property
     def estimate(self) -> Estimate | None:
-        """Its estimate, with the rules learnt with it; None where that is not known, as of a proven one."""
+        """Its estimate, with the rules learnt with it; None where that is not known, as of a proven
+        one."""
         return Estimate.parse(self.metadata.get(ESTIMATE))
 
     @property
     def sources(self) -> list[str]:
-        """The keys of the tickets that the rule was learnt from. Metadata that a user wrote may hold anything."""
+        """The keys of the tickets that the rule was learnt from. Metadata that a user wrote may
+        hold anything."""
         keys = self.metadata.get("sources")
         return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
@@ -164,19 +194,31 @@ class Demonstration:
     source: str  # the ticket's key
     per_image: tuple[tuple[str, str], ...]  # the ticket's summaries
     verdict: Verdict  # its label
-    rule: str = ""  # the key of the rule that decides it, G0 where none holds; empty: nothing but the label is told
+    # the key of the rule that decides it, G0 where none holds; empty: nothing but the label is told
+    rule: str = ""
     text: str = ""  # of that rule when the ticket was chosen: shown only while the guidance has it
-    points: str = ""  # what the ticket has points for, where the rule gives some: told in the place of its text
+    # what the ticket has points for, where the rule gives some: told in the place of its text
+    points: str = ""
 
     @classmethod
     def parse(cls, plain: Any, labels: Sequence[Verdict]) -> Demonstration | None:
-        """Read a demonstration in a guidance.json of these ``labels``, its summaries an object; None for anything else."""
+        """Read a demonstration in a guidance.json of these ``labels``, its summaries an object;
+        None for anything else."""
         names = {each.name: each.default for each in fields(cls)}
         needed = {name for name, default in names.items() if default is MISSING}
-        if not isinstance(plain, dict) or not needed <= set(plain) <= set(names) or plain["verdict"] not in labels:
+        if (
+            not isinstance(plain, dict)
+            or not needed <= set(plain) <= set(names)
+            or plain["verdict"] not in labels
+        ):
             return None
-        summaries, texts = plain["per_image"], [text for name, text in plain.items() if name != "per_image"]
-        if not isinstance(summaries, dict) or not all(isinstance(text, str) for text in (*texts, *summaries.values())):
+        summaries, texts = (
+            plain["per_image"],
+            [text for name, text in plain.items() if name != "per_image"],
+        )
+        if not isinstance(summaries, dict) or not all(
+            isinstance(text, str) for text in (*texts, *summaries.values())
+        ):
             return None
         return cls(**{**plain, "per_image": tuple(summaries.items())})
 
@@ -186,7 +228,8 @@ FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """An error budget of one mission, left or spent: probabilities of accepting an edit that is no better."""
+    """An error budget of one mission, left or spent: probabilities of accepting an edit that is no
+    better."""
 
     edits: tuple[float, ...] = (0.0,) * FOLDS  # by the fold that taught the edits
 
@@ -201,7 +244,9 @@ class Budget:
 
     def less(self, spent: Budget) -> Budget:
         """The budget that is left after ``spent``, fold by fold, never below 0."""
-        return Budget(tuple(max(0.0, mine - its) for mine, its in zip(self.edits, spent.edits, strict=True)))
+        return Budget(
+            tuple(max(0.0, mine - its) for mine, its in zip(self.edits, spent.edits, strict=True))
+        )
 
     def most(self, other: Budget) -> Budget:
         """The larger of both, fold by fold."""
@@ -217,17 +262,24 @@ class Guidance:
 
     mission: str  # whose guidance this is
     step: int  # grows by one with every accepted edit
-    rules: tuple[Rule, ...]  # in ascending number, of labels of its own in the order that decides; the first is G0
-    next_number: int  # the number that the next new rule gets; never goes back, so a removed key is never given again
+    # in ascending number, of labels of its own in the order that decides; the first is G0
+    rules: tuple[Rule, ...]
+    # the number that the next new rule gets; never goes back, so a removed key is never given again
+    next_number: int
     spent: Budget = NOTHING  # on the tickets that taught it, by all runs that led to it
-    taught_by: frozenset[str] = frozenset()  # names of what tickets say (``groups.name_content``) that taught or tested it
-    chosen_by: frozenset[str] = frozenset()  # the same of those that chose it among others, or told when to stop
+    # names of what tickets say (``groups.name_content``) that taught or tested it
+    taught_by: frozenset[str] = frozenset()
+    # the same of those that chose it among others, or told when to stop
+    chosen_by: frozenset[str] = frozenset()
     demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
     calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
     judge: JudgeName = ""  # the best one on train tickets that taught none of them
-    labels: tuple[Verdict, ...] = PASS_FAIL  # that a ticket may have; the first where no rule speaks of it
-    named: tuple[tuple[str, str], ...] = ()  # field and value, or a word alone, by which rules are read without its tickets
-    automation: Automation | None = None  # the promise about tickets decided alone; of other rules it tells nothing
+    # that a ticket may have; the first where no rule speaks of it
+    labels: tuple[Verdict, ...] = PASS_FAIL
+    # field and value, or a word alone, by which rules are read without its tickets
+    named: tuple[tuple[str, str], ...] = ()
+    # the promise about tickets decided alone; of other rules it tells nothing
+    automation: Automation | None = None
 
     def is_decided(self, ruling: Verdict | None, leads: Leads) -> bool:
         """Whether its judge takes what the rules as code say of a ticket, and asks no model."""
@@ -239,7 +291,11 @@ class Guidance:
     def shown(self) -> tuple[Demonstration, ...]:
         """The demonstrations that still hold: their rule is there, and says what it said."""
         texts = {rule.key: rule.text for rule in self.rules}
-        return tuple(each for each in self.demonstrations if not each.rule or texts.get(each.rule) == each.text)
+        return tuple(
+            each
+            for each in self.demonstrations
+            if not each.rule or texts.get(each.rule) == each.text
+        )
 
     def rule(self, key: str) -> Rule | None:
         """The rule named ``key``, or None."""
@@ -270,8 +326,9 @@ class Answers:
     prompt_tokens: int  # length of its prompt
     candidates: tuple[Candidate, ...]  # empty where the ticket was set aside
     set_aside: str = ""  # why it was never rolled out (a prompt over the limit); empty otherwise
-    openings: tuple[tuple[int, ...], ...] = ()  # each candidate's tokens up to its verdict, from which an engine can go
-    #   on to the reason; none at all where no reason may be asked for
+    # each candidate's tokens up to its verdict, from which an engine can go on to the reason; none
+    # at all where no reason may be asked for
+    openings: tuple[tuple[int, ...], ...] = ()
 
     @property
     def by_rules(self) -> bool:
@@ -286,7 +343,8 @@ class Judgement:
     p_correct: float  # the share of answers, in [0, 1], that give the ticket's label
     tokens: int  # read and made; 0 where the ticket was not judged
     by_rules: bool = False  # whether rules as code gave it, and no model
-    scores: Sequence[float] = ()  # the labels' log-probabilities, but for a constant; none where nothing is weighed
+    # the labels' log-probabilities, but for a constant; none where nothing is weighed
+    scores: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +354,8 @@ class Selection:
     verdict: Verdict | None  # None where no candidate was usable; counts as wrong
     reason: str  # the winner's
     selected_candidate: int | None  # the winner's index
-    vote_strength: float  # share of well-formed candidates that agree with the verdict; 0 where there are none
+    # share of well-formed candidates that agree with the verdict; 0 where there are none
+    vote_strength: float
     low_agreement: bool  # vote_strength below manual_review.min_verdict_agreement
     label_match: bool  # verdict equals the ticket's label
     manual_review: str  # why a person should look; empty where none needs to
@@ -331,7 +390,8 @@ class Round:
     tickets: tuple[int, ...]  # positions in the run's tickets
     last: bool  # whether the split's metrics are complete after this one
     kind: Literal["round", "distill"] = "round"  # distill: for training data
-    scale: Mapping[str, float] = field(default_factory=dict)  # label -> tickets of the split that each one judged stands for
+    # label -> tickets of the split that each one judged stands for
+    scale: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def learns(self) -> bool:
@@ -340,7 +400,8 @@ class Round:
 
     @property
     def names(self) -> tuple[str, int]:
-        """The names of its answers' streams, behind the run's seed: by the epoch only where it learns."""
+        """The names of its answers' streams, behind the run's seed: by the epoch only where it
+        learns."""
         return "distill" if self.kind == "distill" else "rollout", self.epoch if self.learns else 0
 
 
@@ -368,7 +429,8 @@ class Operation:
     merged_from: tuple[str, ...]  # the rules that merge joins, two or more
     text: str  # the new rule; empty for remove
     rationale: str  # why, in the model's words
-    evidence: tuple[str, ...]  # ticket_keys of the bundle whose wrong verdicts the edit should turn right
+    # ticket_keys of the bundle whose wrong verdicts the edit should turn right
+    evidence: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +453,6 @@ class Proposal:
 
 
 def shallow(record: Any) -> dict[str, Any]:
-    """The fields of one of these records by name. ``dataclasses.asdict`` also copies their contents, which took most of the
-    time that rank 0 spends on a ticket."""
+    """The fields of one of these records by name. ``dataclasses.asdict`` also copies their
+    contents, which took most of the time that rank 0 spends on a ticket."""
     return {name: getattr(record, name) for name in record.__slots__}

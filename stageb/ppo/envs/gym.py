@@ -1,8 +1,9 @@
 """Environments of Gymnasium's, on the CPU, as the loop's.
 
-Every episode is reset with a seed of its own, named by the run's seed, the episode's number and how many came before it.
-What goes on inside an environment cannot be saved, but it follows from that seed and the actions: those of episodes under
-way are kept, and a run that is resumed takes them again.
+Every episode is reset with a seed of its own, named by the run's seed, the episode's number and how
+many came before it. What goes on inside an environment cannot be saved, but it follows from that
+seed and the actions: those of episodes under way are kept, and a run that is resumed takes them
+again.
 """
 
 from __future__ import annotations
@@ -22,23 +23,43 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import ConfigError, InputError
-from stageb.ppo.environment import Actions, Box, Discrete, Environment, Frame, Joint, Transition, Units
+from stageb.ppo.environment import (
+    Actions,
+    Box,
+    Discrete,
+    Environment,
+    Frame,
+    Joint,
+    Transition,
+    Units,
+)
 from stageb.ppo.envs.gym_games import GameError, Games
 from stageb.ppo.envs.gym_spaces import Spaces
 
-LONGEST = 100_000  # steps of an episode; one that goes on is cut off, since all its actions are kept
+# steps of an episode; one that goes on is cut off, since all its actions are kept
+LONGEST = 100_000
 
 
 class GymEnvironment(Environment):
     """Games of Gymnasium's."""
 
-    measures: Mapping[str, str] = {"return": "rewards of an episode", "cut_rate": "", "length": "steps an episode"}
+    measures: Mapping[str, str] = {
+        "return": "rewards of an episode",
+        "cut_rate": "",
+        "length": "steps an episode",
+    }
     single = True
 
     def __init__(
-        self, config: tuple[str, str], make: Callable[[int], Games], seed: int, numbers: Sequence[int], device: str
+        self,
+        config: tuple[str, str],
+        make: Callable[[int], Games],
+        seed: int,
+        numbers: Sequence[int],
+        device: str,
     ) -> None:
-        """``make`` makes so many games; the key and the value of the ``config`` that name them are told where they fail."""
+        """``make`` makes so many games; the key and the value of the ``config`` that name them are
+        told where they fail."""
         self._config, self.device, self._seed = config, torch.device(device), seed
         self._episodes = np.full(len(numbers), -1)
         self._returns, self._lengths = np.zeros(len(numbers)), np.zeros(len(numbers), np.int64)
@@ -47,7 +68,8 @@ class GymEnvironment(Environment):
             self._games = make(len(numbers))
         self.spaces = self._games.spaces
         self.actions = find_actions(self.spaces)
-        self._taken: list[NDArray[Any]] = []  # the actions of the last steps, back to the start of the oldest episode
+        # the actions of the last steps, back to the start of the oldest episode
+        self._taken: list[NDArray[Any]] = []
         try:
             self._begin_anew()
         except BaseException:
@@ -55,7 +77,8 @@ class GymEnvironment(Environment):
             raise
 
     def observe(self) -> Tensor:
-        """See ``Environment``: float32, flattened by Gymnasium where they are no Box; images of bytes stay bytes."""
+        """See ``Environment``: float32, flattened by Gymnasium where they are no Box; images of
+        bytes stay bytes."""
         return torch.from_numpy(self._seen).to(self.device)
 
     def masks(self) -> Tensor | None:
@@ -71,8 +94,16 @@ class GymEnvironment(Environment):
         self._returns += rewards
         self._lengths += 1
         truncated = (truncated | (self._lengths >= LONGEST)) & ~terminated
-        found = (rewards.astype(np.float32), terminated, truncated, self._returns.copy(), self._lengths.copy())
-        first, ended, cut, returns, lengths = (torch.from_numpy(each).to(self.device) for each in found)
+        found = (
+            rewards.astype(np.float32),
+            terminated,
+            truncated,
+            self._returns.copy(),
+            self._lengths.copy(),
+        )
+        first, ended, cut, returns, lengths = (
+            torch.from_numpy(each).to(self.device) for each in found
+        )
         return Transition(first, ended, cut, (returns, cut, lengths))
 
     def restart(self, done: Tensor) -> None:
@@ -85,14 +116,22 @@ class GymEnvironment(Environment):
         del self._taken[: len(self._taken) - int(self._lengths.max())]
 
     def state(self) -> dict[str, Tensor]:
-        """See ``Environment``: how many episodes there were, and what happened in those under way."""
+        """See ``Environment``: how many episodes there were, and what happened in those under
+        way."""
         blank = self.actions.blank(len(self._keys), "cpu").numpy()
         taken = np.stack([blank, *self._taken], 1)[:, 1:]
-        kept = {"episodes": self._episodes, "lengths": self._lengths, "returns_so_far": self._returns}
-        return {name: torch.from_numpy(each.copy()) for name, each in {**kept, "taken": taken}.items()}
+        kept = {
+            "episodes": self._episodes,
+            "lengths": self._lengths,
+            "returns_so_far": self._returns,
+        }
+        return {
+            name: torch.from_numpy(each.copy()) for name, each in {**kept, "taken": taken}.items()
+        }
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """See ``Environment``: begin each episode so late that by the last step all have come to where they were."""
+        """See ``Environment``: begin each episode so late that by the last step all have come to
+        where they were."""
         lengths, taken = state["lengths"].numpy().copy(), state["taken"].numpy()
         self._episodes[:] = state["episodes"].numpy()
         steps, over = int(lengths.max()), np.ones(len(lengths), np.bool_)
@@ -102,12 +141,21 @@ class GymEnvironment(Environment):
                 self._reset(fresh)
             begun, waiting = lengths >= left, self.spaces.idle(self._masks, len(lengths))
             with self._telling():
-                moved = self._games.step(np.where(begun.reshape(-1, *[1] * (chosen.ndim - 1)), chosen, waiting))
-            self._seen, self._masks, over = moved.observations, moved.masks, moved.terminated | moved.truncated
+                moved = self._games.step(
+                    np.where(begun.reshape(-1, *[1] * (chosen.ndim - 1)), chosen, waiting)
+                )
+            self._seen, self._masks, over = (
+                moved.observations,
+                moved.masks,
+                moved.terminated | moved.truncated,
+            )
             lengths[begun & over] = 0  # it did not follow from seed and actions, and begins anew
         if (fresh := lengths == 0).any():
             self._reset(fresh)
-        self._lengths[:], self._returns[:] = lengths, np.where(fresh, 0.0, state["returns_so_far"].numpy())
+        self._lengths[:], self._returns[:] = (
+            lengths,
+            np.where(fresh, 0.0, state["returns_so_far"].numpy()),
+        )
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Play other episodes, as many, from the first of each."""
@@ -123,7 +171,8 @@ class GymEnvironment(Environment):
             shown = np.asarray(self._games.render())
         except DependencyNotInstalled as error:
             raise InputError(f"stageb play: {error}") from error
-        height, width = (side // 2 * 2 for side in shown.shape[:2])  # even, as films want their sides
+        # even, as films want their sides
+        height, width = (side // 2 * 2 for side in shown.shape[:2])
         return Frame("", partial(Image.fromarray, shown[:height, :width].copy()))
 
     def units(self) -> Units:
@@ -165,8 +214,14 @@ class GymEnvironment(Environment):
         try:
             yield
         except GameError as error:
-            number, episode, step = (each[error.game] for each in (self._numbers, self._episodes, self._lengths))
-            where = f"game {number}, step {step + 1} of its episode {episode + 1}: " if episode >= 0 else ""
+            number, episode, step = (
+                each[error.game] for each in (self._numbers, self._episodes, self._lengths)
+            )
+            where = (
+                f"game {number}, step {step + 1} of its episode {episode + 1}: "
+                if episode >= 0
+                else ""
+            )
             place = f" ({error.place})" if error.place else ""
             raise ConfigError(*self._config, f"{where}{error.what}{place}") from error.__cause__
 

@@ -1,8 +1,8 @@
 """Games as Gymnasium has them: made, stepped and read here, one after the other.
 
-What a game returns is read strictly, and copied: a user may hand out a buffer that the next step writes to. What cannot be
-played by is a ``GameError``, with the game and the place in the user's code. No torch, since each process of games imports
-this.
+What a game returns is read strictly, and copied: a user may hand out a buffer that the next step
+writes to. What cannot be played by is a ``GameError``, with the game and the place in the user's
+code. No torch, since each process of games imports this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class GameError(Exception):
     """A fault of one of the games, which makes it unplayable."""
 
     def __init__(self, game: int, what: str, place: str) -> None:
-        """``game`` is its place among those that were stepped; ``place`` a file and line, or empty."""
+        """``game`` is its place among those that were stepped; ``place`` a file and line, or
+        empty."""
         super().__init__(game, what, place)
         self.game, self.what, self.place = game, what, place
 
@@ -54,7 +55,8 @@ class Games(Protocol):
     render_mode: str | None
 
     def reset(self, seeds: Sequence[int | None]) -> tuple[NDArray[Any], Bools | None]:
-        """Begin an episode where there is a seed; the observations and masks of all. Raises ``GameError``, as ``step``."""
+        """Begin an episode where there is a seed; the observations and masks of all. Raises
+        ``GameError``, as ``step``."""
 
     def step(self, actions: NDArray[Any]) -> Moves:
         """Take the agent's actions, one of each game."""
@@ -78,10 +80,23 @@ class OwnGames:
                 with self._watching(game, "making it"):
                     self._envs.append(make())
                 with self._reading(game, ""):
-                    here = Spaces(*(getattr(self._envs[-1], name, None) for name in ("observation_space", "action_space")))
+                    here = Spaces(
+                        *(
+                            getattr(self._envs[-1], name, None)
+                            for name in ("observation_space", "action_space")
+                        )
+                    )
                 self.spaces: Spaces = here if game == 0 else self.spaces
-                if (here.shape, here.choices, here.numbers) != (self.spaces.shape, self.spaces.choices, self.spaces.numbers):
-                    raise GameError(game, "its spaces are not those of the first game; make all alike", self._made)
+                if (here.shape, here.choices, here.numbers) != (
+                    self.spaces.shape,
+                    self.spaces.choices,
+                    self.spaces.numbers,
+                ):
+                    raise GameError(
+                        game,
+                        "its spaces are not those of the first game; make all alike",
+                        self._made,
+                    )
         except BaseException:
             self.close()
             raise
@@ -99,7 +114,10 @@ class OwnGames:
                 told = self._envs[game].reset(seed=seed)
             with self._reading(game, "reset"):
                 if not (isinstance(told, tuple) and len(told) == 2 and isinstance(told[1], dict)):
-                    raise ValueError(f"reset returned {describe(told)}; return observation, info (as Gymnasium has it)")
+                    raise ValueError(
+                        f"reset returned {describe(told)}; return observation, info (as "
+                        f"Gymnasium has it)"
+                    )
                 self._take(game, told[0], told[1], "reset", "step")
             heartbeat.tick()
         return self._seen.copy(), self._copy_masks()
@@ -115,7 +133,10 @@ class OwnGames:
                     five = "observation, reward, terminated, truncated, info (as Gymnasium has it)"
                     raise ValueError(f"step returned {describe(told)}; return {five}")
                 seen, reward, terminated, truncated, info = told
-                rewards[game], ended[:, game] = read_reward(reward), (bool(terminated), bool(truncated))
+                rewards[game], ended[:, game] = (
+                    read_reward(reward),
+                    (bool(terminated), bool(truncated)),
+                )
                 self._take(game, seen, info, "step", "reset", is_last=bool(ended[:, game].any()))
             heartbeat.tick()
         return Moves(self._seen.copy(), self._copy_masks(), rewards, ended[0], ended[1])
@@ -134,8 +155,11 @@ class OwnGames:
     def _copy_masks(self) -> Bools | None:
         return self._masks.copy() if self._masked else None
 
-    def _take(self, game: int, seen: Any, info: dict[str, Any], by: str, other: str, is_last: bool = False) -> None:
-        """Take up what ``by`` told. After an episode's last step nobody acts, so a mask is not asked for."""
+    def _take(
+        self, game: int, seen: Any, info: dict[str, Any], by: str, other: str, is_last: bool = False
+    ) -> None:
+        """Take up what ``by`` told. After an episode's last step nobody acts, so a mask is not
+        asked for."""
         self._seen[game] = self.spaces.read(seen)
         if is_last:
             return
@@ -143,7 +167,9 @@ class OwnGames:
         self._masked = has if self._masked is None else self._masked
         if has != self._masked:
             tells, not_this = (by, other) if has else (other, by)
-            raise ValueError(f"info of {tells} has {MASK}, that of {not_this} has none; tell it in both")
+            raise ValueError(
+                f"info of {tells} has {MASK}, that of {not_this} has none; tell it in both"
+            )
         if has:
             self._masks[game] = self.spaces.read_mask(info[MASK])
 
@@ -156,7 +182,9 @@ class OwnGames:
             raise
         except Exception as error:
             what = "" if what == "making it" else f"{what}: "
-            raise GameError(game, f"{what}{type(error).__name__}: {error}", place_raised(error) or self._made) from error
+            raise GameError(
+                game, f"{what}{type(error).__name__}: {error}", place_raised(error) or self._made
+            ) from error
 
     @contextlib.contextmanager
     def _reading(self, game: int, method: str) -> Iterator[None]:
@@ -165,7 +193,9 @@ class OwnGames:
             yield
         except ValueError as error:
             env = getattr(self._envs[game], "unwrapped", self._envs[game])
-            raise GameError(game, str(error), place_of(getattr(type(env), method, None)) or self._made) from None
+            raise GameError(
+                game, str(error), place_of(getattr(type(env), method, None)) or self._made
+            ) from None
 
 
 def make_registered(name: str, /, **options: Any) -> Any:
@@ -179,17 +209,30 @@ def make_registered(name: str, /, **options: Any) -> Any:
 
 def place_of(thing: Any) -> str:
     """Where a function or class is written: file and line; empty where that cannot be told."""
-    thing = inspect.unwrap(thing.func if isinstance(thing, partial) else thing) if thing is not None else None
+    thing = (
+        inspect.unwrap(thing.func if isinstance(thing, partial) else thing)
+        if thing is not None
+        else None
+    )
     try:
         file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
     except (TypeError, OSError):
         return ""
-    return "" if file is None or Path(file).is_relative_to(PACKAGE) else f"{_shorten_path(file)}:{line}"
+    return (
+        ""
+        if file is None or Path(file).is_relative_to(PACKAGE)
+        else f"{_shorten_path(file)}:{line}"
+    )
 
 
 def place_raised(error: BaseException) -> str:
-    """Where the user's own code raised an error: its innermost frame that is in no library; empty where there is none."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not Path(each.filename).is_relative_to(PACKAGE)]
+    """Where the user's own code raised an error: its innermost frame that is in no library; empty
+    where there is none."""
+    frames = [
+        each
+        for each in traceback.extract_tb(error.__traceback__)
+        if not Path(each.filename).is_relative_to(PACKAGE)
+    ]
     own = [each for each in frames if not each.filename.startswith(LIBRARIES)]
     return f"{_shorten_path(own[-1].filename)}:{own[-1].lineno}" if own else ""
 

@@ -1,6 +1,8 @@
-"""Spaces of Gymnasium's, as the loop plays in them: what a game shows becomes arrays, an agent's actions become the game's.
+"""Spaces of Gymnasium's, as the loop plays in them: what a game shows becomes arrays, an agent's
+actions become the game's.
 
-Observations other than a Box are flattened by Gymnasium, actions by their leaves. What does not fit is a ``ValueError``.
+Observations other than a Box are flattened by Gymnasium, actions by their leaves. What does not fit
+is a ``ValueError``.
 """
 
 from __future__ import annotations
@@ -12,28 +14,37 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-MASK = "action_mask"  # in what environments tell beside observations: as Gymnasium's own Taxi has it
+# in what environments tell beside observations: as Gymnasium's own Taxi has it
+MASK = "action_mask"
 BYTE = 255
 Bools = NDArray[np.bool_]
 
 
 class Spaces:
-    """Observation and action spaces of games, and their conversion to arrays and to actions of the loop's."""
+    """Observation and action spaces of games, and their conversion to arrays and to actions of the
+    loop's."""
 
     def __init__(self, seen: Any, acts: Any) -> None:
         """Raises ``ValueError`` for a space that the loop cannot use."""
         if not (isinstance(seen, Space) and isinstance(acts, Space)):
-            raise ValueError("it has no observation_space and action_space; define both, of gymnasium.spaces")
+            raise ValueError(
+                "it has no observation_space and action_space; define both, of gymnasium.spaces"
+            )
         self.seen, self.acts = seen, acts
         box = seen if isinstance(seen, spaces.Box) else None
         if not seen.is_np_flattenable:
-            raise ValueError(f"observations in {seen} have no fixed size; give a Box, or a space that Gymnasium can flatten")
+            raise ValueError(
+                f"observations in {seen} have no fixed size; give a Box, or a space that "
+                f"Gymnasium can flatten"
+            )
         is_bytes = box is not None and box.dtype == np.uint8 and bool((box.high == BYTE).all())
         self.dtype: Any = np.uint8 if is_bytes else np.float32
         self.shape: tuple[int, ...] = (box.shape or (1,)) if box else (spaces.flatdim(seen),)
         self._leaves = list(_leaves(acts))
         self.choices = tuple(int(count) for leaf in self._leaves for count in _count_choices(leaf))
-        self.numbers = sum(int(np.prod(leaf.shape)) for leaf in self._leaves if isinstance(leaf, spaces.Box))
+        self.numbers = sum(
+            int(np.prod(leaf.shape)) for leaf in self._leaves if isinstance(leaf, spaces.Box)
+        )
         self._ends = np.cumsum(self.choices)[:-1]
 
     def read(self, shown: Any) -> NDArray[Any]:
@@ -42,23 +53,42 @@ class Spaces:
             if isinstance(self.seen, spaces.Box):
                 found = np.asarray(shown)
                 if found.shape != self.seen.shape:
-                    raise ValueError(f"its shape is {found.shape}, and observation_space says {self.seen.shape}")
+                    raise ValueError(
+                        f"its shape is {found.shape}, and observation_space says {self.seen.shape}"
+                    )
                 found = found.reshape(self.shape).astype(self.dtype)
             else:
                 found = np.asarray(spaces.flatten(self.seen, shown), dtype=self.dtype)
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, AssertionError) as error:
-            raise ValueError(f"the observation does not fit {shorten(self.seen)}: {error}") from None
+        except (
+            TypeError,
+            ValueError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            AssertionError,
+        ) as error:
+            raise ValueError(
+                f"the observation does not fit {shorten(self.seen)}: {error}"
+            ) from None
         if self.dtype != np.uint8 and not np.isfinite(found).all():
-            raise ValueError(f"the observation holds {found[~np.isfinite(found)].flat[0]}; return finite numbers")
+            raise ValueError(
+                f"the observation holds {found[~np.isfinite(found)].flat[0]}; return finite numbers"
+            )
         return found
 
     def read_mask(self, told: Any) -> Bools:
         """Which choices are allowed: (choices,). Raises ``ValueError``."""
         wanted = f"give 0 or 1 for each of {sum(self.choices)} choices"
         if self.numbers or not self.choices:
-            raise ValueError(f"{MASK} is for actions that are choices, and {shorten(self.acts)} is a Box")
+            raise ValueError(
+                f"{MASK} is for actions that are choices, and {shorten(self.acts)} is a Box"
+            )
         try:
-            found = np.concatenate([np.ravel(each) for each in told]) if isinstance(told, tuple | list) else np.ravel(told)
+            found = (
+                np.concatenate([np.ravel(each) for each in told])
+                if isinstance(told, tuple | list)
+                else np.ravel(told)
+            )
             mask = found.astype(np.bool_)
         except (TypeError, ValueError):
             raise ValueError(f"{MASK} is {shorten(told)}; {wanted}") from None
@@ -69,18 +99,24 @@ class Spaces:
         return mask
 
     def native(self, actions: NDArray[Any]) -> list[Any]:
-        """The agent's actions as games take them. Those of a finite Box are scaled to it from -1 to 1."""
+        """The agent's actions as games take them. Those of a finite Box are scaled to it from -1 to
+        1."""
         if isinstance(self.acts, spaces.Discrete):
             return list(actions + self.acts.start)
         picked, drawn = np.split(actions, [len(self.choices)], axis=1)
         return [
-            _make_action(self.acts, iter(row.astype(np.int64)), iter(rest)) for row, rest in zip(picked, drawn, strict=True)
+            _make_action(self.acts, iter(row.astype(np.int64)), iter(rest))
+            for row, rest in zip(picked, drawn, strict=True)
         ]
 
     def idle(self, masks: Bools | None, count: int) -> NDArray[Any]:
         """Actions of so many games that nobody asks for: the first that are allowed, and zeros."""
         allowed = np.ones((count, sum(self.choices)), np.bool_) if masks is None else masks
-        picked = [part.argmax(1) for part in np.split(allowed, self._ends, axis=1)] if self.choices else []
+        picked = (
+            [part.argmax(1) for part in np.split(allowed, self._ends, axis=1)]
+            if self.choices
+            else []
+        )
         if isinstance(self.acts, spaces.Discrete):
             return np.asarray(picked[0])
         return np.stack([*picked, *[np.zeros(count)] * self.numbers], axis=1).astype(np.float32)
@@ -88,8 +124,14 @@ class Spaces:
     def list_units(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """From which number each choice counts, and the lower and upper bounds of the numbers."""
         chosen = [leaf for leaf in self._leaves if not isinstance(leaf, spaces.Box)]
-        starts = [np.broadcast_to(getattr(leaf, "start", 0), leaf.shape or ()).ravel() for leaf in chosen]
-        boxes = [(leaf.low.ravel(), leaf.high.ravel()) for leaf in self._leaves if isinstance(leaf, spaces.Box)]
+        starts = [
+            np.broadcast_to(getattr(leaf, "start", 0), leaf.shape or ()).ravel() for leaf in chosen
+        ]
+        boxes = [
+            (leaf.low.ravel(), leaf.high.ravel())
+            for leaf in self._leaves
+            if isinstance(leaf, spaces.Box)
+        ]
         low, high = (np.concatenate([np.zeros(0), *(box[end] for box in boxes)]) for end in (0, 1))
         return np.concatenate([np.zeros(0, np.int64), *starts]), low, high
 
@@ -98,7 +140,9 @@ def _leaves(space: Space[Any]) -> Iterator[Space[Any]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             yield from _leaves(part)
-    elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
+    elif isinstance(
+        space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+    ):
         yield space
     else:
         known = "Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these"
@@ -130,11 +174,17 @@ def _make_action(space: Space[Any], picked: Iterator[Any], drawn: Iterator[Any])
 
 
 def scale(values: NDArray[Any], box: spaces.Box) -> NDArray[Any]:
-    """Numbers of an agent in a ``box``: scaled from -1 to 1 where its bounds are finite, and within it in any case."""
+    """Numbers of an agent in a ``box``: scaled from -1 to 1 where its bounds are finite, and within
+    it in any case."""
     finite = np.isfinite(box.low) & np.isfinite(box.high)
-    low, high = (np.where(finite, bound, sign).astype(np.float64) for bound, sign in ((box.low, -1.0), (box.high, 1.0)))
+    low, high = (
+        np.where(finite, bound, sign).astype(np.float64)
+        for bound, sign in ((box.low, -1.0), (box.high, 1.0))
+    )
     scaled = np.clip(low + (values.astype(np.float64) + 1) * (high - low) / 2, box.low, box.high)
-    found: NDArray[Any] = (scaled.round() if np.issubdtype(box.dtype, np.integer) else scaled).astype(box.dtype)
+    found: NDArray[Any] = (
+        scaled.round() if np.issubdtype(box.dtype, np.integer) else scaled
+    ).astype(box.dtype)
     return found.clip(box.low, box.high)
 
 

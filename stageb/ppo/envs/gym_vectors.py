@@ -1,4 +1,5 @@
-"""Many games at once: in processes of the loop's, each with a part of them, or in a vector that a user makes."""
+"""Many games at once: in processes of the loop's, each with a part of them, or in a vector that a
+user makes."""
 
 from __future__ import annotations
 
@@ -20,24 +21,38 @@ from numpy.typing import NDArray
 
 from stageb.errors import InputError
 from stageb.job import heartbeat, lifetime
-from stageb.ppo.envs.gym_games import GameError, Games, Moves, OwnGames, describe, place_of, place_raised
+from stageb.ppo.envs.gym_games import (
+    GameError,
+    Games,
+    Moves,
+    OwnGames,
+    describe,
+    place_of,
+    place_raised,
+)
 from stageb.ppo.envs.gym_spaces import MASK, Bools, Spaces
 
 
 def make_games(make: partial[Any], count: int, workers: int) -> Games:
-    """So many games: a vector where ``make`` takes ``num_envs``, or else one after the other, in ``workers`` processes if
-    there are to be any. Raises ``GameError``."""
+    """So many games: a vector where ``make`` takes ``num_envs``, or else one after the other, in
+    ``workers`` processes if there are to be any. Raises ``GameError``."""
     if "num_envs" in inspect.signature(make.func).parameters:
         return VectorGames(make, count)
-    return WorkerGames(make, count, min(workers, count)) if workers and count > 1 else OwnGames(make, count)
+    return (
+        WorkerGames(make, count, min(workers, count))
+        if workers and count > 1
+        else OwnGames(make, count)
+    )
 
 
 class WorkerGames:
-    """Games in some processes, each with a part of them; a process ends with this one, however that ends."""
+    """Games in some processes, each with a part of them; a process ends with this one, however that
+    ends."""
 
     def __init__(self, make: Callable[[], Any], count: int, workers: int) -> None:
         """Raises ``GameError``."""
-        context = multiprocessing.get_context("spawn")  # a fork of a process with torch's threads may hang
+        # a fork of a process with torch's threads may hang
+        context = multiprocessing.get_context("spawn")
         ends = [count * place // workers for place in range(workers + 1)]
         self._parts = [slice(*pair) for pair in itertools.pairwise(ends) if pair[0] < pair[1]]
         self._pipes, self._processes = [], []
@@ -46,7 +61,10 @@ class WorkerGames:
                 ours, theirs = context.Pipe()
                 words = (theirs, os.getpid(), make, part.stop - part.start)
                 process = context.Process(
-                    target=_serve, args=words, name=f"games {part.start} to {part.stop - 1}", daemon=True
+                    target=_serve,
+                    args=words,
+                    name=f"games {part.start} to {part.stop - 1}",
+                    daemon=True,
                 )
                 self._pipes.append(ours)
                 self._processes.append(process)
@@ -87,12 +105,14 @@ class WorkerGames:
 
     def _ask(self, what: str, items: Any) -> list[Any]:
         for pipe, part in zip(self._pipes, self._parts, strict=True):
-            with contextlib.suppress(OSError):  # of a process that has ended: its answer will be missed
+            # of a process that has ended: its answer will be missed
+            with contextlib.suppress(OSError):
                 pipe.send((what, (items[part],)))
         return self._receive()
 
     def _receive(self, some: slice = slice(None)) -> list[Any]:
-        """An answer of each process, in order. Raises the ``GameError`` of the first that has one."""
+        """An answer of each process, in order. Raises the ``GameError`` of the first that has
+        one."""
         places = {pipe: place for place, pipe in enumerate(self._pipes[some])}
         waiting, answers = set(places), {}
         while waiting:
@@ -153,7 +173,10 @@ class VectorGames:
             with self._watching():
                 mode = getattr(self._envs, "metadata", {}).get("autoreset_mode")
                 if mode != AutoresetMode.DISABLED:
-                    remedy = "a vector whose metadata have autoreset_mode AutoresetMode.DISABLED: the loop resets"
+                    remedy = (
+                        "a vector whose metadata have autoreset_mode "
+                        "AutoresetMode.DISABLED: the loop resets"
+                    )
                     raise ValueError(f"autoreset_mode is {mode}; make {remedy}")
                 names = ("single_observation_space", "single_action_space")
                 self.spaces = Spaces(*(getattr(self._envs, name, None) for name in names))
@@ -184,18 +207,30 @@ class VectorGames:
             told = self._envs.step(batch)
             if not (isinstance(told, tuple) and len(told) == 5):
                 raise ValueError(
-                    f"step returned {describe(told)}; return observations, rewards, terminations, truncations, infos"
+                    f"step returned {describe(told)}; return observations, rewards, "
+                    f"terminations, truncations, infos"
                 )
             rewards = np.asarray(told[1], dtype=np.float64)
             if rewards.shape != (self._count,):
-                raise ValueError(f"the rewards have shape {rewards.shape}; return one for each of {self._count} games")
+                raise ValueError(
+                    f"the rewards have shape {rewards.shape}; return one for each of "
+                    f"{self._count} games"
+                )
             for game in np.flatnonzero(~np.isfinite(rewards)):
-                raise GameError(int(game), f"the reward is {rewards[game]}; return a finite number", self._made)
+                raise GameError(
+                    int(game), f"the reward is {rewards[game]}; return a finite number", self._made
+                )
             ended = np.array([told[2], told[3]], dtype=np.bool_)
             self._note_masks(told[4], ~(ended[0] | ended[1]), "step", "reset")
             seen = self._read(told[0])
         heartbeat.tick()
-        return Moves(seen, None if self._masks is None else self._masks.copy(), rewards.copy(), ended[0], ended[1])
+        return Moves(
+            seen,
+            None if self._masks is None else self._masks.copy(),
+            rewards.copy(),
+            ended[0],
+            ended[1],
+        )
 
     def render(self) -> Any:
         """See ``Games``."""
@@ -216,15 +251,26 @@ class VectorGames:
         if isinstance(space, spaces.Box):
             found = np.array(shown)
             if found.shape != (self._count, *space.shape):
-                raise ValueError(f"the observations have shape {found.shape}; return {(self._count, *space.shape)}")
-            found = found.reshape(self._count, *self.spaces.shape).astype(self.spaces.dtype, copy=False)
+                raise ValueError(
+                    f"the observations have shape {found.shape}; return "
+                    f"{(self._count, *space.shape)}"
+                )
+            found = found.reshape(self._count, *self.spaces.shape).astype(
+                self.spaces.dtype, copy=False
+            )
             if found.dtype == np.uint8 or np.isfinite(found).all():
                 return found
-        items = found if isinstance(space, spaces.Box) else iterate(self._envs.observation_space, shown)
+        items = (
+            found if isinstance(space, spaces.Box) else iterate(self._envs.observation_space, shown)
+        )
         rows = []
         for game, each in enumerate(items):
             try:
-                rows.append(self.spaces.read(each.reshape(space.shape) if isinstance(space, spaces.Box) else each))
+                rows.append(
+                    self.spaces.read(
+                        each.reshape(space.shape) if isinstance(space, spaces.Box) else each
+                    )
+                )
             except ValueError as error:
                 raise GameError(game, str(error), self._made) from None
         return np.stack(rows)
@@ -237,7 +283,9 @@ class VectorGames:
             return
         if has != self._masked:
             tells, not_this = (by, other) if has else (other, by)
-            raise ValueError(f"infos of {tells} have {MASK}, those of {not_this} have none; tell it in both")
+            raise ValueError(
+                f"infos of {tells} have {MASK}, those of {not_this} have none; tell it in both"
+            )
         if not has:
             return
         if self._masks is None:
@@ -259,4 +307,6 @@ class VectorGames:
         except ValueError as error:
             raise GameError(0, str(error), place_raised(error) or self._made) from error
         except Exception as error:
-            raise GameError(0, f"{type(error).__name__}: {error}", place_raised(error) or self._made) from error
+            raise GameError(
+                0, f"{type(error).__name__}: {error}", place_raised(error) or self._made
+            ) from error

@@ -1,11 +1,13 @@
 """The agent that reads boards: a small residual CNN with a policy and a value.
 
-A board is turned until the snake heads up, and mirrored where its food lies on the left: what is learnt of one board holds
-for all eight that it can be turned and mirrored into. Moves into a wall or the body, the reverse move among them, have no
-probability while there is another: the snake dies where it has trapped itself, and never by a slip.
+A board is turned until the snake heads up, and mirrored where its food lies on the left: what is
+learnt of one board holds for all eight that it can be turned and mirrored into. Moves into a wall
+or the body, the reverse move among them, have no probability while there is another: the snake dies
+where it has trapped itself, and never by a slip.
 
-The board is read whole: planes of the grid, and a plane of ones that shows where it ends, since convolutions pad with zeros.
-What the network knows of the head's own cell and of the whole board goes to both outputs.
+The board is read whole: planes of the grid, and a plane of ones that shows where it ends, since
+convolutions pad with zeros. What the network knows of the head's own cell and of the whole board
+goes to both outputs.
 """
 
 from __future__ import annotations
@@ -42,13 +44,15 @@ def find_heads(grids: Tensor) -> Tensor:
 def look_around(grids: Tensor, size: int) -> Tensor:
     """The ages of the cells that the actions lead to: (B, 4); a wall's is the number of cells."""
     walled = functional.pad(find_ages(grids).view(-1, size, size), (1, 1, 1, 1), value=size**2)
-    near = (walled[:, :-2, 1:-1], walled[:, 1:-1, 2:], walled[:, 2:, 1:-1], walled[:, 1:-1, :-2])  # by action
+    # by action
+    near = (walled[:, :-2, 1:-1], walled[:, 1:-1, 2:], walled[:, 2:, 1:-1], walled[:, 1:-1, :-2])
     heads = find_heads(grids)[:, None, None].expand(-1, ACTIONS, 1)
     return torch.stack([each.flatten(1) for each in near], 1).gather(2, heads)[:, :, 0]
 
 
 def turn_upright(grids: Tensor, headings: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Grids (B, cells) turned and mirrored, and which action there is each action here: int64 (B, 4)."""
+    """Grids (B, cells) turned and mirrored, and which action there is each action here: int64 (B,
+    4)."""
     boards = grids.view(-1, size, size)
     ways = torch.stack([boards.rot90(turns, (1, 2)).flatten(1) for turns in range(4)], 1)
     turned = ways.gather(1, headings[:, None, None].expand(-1, 1, size**2))[:, 0]
@@ -59,20 +63,28 @@ def turn_upright(grids: Tensor, headings: Tensor, size: int) -> tuple[Tensor, Te
 
 
 def make_planes(grids: Tensor, size: int) -> Tensor:
-    """Convert grids (B, cells) to the network's input: float32 (B, 5, size, size), in channels-last order.
+    """Convert grids (B, cells) to the network's input: float32 (B, 5, size, size), in channels-last
+    order.
 
     Age over length, age over cells (the time until a cell is free), food, head, and ones.
     """
     cells = grids.shape[1]
     age = find_ages(grids).to(torch.float32)
     length = age.amax(1, keepdim=True)
-    read = [age / length, age / cells, (grids > cells).float(), (age == length).float(), torch.ones_like(age)]
+    read = [
+        age / length,
+        age / cells,
+        (grids > cells).float(),
+        (age == length).float(),
+        torch.ones_like(age),
+    ]
     stacked = torch.stack(read, dim=-1)
     return stacked.view(-1, size, size, PLANES).permute(0, 3, 1, 2)
 
 
 def cut_patches(board: Tensor, patch: int) -> Tensor:
-    """Planes (B, P, size, size) with every square of ``patch`` x ``patch`` cells as the channels of one place."""
+    """Planes (B, P, size, size) with every square of ``patch`` x ``patch`` cells as the channels of
+    one place."""
     if patch == 1:
         return board
     short = -board.shape[2] % patch
@@ -109,8 +121,14 @@ class Agent(ActorCritic):
         self.joint = nn.Linear(channels + hidden, hidden)
         self.policy = nn.Linear(hidden, ACTIONS)
         self.value = nn.Linear(hidden, 1)
-        small: dict[nn.Module, float] = {cast(ResidualBlock, block).second: 0.5 for block in self.blocks}
-        draw_weights(self, seeds.stream(seed, "snake", "weights"), {self.policy: 0.01, self.value: 1.0, **small})
+        small: dict[nn.Module, float] = {
+            cast(ResidualBlock, block).second: 0.5 for block in self.blocks
+        }
+        draw_weights(
+            self,
+            seeds.stream(seed, "snake", "weights"),
+            {self.policy: 0.01, self.value: 1.0, **small},
+        )
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,7 +138,9 @@ class Agent(ActorCritic):
         neck = around == find_ages(grids).amax(1, keepdim=True) - 1
         grids, actions = turn_upright(grids, neck.to(torch.uint8).argmax(1) ^ 2, self.size)
         board = cut_patches(make_planes(grids, self.size), self.patch)
-        x = functional.relu_(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
+        x = functional.relu_(
+            self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last)))
+        )
         places = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, places, channels)
         head = find_heads(grids)
         head = head // self.size // self.patch * self.side + head % self.size // self.patch
@@ -128,25 +148,43 @@ class Agent(ActorCritic):
         whole = functional.relu_(self.whole(functional.relu_(self.squeeze(x)).flatten(1)))
         joint = functional.relu_(self.joint(torch.cat([at_head, whole], dim=1)))
         logits = self.policy(joint).float().gather(1, actions)
-        return logits.masked_fill(deadly & ~deadly.all(1, keepdim=True), NEVER), self.value(joint).float()[:, 0]
+        return logits.masked_fill(deadly & ~deadly.all(1, keepdim=True), NEVER), self.value(
+            joint
+        ).float()[:, 0]
 
 
 class Cycle(ActorCritic):
-    """A player that goes around the whole board again and again: it wins every game, slowly. Even sides alone have a way
-    around; here it goes right in the row in which snakes start, and back in the first column."""
+    """A player that goes around the whole board again and again: it wins every game, slowly. Even
+    sides alone have a way around; here it goes right in the row in which snakes start, and back in
+    the first column."""
 
     def __init__(self, size: int) -> None:
         """Raises ``ConfigError`` for an odd side."""
         super().__init__(Discrete(ACTIONS))
-        require(size % 2 == 0, "game.size", size, "an even side for --cycle, since no odd board can be gone around")
+        require(
+            size % 2 == 0,
+            "game.size",
+            size,
+            "an even side for --cycle, since no odd board can be gone around",
+        )
         middle = size // 2
         (first, onward), last = ((0, DOWN), size - 1) if middle % 2 == 0 else ((size - 1, UP), 0)
         way = []
         for row, column in itertools.product(range(size), repeat=2):
-            ahead, turn = (RIGHT, size - 1) if (row - middle) % 2 == 0 else (LEFT, 1 if row != last else 0)
-            way.append((RIGHT if row == first else onward ^ 2) if column == 0 else onward if column == turn else ahead)
+            ahead, turn = (
+                (RIGHT, size - 1) if (row - middle) % 2 == 0 else (LEFT, 1 if row != last else 0)
+            )
+            way.append(
+                (RIGHT if row == first else onward ^ 2)
+                if column == 0
+                else onward
+                if column == turn
+                else ahead
+            )
         self.way = nn.Parameter(torch.tensor(way), requires_grad=False)  # the action at every cell
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
         """As any agent; its values say nothing."""
-        return functional.one_hot(self.way[find_heads(grids)], ACTIONS), torch.zeros(len(grids), device=grids.device)
+        return functional.one_hot(self.way[find_heads(grids)], ACTIONS), torch.zeros(
+            len(grids), device=grids.device
+        )

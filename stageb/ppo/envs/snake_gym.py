@@ -1,10 +1,12 @@
 """The game as Gymnasium's environments: many games at once, or one.
 
-Observations are three planes, float32 (3, size, size), from 0 to 1: the age of the body over its length (its order, from the
-tail's 1/length to the head's 1), the food, the head. Actions are 0 up, 1 right, 2 down, 3 left.
+Observations are three planes, float32 (3, size, size), from 0 to 1: the age of the body over its
+length (its order, from the tail's 1/length to the head's 1), the food, the head. Actions are 0 up,
+1 right, 2 down, 3 left.
 
-Food is drawn from streams named by the seed of ``reset``, the game's number and the episode: with one seed, game 3
-of a vector of 8 and game 3 of a vector of 100 are the same game, and ``SnakeEnv(number=3)`` is that game alone.
+Food is drawn from streams named by the seed of ``reset``, the game's number and the episode: with
+one seed, game 3 of a vector of 8 and game 3 of a vector of 100 are the same game, and
+``SnakeEnv(number=3)`` is that game alone.
 """
 
 from __future__ import annotations
@@ -46,9 +48,12 @@ def _space(config: GameConfig) -> gymnasium.Space[Floats]:
 
 
 class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
-    """Many games; one that ends begins anew within the same step, its last observation in ``infos["final_obs"]``."""
+    """Many games; one that ends begins anew within the same step, its last observation in
+    ``infos["final_obs"]``."""
 
-    def __init__(self, num_envs: int, config: GameConfig | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self, num_envs: int, config: GameConfig | None = None, device: str = "cpu"
+    ) -> None:
         """``num_envs`` games by ``config`` on ``device``; what goes in and out is NumPy's."""
         self.config = config or GameConfig()
         self.num_envs = num_envs
@@ -61,10 +66,13 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         self._steps = 0
         self.game: Game | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Floats, dict[str, Any]]:
         """Begin new episodes, in all games or those of ``options["reset_mask"]``, bool (num_envs,).
 
-        A ``seed`` names all streams anew, from the first episode on; without one the streams of the last seed go on.
+        A ``seed`` names all streams anew, from the first episode on; without one the streams of the
+        last seed go on.
         """
         super().reset(seed=seed)
         if seed is not None or self.game is None:
@@ -77,8 +85,11 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
             self.game.renew(chosen, torch.zeros_like(chosen))
         return make_observations(self.game), self._info(self.game)
 
-    def step(self, actions: NDArray[np.int64]) -> tuple[Floats, NDArray[Any], Bools, Bools, dict[str, Any]]:
-        """One step of every game: observations, rewards (float32), terminations, truncations, infos."""
+    def step(
+        self, actions: NDArray[np.int64]
+    ) -> tuple[Floats, NDArray[Any], Bools, Bools, dict[str, Any]]:
+        """One step of every game: observations, rewards (float32), terminations, truncations,
+        infos."""
         game = self._require_game()
         outcome = game.move(torch.as_tensor(actions, dtype=torch.int64).to(self._device))
         done = outcome.terminated | outcome.truncated
@@ -112,7 +123,12 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         for place, seen in zip(ended.tolist(), make_observations(game, ended), strict=True):
             last[place] = seen
         score = np.where(done, game.score.cpu().numpy(), 0)
-        return {"final_obs": last, "_final_obs": done, "final_info": {"score": score, "_score": done}, "_final_info": done}
+        return {
+            "final_obs": last,
+            "_final_obs": done,
+            "final_info": {"score": score, "_score": done},
+            "_final_info": done,
+        }
 
 
 class SnakeEnv(gymnasium.Env[Floats, np.int64]):
@@ -120,7 +136,9 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 12}  # noqa: RUF012 - Gymnasium's own way
 
-    def __init__(self, config: GameConfig | None = None, number: int = 0, render_mode: str | None = None) -> None:
+    def __init__(
+        self, config: GameConfig | None = None, number: int = 0, render_mode: str | None = None
+    ) -> None:
         """The game with that global ``number``."""
         self.config = config or GameConfig()
         self.render_mode = render_mode
@@ -129,7 +147,9 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         self.number = number
         self.game: Game | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Floats, dict[str, Any]]:
         """Begin a new episode: the first of ``seed``, or the next one."""
         super().reset(seed=seed)
         if seed is not None or self.game is None:
@@ -148,14 +168,24 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         outcome = self.game.move(torch.tensor([int(action)]))
         self.game.renew(torch.zeros(1, dtype=torch.bool), outcome.ate & ~outcome.won)
         info = {"score": int(self.game.score)}
-        return self._observe(self.game), float(outcome.rewards), bool(outcome.terminated), bool(outcome.truncated), info
+        return (
+            self._observe(self.game),
+            float(outcome.rewards),
+            bool(outcome.terminated),
+            bool(outcome.truncated),
+            info,
+        )
 
     def render(self) -> Any:
         """The board as text ("ansi") or as a picture, uint8 (height, width, 3)."""
         if self.game is None or self.render_mode is None:
             return None
         grid = self.game.grids()[0].tolist()
-        return write_text(grid) if self.render_mode == "ansi" else np.asarray(draw_image(grid).convert("RGB"))
+        return (
+            write_text(grid)
+            if self.render_mode == "ansi"
+            else np.asarray(draw_image(grid).convert("RGB"))
+        )
 
     def _observe(self, game: Game) -> Floats:
         found: Floats = make_observations(game)[0]

@@ -1,15 +1,17 @@
 """2048, many boards at once, as a few tensor operations a step on any device.
 
-A board is 16 cells, each the exponent of its tile: 0 for a free cell, 1 for a 2, 11 for a 2048. A move slides every row of
-four towards a side, and a table of all 65,536 rows knows what becomes of each and what it scores. Exponents end at 15: two
-tiles of 32,768 do not merge.
+A board is 16 cells, each the exponent of its tile: 0 for a free cell, 1 for a 2, 11 for a 2048. A
+move slides every row of four towards a side, and a table of all 65,536 rows knows what becomes of
+each and what it scores. Exponents end at 15: two tiles of 32,768 do not merge.
 
-A tile appears on any free cell alike, a 2 nine times of ten and else a 4, drawn from a stream named by seed, the game's
-global number, the episode and the number of the tile. A move that changes nothing is not allowed; where it is made all the
-same, nothing happens. The game ends where no move is left.
+A tile appears on any free cell alike, a 2 nine times of ten and else a 4, drawn from a stream named
+by seed, the game's global number, the episode and the number of the tile. A move that changes
+nothing is not allowed; where it is made all the same, nothing happens. The game ends where no move
+is left.
 
-The reward is the score in thousands: so what is learnt is what is measured, and discounted sums are of the size that a value
-is learnt well at. Logarithms of merged tiles would make many small merges worth more than one large one.
+The reward is the score in thousands: so what is learnt is what is measured, and discounted sums are
+of the size that a value is learnt well at. Logarithms of merged tiles would make many small merges
+worth more than one large one.
 """
 
 from __future__ import annotations
@@ -49,12 +51,16 @@ class Twenty48(Environment):
         """See ``Environment``."""
         self.device, count = torch.device(device), len(numbers)
         key = draws.signed(seeds.stream(seed, "2048", "tiles"))
-        self._keys = draws.bits(torch.full((count,), key), torch.tensor(numbers, dtype=torch.int64)).to(self.device)
+        self._keys = draws.bits(
+            torch.full((count,), key), torch.tensor(numbers, dtype=torch.int64)
+        ).to(self.device)
         self._slid, self._points = (each.to(self.device) for each in _make_table())
         self._places = _places().to(self.device)
         self._weights = EXPONENTS ** torch.arange(SIDE, device=self.device)
         self.board = torch.zeros((count, CELLS), dtype=torch.uint8, device=self.device)
-        self.score, self.moves, self.episode = torch.zeros((3, count), dtype=torch.int64, device=self.device)
+        self.score, self.moves, self.episode = torch.zeros(
+            (3, count), dtype=torch.int64, device=self.device
+        )
         self.episode -= 1
         self.restart(torch.ones(count, dtype=torch.bool, device=self.device))
 
@@ -115,7 +121,8 @@ class Twenty48(Environment):
         """Lay a tile on the boards ``where``, bool (N,); ``tile`` is its number in the episode."""
         keys, free = draws.bits(self._keys, self.episode), self.board == 0
         k = draws.below(keys, 2 * tile, free.sum(1))
-        place = (free.cumsum(1) <= k[:, None]).sum(1).clamp_(max=CELLS - 1)  # the k-th free cell; any on a full board
+        # the k-th free cell; any on a full board
+        place = (free.cumsum(1) <= k[:, None]).sum(1).clamp_(max=CELLS - 1)
         exponent = 1 + (draws.uniforms(keys, 2 * tile + 1) >= TWO).to(torch.uint8)
         laid = self.board.scatter(1, place[:, None], exponent[:, None])
         self.board.copy_(torch.where(where[:, None], laid, self.board))
@@ -132,7 +139,13 @@ def draw_image(exponents: Sequence[int]) -> Any:
         shade = (240 - 8 * exponent, 232 - 14 * exponent, 220 - 14 * exponent)
         pen.rounded_rectangle((x - half, y - half, x + half, y + half), radius=6, fill=shade)
         if exponent:
-            pen.text((x, y), str(1 << exponent), fill="black" if exponent < 7 else "white", font=font, anchor="mm")
+            pen.text(
+                (x, y),
+                str(1 << exponent),
+                fill="black" if exponent < 7 else "white",
+                font=font,
+                anchor="mm",
+            )
     return picture
 
 
@@ -143,7 +156,8 @@ def _places() -> Tensor:
 
 
 def _make_table() -> tuple[Tensor, Tensor]:
-    """All rows slid to their beginning, uint8 (65536, 4), and the points that this scores, int64 (65536,)."""
+    """All rows slid to their beginning, uint8 (65536, 4), and the points that this scores, int64
+    (65536,)."""
     rows = torch.arange(EXPONENTS**SIDE)[:, None] // EXPONENTS ** torch.arange(SIDE) % EXPONENTS
     rows, points = _close(rows), torch.zeros(len(rows), dtype=torch.int64)
     for one, other in ((0, 1), (1, 2), (2, 3)):

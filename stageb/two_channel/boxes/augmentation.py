@@ -1,15 +1,17 @@
 """Data augmentation: random views of images.
 
-A view is drawn from a random stream and noted in the image's name: ``photo.jpg#mirrored,crop=12:0:500:366``. ``views.Views``
-opens such names, for the learner and for the engine that rolls out, and no other code needs to know. Boxes move with the
-view.
+A view is drawn from a random stream and noted in the image's name:
+``photo.jpg#mirrored,crop=12:0:500:366``. ``views.Views`` opens such names, for the learner and for
+the engine that rolls out, and no other code needs to know. Boxes move with the view.
 
-Scaling keeps the aspect ratio. Images that are scaled up are cropped, images that are scaled down are padded with grey, so a
-view has the size and the number of tokens of its image. Views that are scaled up show few objects at once, which helps the
-model learn to look; test images show all objects, so the range of scales may change from one to the other over a run.
+Scaling keeps the aspect ratio. Images that are scaled up are cropped, images that are scaled down
+are padded with grey, so a view has the size and the number of tokens of its image. Views that are
+scaled up show few objects at once, which helps the model learn to look; test images show all
+objects, so the range of scales may change from one to the other over a run.
 
-Objects of other images may be pasted first (Dwibedi et al. 2017, "Cut, paste and learn"; Ghiasi et al. 2021), where neither
-they nor the image's own objects are hidden. A view names these other images by their index in the training set.
+Objects of other images may be pasted first (Dwibedi et al. 2017, "Cut, paste and learn"; Ghiasi et
+al. 2021), where neither they nor the image's own objects are hidden. A view names these other
+images by their index in the training set.
 """
 
 from __future__ import annotations
@@ -24,10 +26,15 @@ from stageb.seeds import ahead, stream, uniform
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.types import Box, Object, Sample
 
-VISIBLE = 0.4  # the least fraction of an object's area within a crop; the boxes of other objects are dropped
-OVERLAP = 0.1  # largest overlap of a pasted object with others, here and in its image, as a fraction of the smaller box
+# the least fraction of an object's area within a crop; the boxes of other objects are dropped
+VISIBLE = 0.4
+# largest overlap of a pasted object with others, here and in its image, as a fraction of the
+# smaller box
+OVERLAP = 0.1
 TRIES = 8  # to find an object and a place for it, before it is given up
-_VIEW = re.compile(r"#((?:paste=[\d:]+|mirrored|upended|turned|crop=[\d:]+|pad=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
+_VIEW = re.compile(
+    r"#((?:paste=[\d:]+|mirrored|upended|turned|crop=[\d:]+|pad=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$"
+)
 
 Corners = tuple[int, int, int, int]
 
@@ -76,13 +83,22 @@ class Paste:
 def scale_range(config: AugmentationConfig, done: float) -> tuple[float, float]:
     """Smallest and largest scale of views when the fraction ``done`` (0 to 1) of a run is over."""
     first, last = config.scale_jitter, config.scale_jitter_end or config.scale_jitter
-    least, greatest = (begin ** (1 - done) * end**done for begin, end in zip(first, last, strict=True))
+    least, greatest = (
+        begin ** (1 - done) * end**done for begin, end in zip(first, last, strict=True)
+    )
     return least, greatest
 
 
-def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float, sources: Sequence[Sample] = ()) -> Sample:
-    """``sample`` in a view drawn from the stream ``key``, when the fraction ``done`` of a run is over; unchanged if
-    ``config`` asks for no augmentation. The scale is log-uniform. Objects of ``sources`` are pasted into it."""
+def make_view(
+    sample: Sample,
+    key: int,
+    config: AugmentationConfig,
+    done: float,
+    sources: Sequence[Sample] = (),
+) -> Sample:
+    """``sample`` in a view drawn from the stream ``key``, when the fraction ``done`` of a run is
+    over; unchanged if ``config`` asks for no augmentation. The scale is log-uniform. Objects of
+    ``sources`` are pasted into it."""
     pasted = draw_pasted(sample, sources, config.copy_paste, key) if sources else []
     size = (sample.width, sample.height)
     draw = [uniform(key, position) for position in range(10)]
@@ -95,19 +111,30 @@ def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float,
         mirrored=config.mirror and draw[4] < 0.5,
         upended=config.upend and draw[5] < 0.5,
         turned=config.turn and draw[6] < 0.5,
-        light=(round((2 * draw[7] - 1) * 100 * config.light), round((2 * draw[8] - 1) * 100 * config.light)),
+        light=(
+            round((2 * draw[7] - 1) * 100 * config.light),
+            round((2 * draw[8] - 1) * 100 * config.light),
+        ),
     )
     if view == ImageView():
         return sample
     width, height = size[::-1] if view.turned else size
     shown = (*sample.objects, *(each for _, each in pasted))
     objects = tuple(found for each in shown if (found := _move(each, view, size)))
-    return replace(sample, image=f"{sample.image}#{note_view(view)}", width=width, height=height, objects=objects)
+    return replace(
+        sample,
+        image=f"{sample.image}#{note_view(view)}",
+        width=width,
+        height=height,
+        objects=objects,
+    )
 
 
-def draw_pasted(sample: Sample, sources: Sequence[Sample], most: int, key: int) -> list[tuple[Paste, Object]]:
-    """Up to ``most`` objects of ``sources`` to paste into ``sample``, each with its box there; drawn from the stream
-    ``key``."""
+def draw_pasted(
+    sample: Sample, sources: Sequence[Sample], most: int, key: int
+) -> list[tuple[Paste, Object]]:
+    """Up to ``most`` objects of ``sources`` to paste into ``sample``, each with its box there;
+    drawn from the stream ``key``."""
     found: list[tuple[Paste, Object]] = []
     standing = [each.box for each in (*sample.objects, *sample.crowds)]
     for number in range(int(uniform(key, 9) * (most + 1))):
@@ -122,24 +149,30 @@ def draw_pasted(sample: Sample, sources: Sequence[Sample], most: int, key: int) 
 
 
 def _draw_paste(sample: Sample, sources: Sequence[Sample], key: int) -> tuple[Paste, Object] | None:
-    """A random object of another of ``sources`` at a random place in ``sample``; None if it is hidden or does not fit."""
+    """A random object of another of ``sources`` at a random place in ``sample``; None if it is
+    hidden or does not fit."""
     source = int(uniform(key, 0) * len(sources))
     other = sources[source]
     if other.key == sample.key or not other.objects:
         return None
     place = int(uniform(key, 1) * len(other.objects))
     picked = other.objects[place]
-    beside = [each.box for each in (*other.objects[:place], *other.objects[place + 1 :], *other.crowds)]
+    beside = [
+        each.box for each in (*other.objects[:place], *other.objects[place + 1 :], *other.crowds)
+    ]
     x1, y1, x2, y2 = map(round, picked.box)
     left, top = sample.width - (x2 - x1), sample.height - (y2 - y1)  # at most
     if min(x2 - x1, y2 - y1) < 1 or min(left, top) < 0 or _is_hidden(picked.box, beside):
         return None
-    paste = Paste(source, x1, y1, x2, y2, round(uniform(key, 2) * left), round(uniform(key, 3) * top))
+    paste = Paste(
+        source, x1, y1, x2, y2, round(uniform(key, 2) * left), round(uniform(key, 3) * top)
+    )
     return paste, Object(picked.desc, paste.moved(picked.box))
 
 
 def _is_hidden(box: Box, others: Sequence[Box]) -> bool:
-    """Whether ``box`` overlaps any of ``others`` by more than ``OVERLAP``. Plain Python: thousands of calls per step."""
+    """Whether ``box`` overlaps any of ``others`` by more than ``OVERLAP``. Plain Python: thousands
+    of calls per step."""
     x1, y1, x2, y2 = box
     area = (x2 - x1) * (y2 - y1)
     for left, top, right, bottom in others:
@@ -165,13 +198,18 @@ def parse_name(image: str) -> tuple[str, ImageView]:
     return path, view
 
 
-def _place_scaled(size: tuple[int, int], scale: float, draw: list[float]) -> tuple[Corners | None, Corners | None]:
-    """The crop (``scale`` above 1) or the padding (below 1) that scales an image of ``size``, placed by ``draw``, two
-    numbers from 0 to 1; neither if the size does not change."""
+def _place_scaled(
+    size: tuple[int, int], scale: float, draw: list[float]
+) -> tuple[Corners | None, Corners | None]:
+    """The crop (``scale`` above 1) or the padding (below 1) that scales an image of ``size``,
+    placed by ``draw``, two numbers from 0 to 1; neither if the size does not change."""
     width, height = (max(1, round(side * min(scale, 1 / scale))) for side in size)
     if (width, height) == size:
         return None, None
-    left, top = (round((side - less) * part) for side, less, part in zip(size, (width, height), draw, strict=True))
+    left, top = (
+        round((side - less) * part)
+        for side, less, part in zip(size, (width, height), draw, strict=True)
+    )
     corners = left, top, left + width, top + height
     return (corners, None) if scale > 1 else (None, corners)
 

@@ -1,12 +1,14 @@
-"""Images and their objects: rows read strictly, pictures in a folder, and the samples that a run starts from.
+"""Images and their objects: rows read strictly, pictures in a folder, and the samples that a run
+starts from.
 
 JSON Lines, read strictly; all faults are reported at once.
 
-A line is ``{"images": ["a.jpg"], "width": 640, "height": 480, "objects": [{"desc": "RBC", "bbox_2d": [x1, y1, x2, y2]}]}``:
-one image, its size as shown (upright, after its EXIF orientation), and its objects in pixels from the upper left corner,
-edges included (0 to width). An image without objects has an empty list. An object with ``"iscrowd": 1`` is a crowd; one with
-``poly`` ([x1, y1, x2, y2, x3, y3, ...]) instead of ``bbox_2d`` is refused, or read as the box around it. Other keys are
-ignored.
+A line is ``{"images": ["a.jpg"], "width": 640, "height": 480, "objects": [{"desc": "RBC",
+"bbox_2d": [x1, y1, x2, y2]}]}``: one image, its size as shown (upright, after its EXIF
+orientation), and its objects in pixels from the upper left corner, edges included (0 to width). An
+image without objects has an empty list. An object with ``"iscrowd": 1`` is a crowd; one with
+``poly`` ([x1, y1, x2, y2, x3, y3, ...]) instead of ``bbox_2d`` is refused, or read as the box
+around it. Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -25,15 +27,27 @@ from stageb.store import disk
 from stageb.two_channel.config import Polygons, Split, TwoChannelConfig
 from stageb.two_channel.types import Box, Object, Sample
 from stageb.untrusted.clean_text import text_fault
-from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short, upright_picture_named
+from stageb.untrusted.strict_json import (
+    FaultError,
+    filled_lines,
+    object_on,
+    short,
+    upright_picture_named,
+)
 
 KIND = "sample"
 LEAST = 16  # pixels of a side: boxes in so small an image may lie within its first pixel
-SHAPE = '{"images": ["photo.jpg"], "width": 640, "height": 480, "objects": [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]}'
+SHAPE = (
+    '{"images": ["photo.jpg"], "width": 640, "height": 480, "objects": [{"desc": "cat", '
+    '"bbox_2d": [x1, y1, x2, y2]}]}'
+)
 
 
-def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons: Polygons = "refuse") -> list[Sample]:
-    """The samples of all files, in order; ``images`` is the folder that image names are relative to, by default each file's.
+def read(
+    paths: Sequence[str | Path], images: str | Path | None = None, polygons: Polygons = "refuse"
+) -> list[Sample]:
+    """The samples of all files, in order; ``images`` is the folder that image names are relative
+    to, by default each file's.
 
     Raises ``BadInputError`` with every unusable line of every file.
     """
@@ -49,7 +63,11 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
                     samples.append(_parse_sample(raw, folder, f"{path}:{number}", places, polygons))
                 except FaultError as fault:
                     bad.append(BadLine(path, number, fault.what, fault.remedy))
-            told = [((each.width, each.height), one.box) for each in samples[first:] for one in each.objects]
+            told = [
+                ((each.width, each.height), one.box)
+                for each in samples[first:]
+                for one in each.objects
+            ]
             if amiss := find_unit_fault(told):
                 raise amiss
         except FaultError as fault:
@@ -61,18 +79,26 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
 
 
 def find_unit_fault(boxes: Sequence[tuple[tuple[int, int], Box]]) -> FaultError | None:
-    """What tells that the boxes of a file, each with its image's size (width, height), are not in pixels."""
+    """What tells that the boxes of a file, each with its image's size (width, height), are not in
+    pixels."""
     most = max((max(box) for _, box in boxes), default=0.0)
     if 0 < most <= 1 and all(min(size) > LEAST for size, _ in boxes):
-        return FaultError("all boxes lie within 0 to 1", "fractions? give pixels: times the image's width and height")
+        return FaultError(
+            "all boxes lie within 0 to 1",
+            "fractions? give pixels: times the image's width and height",
+        )
     outside = sum(box[0] >= size[0] or box[1] >= size[1] for size, box in boxes)
     if most <= 1000 and outside and 10 * outside >= len(boxes):  # fewer may be slips
         what = f"{outside} of {len(boxes)} boxes lie outside of their images, and none beyond 1000"
-        return FaultError(what, "thousandths? give pixels: times the image's width and height, by 1000")
+        return FaultError(
+            what, "thousandths? give pixels: times the image's width and height, by 1000"
+        )
     return None
 
 
-def _parse_sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, str], polygons: Polygons) -> Sample:
+def _parse_sample(
+    raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, str], polygons: Polygons
+) -> Sample:
     row = object_on(raw, SHAPE)
     for name in ("images", "width", "height", "objects"):
         if name not in row:
@@ -86,7 +112,10 @@ def _parse_sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPa
         what = f"{width} x {height}, but {key} shows {shown[0]} x {shown[1]}"
         raise FaultError(what, "write the size of the image as it is shown, and boxes within it")
     if not isinstance(row["objects"], list):
-        raise FaultError(f"objects {short(row['objects'])}", 'write a list: [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]')
+        raise FaultError(
+            f"objects {short(row['objects'])}",
+            'write a list: [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]',
+        )
     objects: dict[Object, int] = {}
     crowds: dict[Object, int] = {}
     for number, value in enumerate(row["objects"], 1):
@@ -95,7 +124,10 @@ def _parse_sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPa
         if first != number:
             raise FaultError(f"object {number} repeats object {first}", "keep one of the two")
     if (first_place := places.setdefault(PurePosixPath(key), place)) is not place:
-        raise FaultError(f"image {short(key)} is at {first_place} already", "put all objects of an image on one line")
+        raise FaultError(
+            f"image {short(key)} is at {first_place} already",
+            "put all objects of an image on one line",
+        )
     return Sample(key, path, width, height, tuple(objects), tuple(crowds))
 
 
@@ -118,19 +150,27 @@ def _parse_object(value: Any, number: int, size: tuple[int, int], polygons: Poly
     """The object ``value``, the ``number``-th of an image of ``size`` (width, height)."""
     here = f"object {number}"
     if not isinstance(value, dict):
-        raise FaultError(f"{here}: {short(value)}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}')
+        raise FaultError(
+            f"{here}: {short(value)}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}'
+        )
     if "poly" in value:
         if "bbox_2d" in value or polygons == "refuse":
             what = "both bbox_2d and poly" if "bbox_2d" in value else "a poly"
             remedy = "give the box around it, as bbox_2d alone, or set data.polygons to box"
-            raise FaultError(f"{here}: {what}", "give one of the two" if "bbox_2d" in value else remedy)
+            raise FaultError(
+                f"{here}: {what}", "give one of the two" if "bbox_2d" in value else remedy
+            )
         value = {**value, "bbox_2d": _parse_polygon(value["poly"], here)}
     for name in ("desc", "bbox_2d"):
         if name not in value:
-            raise FaultError(f"{here}: no {name}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}')
+            raise FaultError(
+                f"{here}: no {name}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}'
+            )
     desc = value["desc"]
     if not isinstance(desc, str) or not desc.strip():
-        raise FaultError(f"{here}: desc {short(desc)}", "name the object, in a text that is not empty")
+        raise FaultError(
+            f"{here}: desc {short(desc)}", "name the object, in a text that is not empty"
+        )
     if desc != desc.strip():
         raise FaultError(f"{here}: desc {short(desc)} begins or ends with a space", "remove it")
     if fault := text_fault(desc):
@@ -140,13 +180,16 @@ def _parse_object(value: Any, number: int, size: tuple[int, int], polygons: Poly
 
 def _parse_box(value: Any, here: str, size: tuple[int, int]) -> Box:
     four = value if isinstance(value, list) and len(value) == 4 else []
-    numbers = [each for each in four if isinstance(each, int | float) and not isinstance(each, bool)]
+    numbers = [
+        each for each in four if isinstance(each, int | float) and not isinstance(each, bool)
+    ]
     if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
         raise FaultError(f"{here}: bbox_2d {short(value)}", "write four numbers: [x1, y1, x2, y2]")
     x1, y1, x2, y2 = map(float, numbers)
     if x1 >= x2 or y1 >= y2:
         raise FaultError(
-            f"{here}: bbox_2d {short(value)} has no area", "write [x1, y1, x2, y2] with x1 < x2 and y1 < y2, or remove it"
+            f"{here}: bbox_2d {short(value)} has no area",
+            "write [x1, y1, x2, y2] with x1 < x2 and y1 < y2, or remove it",
         )
     if x1 < 0 or y1 < 0 or x2 > size[0] or y2 > size[1]:
         what = f"{here}: bbox_2d {short(value)} is not within the image of {size[0]} x {size[1]}"
@@ -157,8 +200,13 @@ def _parse_box(value: Any, here: str, size: tuple[int, int]) -> Box:
 def _parse_polygon(value: Any, here: str) -> list[float]:
     """The box around a polygon. Raises ``FaultError``."""
     sound = isinstance(value, list) and len(value) >= 6 and len(value) % 2 == 0
-    if not sound or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
-        raise FaultError(f"{here}: poly {short(value)}", "write three points or more: [x1, y1, x2, y2, x3, y3, ...]")
+    if not sound or not all(
+        isinstance(each, int | float) and not isinstance(each, bool) for each in value
+    ):
+        raise FaultError(
+            f"{here}: poly {short(value)}",
+            "write three points or more: [x1, y1, x2, y2, x3, y3, ...]",
+        )
     return [min(value[::2]), min(value[1::2]), max(value[::2]), max(value[1::2])]
 
 
@@ -176,15 +224,19 @@ class PictureFile:
 
 
 def find_pictures(folder: Path, skip_broken: bool) -> list[PictureFile]:
-    """The pictures in ``folder`` and its subfolders, by name; hidden files and linked folders are ignored.
+    """The pictures in ``folder`` and its subfolders, by name; hidden files and linked folders are
+    ignored.
 
-    Raises ``InputError`` if there are none and, unless ``skip_broken``, ``BadInputError`` with all that cannot be used.
+    Raises ``InputError`` if there are none and, unless ``skip_broken``, ``BadInputError`` with all
+    that cannot be used.
     """
     if not folder.is_dir():
         raise InputError(f"--images {folder}: no such folder; name the folder of the pictures")
     names = sorted(list_files(folder, lambda name: name.lower().endswith(SUFFIXES)))
     if not names:
-        raise InputError(f"--images {folder}: holds no pictures ({', '.join(each[1:] for each in SUFFIXES)})")
+        raise InputError(
+            f"--images {folder}: holds no pictures ({', '.join(each[1:] for each in SUFFIXES)})"
+        )
     found, bad = list[PictureFile](), list[BadLine]()
     for name in names:
         try:
@@ -201,18 +253,25 @@ def find_pictures(folder: Path, skip_broken: bool) -> list[PictureFile]:
 
 def compute_digest(pictures: Sequence[PictureFile]) -> str:
     """A digest of the names of ``pictures`` and the sizes of their files."""
-    sizes = (f"{each.name}\0{Path(each.sample.image).stat().st_size if each.sample else 0}\0" for each in pictures)
+    sizes = (
+        f"{each.name}\0{Path(each.sample.image).stat().st_size if each.sample else 0}\0"
+        for each in pictures
+    )
     return disk.digest("".join(sizes))
 
 
 def list_files(folder: Path, keeps: Callable[[str], bool]) -> list[str]:
-    """The files in ``folder`` and its subfolders whose names ``keeps`` accepts, relative to it, with ``/``; without hidden
-    ones and those in hidden or linked folders."""
+    """The files in ``folder`` and its subfolders whose names ``keeps`` accepts, relative to it,
+    with ``/``; without hidden ones and those in hidden or linked folders."""
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if not each.startswith(".")]
         beneath = Path(place).relative_to(folder)
-        found += [(beneath / each).as_posix() for each in files if keeps(each) and not each.startswith(".")]
+        found += [
+            (beneath / each).as_posix()
+            for each in files
+            if keeps(each) and not each.startswith(".")
+        ]
     return found
 
 
@@ -234,9 +293,12 @@ class DetectorData:
         """A sentence for each two parts that have images in common."""
         parts = {"train": self.train, "val": self.val, "test": self.test}
         images = {name: {sample.image for sample in part} for name, part in parts.items()}
-        counts = {(one, other): len(images[one] & images[other]) for one, other in combinations(images, 2)}
+        counts = {
+            (one, other): len(images[one] & images[other]) for one, other in combinations(images, 2)
+        }
         return [
-            f"{count:,} of {len(images[other]):,} images of {other} stand in {one}, too: figures on them flatter."
+            f"{count:,} of {len(images[other]):,} images of {other} stand in {one}, too: "
+            f"figures on them flatter."
             for (one, other), count in counts.items()
             if count
         ]
@@ -244,19 +306,29 @@ class DetectorData:
     @property
     def digest(self) -> str:
         """A digest of all that was read, apart from the folders of the images."""
-        rows = [[_to_plain(sample) for sample in part] for part in (self.train, self.val, self.test)]
+        rows = [
+            [_to_plain(sample) for sample in part] for part in (self.train, self.val, self.test)
+        ]
         return disk.digest(json.dumps(rows))
 
 
 def _to_plain(sample: Sample) -> dict[str, Any]:
     """A sample as JSON, without the folder of its image."""
-    return {name: value for name, value in asdict(sample).items() if name != "crowds" or value} | {"image": ""}
+    return {name: value for name, value in asdict(sample).items() if name != "crowds" or value} | {
+        "image": ""
+    }
 
 
 def read_inputs(config: TwoChannelConfig) -> DetectorData:
     """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
-    paths: dict[Split, str] = {"train": config.data.train, "val": config.data.val, "test": config.data.test}
-    train, val, test = (_read_split(config, split, path) if path else [] for split, path in paths.items())
+    paths: dict[Split, str] = {
+        "train": config.data.train,
+        "val": config.data.val,
+        "test": config.data.test,
+    }
+    train, val, test = (
+        _read_split(config, split, path) if path else [] for split, path in paths.items()
+    )
     if not train:
         named = "a file with samples to train on; this one has none"
         remedy = named if config.data.train else "name the JSON Lines to train on"
@@ -271,12 +343,15 @@ def _read_split(config: TwoChannelConfig, split: Split, path: str) -> list[Sampl
     except InputError as error:
         if split == "train" or not folder or folder != config.data.images:
             raise
-        remedy = f"{folder}; if those of {split} are elsewhere, name their folder: --data.{split}_images"
+        remedy = (
+            f"{folder}; if those of {split} are elsewhere, name their folder: --data.{split}_images"
+        )
         raise InputError(f"{error}\nIts images were looked for in {remedy}") from None
 
 
 def check(config: TwoChannelConfig) -> int:
-    """``stageb validate``: read the samples as a fit does, and print what was read. Raises ``InputError``."""
+    """``stageb validate``: read the samples as a fit does, and print what was read. Raises
+    ``InputError``."""
     found = read_inputs(config)
     counts = f"{len(found.train)} train, {len(found.val)} val and {len(found.test)} test samples"
     print(f"The keys are valid, and so is every line of the data: {counts}.")

@@ -30,12 +30,13 @@ from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.strict_json import FaultError, file_named, lines, open_named, short
 from stageb.untrusted.strict_yaml import YamlError
 
-# Convert YOLO annotations to this project's rows: a text file per image, with lines of ``class x_center y_center width
-# height`` in fractions of the image, or ``class x1 y1 x2 y2 x3 y3 ...`` for polygons (Ultralytics' detection and
-# segmentation formats).
+# Convert YOLO annotations to this project's rows: a text file per image, with lines of ``class
+# x_center y_center width height`` in fractions of the image, or ``class x1 y1 x2 y2 x3 y3 ...`` for
+# polygons (Ultralytics' detection and segmentation formats).
 #
-# The input is not trusted: see ``imports.py``. A picture without a text file has no objects, as in YOLO; a text file without
-# a picture is a fault. A sixth number of a line, a detector's confidence, is ignored.
+# The input is not trusted: see ``imports.py``. A picture without a text file has no objects, as in
+# YOLO; a text file without a picture is a fault. A sixth number of a line, a detector's confidence,
+# is ignored.
 
 YAML = (".yaml", ".yml")
 CLASSES = "classes.txt"  # which tools put beside the labels
@@ -43,21 +44,28 @@ WITHOUT_FILE = "pictures without a text file"
 MAX_NAMES = 1 << 20  # bytes of a file of names
 MAX_DIGITS = 9  # of a class number; Python refuses to parse far longer ones
 SLACK = 0.01  # how far rounding may carry a fraction beyond 0 or 1
-_NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which strict YAML does not allow
+# which strict YAML does not allow
+_NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)
 LINE = "class x_center y_center width height, in fractions of the image"
 
 
 def read_yolo(labels: Path, images: Path, known: Sequence[str], polygons: bool) -> ImportedData:
-    """Read the text files in ``labels`` about the pictures in ``images``, which have the same relative paths.
+    """Read the text files in ``labels`` about the pictures in ``images``, which have the same
+    relative paths.
 
-    ``known`` are the names of the classes, in order. With ``polygons``, polygons become the boxes around them. Raises
-    ``InputError``.
+    ``known`` are the names of the classes, in order. With ``polygons``, polygons become the boxes
+    around them. Raises ``InputError``.
     """
     if not labels.is_dir():
         raise InputError(f"{labels}: no such folder; name the folder of the YOLO text files")
     pictures = find_pictures(images, skip_broken=False)
     return read_labels(
-        labels, images, {each: name_text(each.name) for each in pictures}, list_texts(labels), known, polygons
+        labels,
+        images,
+        {each: name_text(each.name) for each in pictures},
+        list_texts(labels),
+        known,
+        polygons,
     )
 
 
@@ -69,8 +77,9 @@ def read_labels(
     known: Sequence[str],
     polygons: bool,
 ) -> ImportedData:
-    """Read the labels of ``pictures`` in ``images``, each with the name of its text file in ``folder``. ``texts`` are those
-    that there are; each has to belong to a picture. Raises ``InputError``."""
+    """Read the labels of ``pictures`` in ``images``, each with the name of its text file in
+    ``folder``. ``texts`` are those that there are; each has to belong to a picture. Raises
+    ``InputError``."""
     made = ImportedData(str(folder), "labels")
     named: dict[str, list[str]] = {}  # the names of pictures by their text file
     for picture, text in pictures.items():
@@ -102,7 +111,9 @@ def read_labels(
         made.add(picture.name, size, objects, place=picture.name)
     remedy = f"put it into {images}, or name a folder that has labels of these pictures only"
     for each in sorted(left):
-        made.bad.append(BadLine(str(folder / each), 0, "there is no picture with that name", remedy))
+        made.bad.append(
+            BadLine(str(folder / each), 0, "there is no picture with that name", remedy)
+        )
     return made.checked()
 
 
@@ -131,7 +142,9 @@ def read_data_yaml(path: Path) -> tuple[dict[str, Any], list[str]]:
         values = values if isinstance(values, dict) else {}
         names = _check_class_names(_list_names(values.get("names")))
         if (count := values.get("nc", len(names))) != len(names):
-            raise FaultError(f"nc {short(count)}, but {len(names)} names", "name as many classes as there are")
+            raise FaultError(
+                f"nc {short(count)}, but {len(names)} names", "name as many classes as there are"
+            )
         return values, names
 
 
@@ -145,16 +158,23 @@ def _read_text(path: Path) -> str:
 def _list_names(names: Any) -> list[Any]:
     """``names`` of a data.yaml: a list, or a mapping from the numbers 0, 1, ..."""
     if isinstance(names, dict):
-        numbered = {int(key): name for key, name in names.items() if key.isdecimal() and len(key) <= MAX_DIGITS}
+        numbered = {
+            int(key): name
+            for key, name in names.items()
+            if key.isdecimal() and len(key) <= MAX_DIGITS
+        }
         if len(numbered) == len(names) and set(numbered) == set(range(len(names))):
             return [numbered[number] for number in range(len(names))]
     if not isinstance(names, list):
-        raise FaultError("no names", "name a file with names: [cat, dog], or a .txt with one name per line")
+        raise FaultError(
+            "no names", "name a file with names: [cat, dog], or a .txt with one name per line"
+        )
     return names
 
 
 def _check_class_names(found: list[Any]) -> list[str]:
-    """``found`` without empty ones at its end. Raises ``FaultError`` for one that no class can have."""
+    """``found`` without empty ones at its end. Raises ``FaultError`` for one that no class can
+    have."""
     while found and found[-1] == "":
         del found[-1]
     if not found:
@@ -172,9 +192,13 @@ def _reporting_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except (FaultError, YamlError) as fault:
-        raise BadInputError("names", [BadLine(str(path), fault.line, fault.what, fault.remedy)]) from None
+        raise BadInputError(
+            "names", [BadLine(str(path), fault.line, fault.what, fault.remedy)]
+        ) from None
     except UnicodeDecodeError:
-        raise BadInputError("names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]) from None
+        raise BadInputError(
+            "names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]
+        ) from None
 
 
 def _parse_line(
@@ -189,7 +213,10 @@ def _parse_line(
         raise FaultError("a word that is not a number", f"write {LINE}")
     kind, *shares = (number or 0.0 for number in numbers)
     if kind != int(kind) or not 0 <= kind < len(names):
-        raise FaultError(f"class {words[0][:20]}, but only {len(names)} have names", "name the file that lists all classes")
+        raise FaultError(
+            f"class {words[0][:20]}, but only {len(names)} have names",
+            "name the file that lists all classes",
+        )
     polygon = len(shares) >= 6 and len(shares) % 2 == 0
     if not polygon and len(shares) not in (4, 5):
         raise FaultError(f"{len(words)} numbers", f"write {LINE}")
@@ -202,19 +229,33 @@ def _parse_line(
     desc = names[int(kind)]
     if polygon:
         made.counts[POLYGON] += 1
-        return [(desc, bound_points([(x * width, y * height) for x, y in zip(told[::2], told[1::2], strict=True)]))]
+        return [
+            (
+                desc,
+                bound_points(
+                    [(x * width, y * height) for x, y in zip(told[::2], told[1::2], strict=True)]
+                ),
+            )
+        ]
     x, y, across, down = told
-    edges = (x - across / 2) * width, (y - down / 2) * height, (x + across / 2) * width, (y + down / 2) * height
+    edges = (
+        (x - across / 2) * width,
+        (y - down / 2) * height,
+        (x + across / 2) * width,
+        (y + down / 2) * height,
+    )
     x1, y1, x2, y2 = (round(at, 3) for at in edges)
     return [(desc, (x1, y1, x2, y2))]
 
 
-# Convert Label Studio's JSON export to this project's rows: rectangles, and polygons if the user asks for them.
+# Convert Label Studio's JSON export to this project's rows: rectangles, and polygons if the user
+# asks for them.
 #
-# The input is not trusted: see ``imports.py``. Numbers are per cent of the image. A region has its label with it, or in a
-# result of the type ``labels`` with the same id (the tags Rectangle and Labels side by side). A task names its picture as
-# Label Studio serves it (an upload, a local file, a URL); its file is the longest suffix of that name that exists in the
-# folder of images. For an upload, the eight digits that Label Studio puts before the name may be missing.
+# The input is not trusted: see ``imports.py``. Numbers are per cent of the image. A region has its
+# label with it, or in a result of the type ``labels`` with the same id (the tags Rectangle and
+# Labels side by side). A task names its picture as Label Studio serves it (an upload, a local file,
+# a URL); its file is the longest suffix of that name that exists in the folder of images. For an
+# upload, the eight digits that Label Studio puts before the name may be missing.
 
 NOT_ANNOTATED = "tasks without annotation"
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")
@@ -225,11 +266,14 @@ EXPORT = "export tasks as JSON, not JSON-MIN"
 
 
 def read_label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
-    """Read the tasks exported to ``file`` about the pictures in ``images``. Raises ``InputError``."""
+    """Read the tasks exported to ``file`` about the pictures in ``images``. Raises
+    ``InputError``."""
     tasks = read_json(file)
     listed = isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
     if not listed or not all(isinstance(task.get("data"), dict) for task in tasks):
-        raise BadInputError("annotations", [BadLine(str(file), 0, "not a list of Label Studio's tasks", EXPORT)])
+        raise BadInputError(
+            "annotations", [BadLine(str(file), 0, "not a list of Label Studio's tasks", EXPORT)]
+        )
     made = ImportedData(str(file))
     for task, place in zip(tasks, name_places("task", tasks), strict=True):
         try:
@@ -241,14 +285,20 @@ def read_label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
             found = _find_regions(results)
             regions = list(zip(found, name_places("region", found), strict=True))
             size = find_size(name, images, *_parse_size(regions))
-            made.add(name, size, [_parse_region(each, here, size, polygons, made) for each, here in regions], place=place)
+            made.add(
+                name,
+                size,
+                [_parse_region(each, here, size, polygons, made) for each, here in regions],
+                place=place,
+            )
         except FaultError as fault:
             made.fault(fault, place)
     return made.checked()
 
 
 def _find_results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The results of a task's annotation; None if it is not annotated. Raises ``FaultError`` if it has several."""
+    """The results of a task's annotation; None if it is not annotated. Raises ``FaultError`` if it
+    has several."""
     told = task.get("annotations", task.get("completions"))
     if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
         raise FaultError("no annotations", EXPORT)
@@ -266,20 +316,29 @@ def _find_results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _find_regions(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The results that are regions, those without a label too, each with its label; what is said of the whole picture is
-    left out. Raises ``FaultError`` for a label without a region."""
+    """The results that are regions, those without a label too, each with its label; what is said of
+    the whole picture is left out. Raises ``FaultError`` for a label without a region."""
     regions = [each for each in results if _is_region(each.get("type"))]
     labels = {}
     for each in results:
         if each.get("type") == APART:
-            labels[short(each.get("id"))] = each["value"].get(APART) if isinstance(each.get("value"), dict) else None
+            labels[short(each.get("id"))] = (
+                each["value"].get(APART) if isinstance(each.get("value"), dict) else None
+            )
     if alone := labels.keys() - {short(each.get("id")) for each in regions}:
-        raise FaultError(f"labels of the region {min(alone)}, which is not there", "draw it again, or remove them")
+        raise FaultError(
+            f"labels of the region {min(alone)}, which is not there",
+            "draw it again, or remove them",
+        )
     return [_with_label(each, labels.get(short(each.get("id")))) for each in regions]
 
 
 def _is_region(kind: Any) -> bool:
-    return isinstance(kind, str) and kind != APART and (kind in (*SHAPES, *OTHERS) or kind.endswith("labels"))
+    return (
+        isinstance(kind, str)
+        and kind != APART
+        and (kind in (*SHAPES, *OTHERS) or kind.endswith("labels"))
+    )
 
 
 def _with_label(region: dict[str, Any], names: Any) -> dict[str, Any]:
@@ -291,9 +350,11 @@ def _with_label(region: dict[str, Any], names: Any) -> dict[str, Any]:
 
 
 def _parse_size(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:
-    """Width and height of the picture on which all its regions agree, else (None, None). Raises ``FaultError``."""
+    """Width and height of the picture on which all its regions agree, else (None, None). Raises
+    ``FaultError``."""
     sizes = {
-        (_parse_side(each, here, "original_width"), _parse_side(each, here, "original_height")) for each, here in regions
+        (_parse_side(each, here, "original_width"), _parse_side(each, here, "original_height"))
+        for each, here in regions
     }
     return next(iter(sizes)) if len(sizes) == 1 else (None, None)
 
@@ -303,7 +364,9 @@ def _parse_side(result: dict[str, Any], here: str, name: str) -> int | None:
         return None
     number = parse_number(value)
     if number is None:
-        raise FaultError(f"{here}: {name} {short(value)}", "write the picture's size in pixels, or remove it")
+        raise FaultError(
+            f"{here}: {name} {short(value)}", "write the picture's size in pixels, or remove it"
+        )
     return int(number)
 
 
@@ -317,10 +380,14 @@ def _find_picture(data: dict[str, Any], images: Path) -> str:
         parts = urlsplit(named)
         local = parse_qs(parts.query).get("d", [])
     except ValueError:
-        raise FaultError(f"{short(named)}: not a URL", "write the name of a file, or a valid URL") from None
+        raise FaultError(
+            f"{short(named)}: not a URL", "write the name of a file, or a valid URL"
+        ) from None
     path = PurePosixPath(local[0] if local else unquote(parts.path))
     ends = [each for each in path.parts if each not in ("/", "..")]
-    fault = FaultError(f"{short(named)}: no such picture in {images}", "put it there, under that name")
+    fault = FaultError(
+        f"{short(named)}: no such picture in {images}", "put it there, under that name"
+    )
     for start in range(len(ends)):
         for last in dict.fromkeys((ends[-1], _UPLOAD.sub("", ends[-1]))):
             name = "/".join([*ends[start:-1], last])
@@ -337,21 +404,35 @@ def _find_picture(data: dict[str, Any], images: Path) -> str:
 def _parse_region(
     result: dict[str, Any], here: str, size: tuple[int, int], polygons: bool, made: ImportedData
 ) -> tuple[str, Box]:
-    """The name and the box, in pixels, of a region; ``here`` names it in messages. Raises ``FaultError``."""
+    """The name and the box, in pixels, of a region; ``here`` names it in messages. Raises
+    ``FaultError``."""
     kind, value = result["type"], result.get("value")
     if kind.removesuffix("labels") not in SHAPES:
-        raise FaultError(f"{here}: {short(kind.removesuffix('labels'))}", "keep only rectangles and polygons")
+        raise FaultError(
+            f"{here}: {short(kind.removesuffix('labels'))}", "keep only rectangles and polygons"
+        )
     names = value.get(kind) if isinstance(value, dict) else None
-    if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str) or not names[0].strip():
-        raise FaultError(f"{here}: {short(names) if names else 'no label'}", "give it one label, or remove it")
+    if (
+        not isinstance(names, list)
+        or len(names) != 1
+        or not isinstance(names[0], str)
+        or not names[0].strip()
+    ):
+        raise FaultError(
+            f"{here}: {short(names) if names else 'no label'}", "give it one label, or remove it"
+        )
     assert isinstance(value, dict)
     try:
         desc = clean_name(names[0])
     except FaultError as fault:
         raise FaultError(f"{here}: {fault.what}", fault.remedy) from None
-    corners = _parse_rectangle(value, size) if kind == "rectanglelabels" else _parse_polygon(value, size)
+    corners = (
+        _parse_rectangle(value, size) if kind == "rectanglelabels" else _parse_polygon(value, size)
+    )
     if corners is None:
-        raise FaultError(f"{here}: {short(value)}", "give x, y, width and height, or points, in per cent")
+        raise FaultError(
+            f"{here}: {short(value)}", "give x, y, width and height, or points, in per cent"
+        )
     if kind == "polygonlabels" or value.get("rotation"):
         if not polygons:
             what = "a polygon" if kind == "polygonlabels" else "a rotated rectangle"
@@ -360,25 +441,36 @@ def _parse_region(
     return desc, bound_points(corners)
 
 
-def _parse_rectangle(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
-    """The corners of a rectangle, rotated about its upper left one, in pixels; None if a number is missing."""
+def _parse_rectangle(
+    value: dict[str, Any], size: tuple[int, int]
+) -> list[tuple[float, float]] | None:
+    """The corners of a rectangle, rotated about its upper left one, in pixels; None if a number is
+    missing."""
     numbers = [parse_number(value.get(name)) for name in ("x", "y", "width", "height")]
     turn = parse_number(value.get("rotation") or 0)
     if None in numbers or turn is None:
         return None
-    x, y, width, height = ((number or 0.0) / 100 * side for number, side in zip(numbers, (*size, *size), strict=True))
+    x, y, width, height = (
+        (number or 0.0) / 100 * side for number, side in zip(numbers, (*size, *size), strict=True)
+    )
     sine, cosine = math.sin(math.radians(turn)), math.cos(math.radians(turn))
     ends = ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height))
-    return [(x + right * cosine - down * sine, y + right * sine + down * cosine) for right, down in ends]
+    return [
+        (x + right * cosine - down * sine, y + right * sine + down * cosine) for right, down in ends
+    ]
 
 
-def _parse_polygon(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
+def _parse_polygon(
+    value: dict[str, Any], size: tuple[int, int]
+) -> list[tuple[float, float]] | None:
     points = value.get("points")
     if not isinstance(points, list) or len(points) < 3:
         return None
     found = []
     for each in points:
-        x, y = map(parse_number, each) if isinstance(each, list) and len(each) == 2 else (None, None)
+        x, y = (
+            map(parse_number, each) if isinstance(each, list) and len(each) == 2 else (None, None)
+        )
         if x is None or y is None:
             return None
         found.append((x / 100 * size[0], y / 100 * size[1]))

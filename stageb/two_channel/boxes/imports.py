@@ -1,10 +1,11 @@
-"""Convert annotations of other formats to this project's rows: Pascal VOC XML and COCO JSON here, others in
-``formats.py``.
+"""Convert annotations of other formats to this project's rows: Pascal VOC XML and COCO JSON here,
+others in ``formats.py``.
 
-The input is not trusted, and all faults are reported at once. What can be corrected without guessing is corrected and
-counted: boxes without area and duplicate objects are dropped, corners are put in order, boxes are clipped to the image.
-Crowds (COCO's ``iscrowd``) are kept as crowds: they are not trained on. Polygons become the boxes around them if the user
-asks for it. Corners are read as edges in pixels, as they are: if a tool counts pixels from 1, two edges are off by one.
+The input is not trusted, and all faults are reported at once. What can be corrected without
+guessing is corrected and counted: boxes without area and duplicate objects are dropped, corners are
+put in order, boxes are clipped to the image. Crowds (COCO's ``iscrowd``) are kept as crowds: they
+are not trained on. Polygons become the boxes around them if the user asks for it. Corners are read
+as edges in pixels, as they are: if a tool counts pixels from 1, two edges are off by one.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ class ImportedData:
     kind: str = "annotations"
     rows: list[dict[str, Any]] = field(default_factory=list)  # as data.py reads them
     places: list[str] = field(default_factory=list)  # for each row: where its image is annotated
-    counts: Counter[str] = field(default_factory=Counter)  # of objects that were dropped or changed, by reason
+    # of objects that were dropped or changed, by reason
+    counts: Counter[str] = field(default_factory=Counter)
     bad: list[BadLine] = field(default_factory=list)
-    _first: dict[PurePosixPath, str] = field(default_factory=dict)  # for each image: the place that named it first
-    _told: list[tuple[tuple[int, int], Box]] = field(default_factory=list)  # boxes as they are given, and their image's size
+    # for each image: the place that named it first
+    _first: dict[PurePosixPath, str] = field(default_factory=dict)
+    # boxes as they are given, and their image's size
+    _told: list[tuple[tuple[int, int], Box]] = field(default_factory=list)
 
     def add(
         self,
@@ -57,9 +61,11 @@ class ImportedData:
         *,
         place: str,
     ) -> None:
-        """Add an image of ``size`` (width, height) with its objects and crowds; ``place`` is where it is annotated.
+        """Add an image of ``size`` (width, height) with its objects and crowds; ``place`` is where
+        it is annotated.
 
-        Raises ``FaultError`` if another place has named the image before, in this or in an equivalent spelling.
+        Raises ``FaultError`` if another place has named the image before, in this or in an
+        equivalent spelling.
         """
         if (first := self._first.setdefault(PurePosixPath(name), place)) is not place:
             remedy = "put all objects of a picture in one place, and remove the other"
@@ -67,12 +73,16 @@ class ImportedData:
         written = self._boxes(size, objects)
         marked = [each | {"iscrowd": 1} for each in self._boxes(size, crowds)]
         self.counts[CROWD] += len(marked)
-        self.rows.append({"images": [name], "width": size[0], "height": size[1], "objects": written + marked})
+        self.rows.append(
+            {"images": [name], "width": size[0], "height": size[1], "objects": written + marked}
+        )
         self.places.append(place)
 
     def fault(self, fault: FaultError, place: str = "") -> None:
         """Note a fault at a place of the source, or of the source as a whole."""
-        self.bad.append(BadLine(self.source, 0, f"{place}: {fault.what}" if place else fault.what, fault.remedy))
+        self.bad.append(
+            BadLine(self.source, 0, f"{place}: {fault.what}" if place else fault.what, fault.remedy)
+        )
 
     def checked(self) -> Self:
         """Itself, if it has rows and no faults. Raises ``BadInputError`` with every fault."""
@@ -84,7 +94,9 @@ class ImportedData:
             raise BadInputError(self.kind, self.bad)
         return self
 
-    def _boxes(self, size: tuple[int, int], objects: Iterable[tuple[str, Box]]) -> list[dict[str, Any]]:
+    def _boxes(
+        self, size: tuple[int, int], objects: Iterable[tuple[str, Box]]
+    ) -> list[dict[str, Any]]:
         """``objects`` in the form of a row, clipped to the image and without duplicates."""
         kept: dict[tuple[str, Box], None] = {}
         for desc, given in objects:
@@ -100,7 +112,10 @@ class ImportedData:
             else:
                 self.counts[CUT] += box != told
                 kept[desc, box] = None
-        return [{"desc": desc, "bbox_2d": [int(at) if at == int(at) else at for at in box]} for desc, box in kept]
+        return [
+            {"desc": desc, "bbox_2d": [int(at) if at == int(at) else at for at in box]}
+            for desc, box in kept
+        ]
 
 
 def bound_corners(box: Box) -> Box:
@@ -112,8 +127,8 @@ def bound_corners(box: Box) -> Box:
 def read_voc(folder: Path, split: str | None) -> ImportedData:
     """Read a Pascal VOC folder: ``Annotations/*.xml`` of images in ``JPEGImages``.
 
-    ``split`` names ``ImageSets/Main/{split}.txt``, which lists annotations; None: all of them, by name. Images are named
-    relative to ``folder``. Raises ``InputError``.
+    ``split`` names ``ImageSets/Main/{split}.txt``, which lists annotations; None: all of them, by
+    name. Images are named relative to ``folder``. Raises ``InputError``.
     """
     listing = f"ImageSets/Main/{split}.txt" if split is not None else "Annotations"
     made, lines_of = ImportedData(str(folder / listing)), dict[str, int]()
@@ -146,21 +161,32 @@ def read_json(file: Path) -> Any:
             raw.append(line)
         return strict_json.loads(b"".join(raw).decode("utf-8"))
     except FaultError as fault:
-        raise BadInputError("annotations", [BadLine(str(file), 0, fault.what, fault.remedy)]) from None
+        raise BadInputError(
+            "annotations", [BadLine(str(file), 0, fault.what, fault.remedy)]
+        ) from None
     except UnicodeDecodeError:
-        raise BadInputError("annotations", [BadLine(str(file), 0, "not UTF-8", "save it as UTF-8")]) from None
+        raise BadInputError(
+            "annotations", [BadLine(str(file), 0, "not UTF-8", "save it as UTF-8")]
+        ) from None
     except ValueError as error:
         number = error.lineno if isinstance(error, json.JSONDecodeError) else 0
         remedy = "fix it, or export it again"
-        raise BadInputError("annotations", [BadLine(str(file), number, f"not JSON: {error}", remedy)]) from None
+        raise BadInputError(
+            "annotations", [BadLine(str(file), number, f"not JSON: {error}", remedy)]
+        ) from None
 
 
 def read_coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
-    """Read a COCO JSON file about the images in ``folder``; with ``polygons``, an object without a bbox gets the box around
-    its polygons. Raises ``InputError``."""
+    """Read a COCO JSON file about the images in ``folder``; with ``polygons``, an object without a
+    bbox gets the box around its polygons. Raises ``InputError``."""
     told = read_json(file)
-    parts = [told.get(name) if isinstance(told, dict) else None for name in ("images", "annotations", "categories")]
-    if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts):
+    parts = [
+        told.get(name) if isinstance(told, dict) else None
+        for name in ("images", "annotations", "categories")
+    ]
+    if not all(
+        isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts
+    ):
         remedy = "name a COCO file: an object with lists of images, annotations and categories"
         raise BadInputError("annotations", [BadLine(str(file), 0, "not in COCO format", remedy)])
     images, annotations, categories = (part or [] for part in parts)
@@ -178,17 +204,21 @@ def read_coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
 
 
 def name_places(kind: str, entries: Sequence[dict[str, Any]]) -> list[str]:
-    """A name for each item of a list, for messages: by its id if that is unique, else by its number."""
+    """A name for each item of a list, for messages: by its id if that is unique, else by its
+    number."""
     keys = [_normalise_id(each.get("id")) for each in entries]
     counts = Counter(keys)
     return [
-        f"{kind} {short(each['id'])}" if key is not None and counts[key] == 1 else f"{kind} number {number}"
+        f"{kind} {short(each['id'])}"
+        if key is not None and counts[key] == 1
+        else f"{kind} number {number}"
         for number, (each, key) in enumerate(zip(entries, keys, strict=True), 1)
     ]
 
 
 def clean_name(name: str) -> str:
-    """The name of a category, stripped. Raises ``FaultError`` if it has characters that data may not contain."""
+    """The name of a category, stripped. Raises ``FaultError`` if it has characters that data may
+    not contain."""
     if fault := text_fault(name.strip()):
         raise FaultError(f"its name has {fault}", "remove it")
     return name.strip()
@@ -199,13 +229,17 @@ def _list_annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[
     if split is None:
         names = sorted(path.stem for path in (folder / "Annotations").glob("*.xml"))
         if not names:
-            raise InputError(f"{folder}: has no Annotations/*.xml; name the folder that has Annotations and JPEGImages")
+            raise InputError(
+                f"{folder}: has no Annotations/*.xml; name the folder that has Annotations and "
+                f"JPEGImages"
+            )
         return [(name, (str(folder / "Annotations"), 0)) for name in names]
     name = f"ImageSets/Main/{split}.txt"
     path = str(folder / name)
     try:
         read = [
-            (number, raw.decode("utf-8").split()) for number, raw in lines(file_named(name, folder), "list", disk.open_file)
+            (number, raw.decode("utf-8").split())
+            for number, raw in lines(file_named(name, folder), "list", disk.open_file)
         ]
     except (FaultError, UnicodeDecodeError) as error:
         what = error.what if isinstance(error, FaultError) else "not UTF-8"
@@ -217,27 +251,41 @@ def _add_voc(made: ImportedData, path: str, folder: Path, place: str) -> None:
     root = _read_xml(path)
     name = f"JPEGImages/{root.findtext('filename', '').strip()}"
     told = [_parse_int(root.findtext(f"size/{side}")) for side in ("width", "height")]
-    size = find_size(name, folder, *(value or None for value in told))  # some tools write 0 for an unknown size
-    objects = [_parse_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)]
+    # some tools write 0 for an unknown size
+    size = find_size(name, folder, *(value or None for value in told))
+    objects = [
+        _parse_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)
+    ]
     made.add(name, size, objects, place=place)
 
 
 def _read_xml(path: str) -> ElementTree.Element:
     if (size := Path(path).stat().st_size) > MAX_XML:
-        raise FaultError(f"{size >> 20} MiB, at most {MAX_XML >> 20}", "name an annotation in VOC format")
+        raise FaultError(
+            f"{size >> 20} MiB, at most {MAX_XML >> 20}", "name an annotation in VOC format"
+        )
     raw = b"".join(line for _, line in lines(path, "annotation", disk.open_file))
     if b"<!" in raw.replace(b"<!--", b""):
         raise FaultError("has a document type or entities", "remove them: annotations need none")
     try:
         root = ElementTree.fromstring(raw)
     except ElementTree.ParseError as error:
-        raise FaultError(f"not XML: {error}", "export it again from its source", line=error.position[0]) from None
-    except (LookupError, ValueError):  # raised by Python's codecs, which handle encodings that the parser does not know
+        raise FaultError(
+            f"not XML: {error}", "export it again from its source", line=error.position[0]
+        ) from None
+    # raised by Python's codecs, which handle encodings that the parser does not know
+    except (LookupError, ValueError):
         said = _ENCODING.search(raw)
-        what = f"the encoding {short(said[1].decode('ascii', 'replace') if said else '')}, which the parser does not know"
+        what = (
+            f"the encoding {short(said[1].decode('ascii', 'replace') if said else '')}, "
+            f"which the parser does not know"
+        )
         raise FaultError(what, "save it as UTF-8, and declare that", line=1) from None
     if root.tag != "annotation":
-        raise FaultError(f"the element {short(root.tag)}", "name a file in VOC format, <annotation>...</annotation>")
+        raise FaultError(
+            f"the element {short(root.tag)}",
+            "name a file in VOC format, <annotation>...</annotation>",
+        )
     return root
 
 
@@ -249,24 +297,37 @@ def _parse_voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]
         desc = clean_name(desc)
     except FaultError as fault:
         raise FaultError(f"object {number}: {fault.what}", fault.remedy) from None
-    corners = [parse_number(node.findtext(f"bndbox/{corner}")) for corner in ("xmin", "ymin", "xmax", "ymax")]
+    corners = [
+        parse_number(node.findtext(f"bndbox/{corner}"))
+        for corner in ("xmin", "ymin", "xmax", "ymax")
+    ]
     if None in corners:
-        raise FaultError(f"object {number}: no bndbox of four numbers", "give it xmin, ymin, xmax and ymax")
+        raise FaultError(
+            f"object {number}: no bndbox of four numbers", "give it xmin, ymin, xmax and ymax"
+        )
     x1, y1, x2, y2 = (each or 0.0 for each in corners)
     return desc, (x1, y1, x2, y2)
 
 
 def _parse_coco_boxes(
-    made: ImportedData, images: Sequence[Any], annotations: Sequence[Any], categories: Sequence[Any], polygons: bool
+    made: ImportedData,
+    images: Sequence[Any],
+    annotations: Sequence[Any],
+    categories: Sequence[Any],
+    polygons: bool,
 ) -> tuple[dict[str, list[tuple[str, Box]]], dict[str, list[tuple[str, Box]]]]:
     """The objects and the crowds of each image, by the image's id."""
-    found: dict[str, list[tuple[str, Box]]] = {key: [] for key in _index_by_id(made, "image", images, "file_name")}
+    found: dict[str, list[tuple[str, Box]]] = {
+        key: [] for key in _index_by_id(made, "image", images, "file_name")
+    }
     names = _parse_coco_names(made, categories)
     crowds: dict[str, list[tuple[str, Box]]] = {key: [] for key in found}
     for annotation, place in zip(annotations, name_places("annotation", annotations), strict=True):
         try:
             key = _find_reference(annotation, "image", found, "there is no image")
-            desc = names[_find_reference(annotation, "category", names, "no category with a name has the id")]
+            desc = names[
+                _find_reference(annotation, "category", names, "no category with a name has the id")
+            ]
             kind = crowds if _is_crowd(annotation) else found
             kind[key].append((desc, _parse_coco_box(made, annotation, polygons)))
         except FaultError as fault:
@@ -274,8 +335,11 @@ def _parse_coco_boxes(
     return found, crowds
 
 
-def _index_by_id(made: ImportedData, kind: str, entries: Sequence[Any], name: str) -> dict[str, Any]:
-    """Images or categories by their ids. Notes a fault for each without an id, or with the id of another."""
+def _index_by_id(
+    made: ImportedData, kind: str, entries: Sequence[Any], name: str
+) -> dict[str, Any]:
+    """Images or categories by their ids. Notes a fault for each without an id, or with the id of
+    another."""
     found, first = dict[str, Any](), dict[str, int]()
     for number, each in enumerate(entries, 1):
         key = _normalise_id(each.get("id"))
@@ -291,7 +355,8 @@ def _index_by_id(made: ImportedData, kind: str, entries: Sequence[Any], name: st
 
 
 def _parse_coco_names(made: ImportedData, categories: Sequence[Any]) -> dict[str, str]:
-    """The names of categories, by their ids; one without a name is a fault only if an annotation uses it."""
+    """The names of categories, by their ids; one without a name is a fault only if an annotation
+    uses it."""
     names = {}
     for key, category in _index_by_id(made, "category", categories, "name").items():
         name = category.get("name")
@@ -304,7 +369,9 @@ def _parse_coco_names(made: ImportedData, categories: Sequence[Any]) -> dict[str
     return names
 
 
-def _find_reference(annotation: dict[str, Any], kind: str, known: Container[str], missing: str) -> str:
+def _find_reference(
+    annotation: dict[str, Any], kind: str, known: Container[str], missing: str
+) -> str:
     """The key of the image or category that an annotation refers to. Raises ``FaultError``."""
     field_name = f"{kind}_id"
     value = annotation.get(field_name)
@@ -324,7 +391,8 @@ def _is_crowd(annotation: dict[str, Any]) -> bool:
 
 
 def _parse_coco_box(made: ImportedData, annotation: dict[str, Any], polygons: bool) -> Box:
-    """The box of an annotation, or the box around its polygons if it has none. Raises ``FaultError``."""
+    """The box of an annotation, or the box around its polygons if it has none. Raises
+    ``FaultError``."""
     box = annotation.get("bbox")
     around = None if box else _bound_polygons(annotation.get("segmentation"))
     if around:
@@ -360,8 +428,8 @@ def bound_points(points: Sequence[tuple[float, float]]) -> Box:
 
 
 def find_size(name: Any, folder: Path, width: int | None, height: int | None) -> tuple[int, int]:
-    """The size (width, height) of the picture ``name`` as it is shown, upright. Raises ``FaultError`` if a size is annotated
-    and differs."""
+    """The size (width, height) of the picture ``name`` as it is shown, upright. Raises
+    ``FaultError`` if a size is annotated and differs."""
     path, shown = upright_picture_named(name, folder)
     told = (width, height)
     if told != (None, None) and told != shown:
@@ -371,8 +439,8 @@ def find_size(name: Any, folder: Path, width: int | None, height: int | None) ->
 
 
 def _normalise_id(value: Any) -> str | None:
-    """A text for an id that is a number or a text, such that equal ids give equal texts (1 and 1.0 are equal); None if it is
-    not an id."""
+    """A text for an id that is a number or a text, such that equal ids give equal texts (1 and 1.0
+    are equal); None if it is not an id."""
     if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
         return None
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)

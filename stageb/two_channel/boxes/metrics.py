@@ -2,16 +2,18 @@
 
 COCO's mAP and AR, F1 at one IoU and over many, duplicates.
 
-- **mAP** is COCO's (IoU .50 to .95, at most 100 objects an image), by faster-coco-eval. A language model has no score for a
-  box, so the score of an object is the probability of its own tokens (``score_objects``). A desc that no true object has is
-  left out, as in COCO.
-- **By size** and **AR** are COCO's, too (pycocotools, ``cocoeval.Params.setDetParams``): small objects have an area of up to
-  32^2 pixels, medium ones up to 96^2, large ones more, where an area is the box's; AR is recall at 1, 10 or 100 objects an
-  image, mean over the same IoUs and over descs.
-- **F1** at an IoU needs no scores: every predicted object counts, matched as in training (``match``), over all
-  images and descs together. **mIoU-F1** is its mean over the IoUs .50, .55, ..., .95.
-- **Crowds** are ignored: unmatched predictions that lie in one, by the fraction of their own area, are left out
-  (pycocotools, ``iscrowd``).
+- **mAP** is COCO's (IoU .50 to .95, at most 100 objects an image), by faster-coco-eval. A language
+  model has no score for a box, so the score of an object is the probability of its own tokens
+  (``score_objects``). A desc that no true object has is left out, as in COCO.
+- **By size** and **AR** are COCO's, too (pycocotools, ``cocoeval.Params.setDetParams``): small
+  objects have an area of up to 32^2 pixels, medium ones up to 96^2, large ones more, where an area
+  is the box's; AR is recall at 1, 10 or 100 objects an image, mean over the same IoUs and over
+  descs.
+- **F1** at an IoU needs no scores: every predicted object counts, matched as in training
+  (``match``), over all images and descs together. **mIoU-F1** is its mean over the IoUs .50, .55,
+  ..., .95.
+- **Crowds** are ignored: unmatched predictions that lie in one, by the fraction of their own area,
+  are left out (pycocotools, ``iscrowd``).
 """
 
 from __future__ import annotations
@@ -26,10 +28,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from stageb.two_channel.boxes.text import Spelling, bins_of, box_of, find_boxes, list_true_objects, parse
+from stageb.two_channel.boxes.text import (
+    Spelling,
+    bins_of,
+    box_of,
+    find_boxes,
+    list_true_objects,
+    parse,
+)
 from stageb.two_channel.types import Detection, Match, Sample
 
-# Match predicted to true objects: one to one, within a desc, such that the sum of IoU above a gate is largest.
+# Match predicted to true objects: one to one, within a desc, such that the sum of IoU above a gate
+# is largest.
 #
 # IoU is computed on bins, which gives the same result as on pixels, since each axis is only scaled.
 
@@ -43,18 +53,23 @@ Matrix = NDArray[np.float64]
 def match(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Match:
     """Pair ``predicted`` with ``true``; ``gate`` is the smallest IoU of a pair, above 0.
 
-    This is the assignment of least cost, with 1 - IoU for a pair and 1 - gate for a predicted object that is assigned to a
-    dummy, so it maximises the sum of (IoU - gate) over pairs.
+    This is the assignment of least cost, with 1 - IoU for a pair and 1 - gate for a predicted
+    object that is assigned to a dummy, so it maximises the sum of (IoU - gate) over pairs.
     """
     n, m = len(predicted), len(true)
-    cost = np.concatenate([_costs(predicted, true, gate), np.full((n, n), 1 - gate + _EDGE)], axis=1)
+    cost = np.concatenate(
+        [_costs(predicted, true, gate), np.full((n, n), 1 - gate + _EDGE)], axis=1
+    )
     rows, columns = linear_sum_assignment(cost)
-    return _make_match([(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m], n, m)
+    return _make_match(
+        [(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m], n, m
+    )
 
 
 def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Match:
-    """Pair the longest prefix of ``predicted`` whose objects can all be paired, with the largest sum of IoU; the rest stays
-    unpaired. So no object loses its partner to one that was predicted after it."""
+    """Pair the longest prefix of ``predicted`` whose objects can all be paired, with the largest
+    sum of IoU; the rest stays unpaired. So no object loses its partner to one that was predicted
+    after it."""
     costs = _costs(predicted, true, gate)
 
     def pairs_of(count: int) -> list[tuple[int, int]] | None:
@@ -72,10 +87,11 @@ def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate
 
 
 def prefer_first(matched: Match, objects: Sequence[Detection]) -> Match:
-    """``matched``, changed such that of duplicates among ``objects`` the first is paired and the later one is a false
-    positive.
+    """``matched``, changed such that of duplicates among ``objects`` the first is paired and the
+    later one is a false positive.
 
-    The later one may be slightly nearer to the truth; but if it were the one that is kept, repeating would be rewarded.
+    The later one may be slightly nearer to the truth; but if it were the one that is kept,
+    repeating would be rewarded.
     """
     pairs = dict(matched.pairs)
     for first, later in find_duplicates(tuple(objects)):
@@ -87,16 +103,20 @@ def prefer_first(matched: Match, objects: Sequence[Detection]) -> Match:
 
 @lru_cache(maxsize=1)  # metrics and targets call it again for the same objects
 def find_duplicates(objects: tuple[Detection, ...]) -> tuple[tuple[int, int], ...]:
-    """Pairs (earlier, later) of duplicates: objects with one desc and an IoU of ``DUPLICATE`` or more."""
+    """Pairs (earlier, later) of duplicates: objects with one desc and an IoU of ``DUPLICATE`` or
+    more."""
     close = np.triu((ious(objects, objects) >= DUPLICATE) & _same(objects, objects), k=1)
     return tuple((int(i), int(j)) for i, j in np.argwhere(close))
 
 
 def ious(ones: Sequence[Detection], others: Sequence[Detection]) -> Matrix:
-    """Intersection over union of each of ``ones`` (rows) with each of ``others`` (columns); 0 if neither has area."""
+    """Intersection over union of each of ``ones`` (rows) with each of ``others`` (columns); 0 if
+    neither has area."""
     a = np.array([each.bins for each in ones], dtype=np.float64).reshape(-1, 1, 4)
     b = np.array([each.bins for each in others], dtype=np.float64).reshape(1, -1, 4)
-    sides = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None)
+    sides = np.clip(
+        np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None
+    )
     both = sides[..., 0] * sides[..., 1]
     either = _area(a) + _area(b) - both
     shares: Matrix = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
@@ -114,7 +134,9 @@ def _make_match(pairs: Sequence[tuple[int, int]], predicted: int, true: int) -> 
     """The match that consists of ``pairs`` among so many predicted and true objects."""
     taken, found = {i for i, _ in pairs}, {j for _, j in pairs}
     false_positives = tuple(i for i in range(predicted) if i not in taken)
-    return Match(tuple(pairs), false_positives, missed=tuple(j for j in range(true) if j not in found))
+    return Match(
+        tuple(pairs), false_positives, missed=tuple(j for j in range(true) if j not in found)
+    )
 
 
 def _area(boxes: Matrix) -> Matrix:
@@ -152,23 +174,36 @@ class Count:
     duplicates: int  # pairs of duplicates (``find_duplicates``)
 
 
-def score_objects(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> tuple[float, ...]:
+def score_objects(
+    ids: Sequence[int], chances: Sequence[float], spelling: Spelling
+) -> tuple[float, ...]:
     """The score of each object in ``ids``, the parsed prefix of an answer.
 
-    ``chances`` are the log-probabilities of the tokens. The score is the probability of the object's words (that it exists,
-    and its name) times the geometric mean of the probabilities of its four coordinates.
+    ``chances`` are the log-probabilities of the tokens. The score is the probability of the
+    object's words (that it exists, and its name) times the geometric mean of the probabilities of
+    its four coordinates.
     """
     found, begin = [], len(spelling.opening)
     for places, end in zip(find_boxes(ids, spelling), parse(ids, spelling).ends, strict=True):
-        words = sum(chances[place] for place in range(begin, end - len(spelling.tail)) if place not in places)
+        words = sum(
+            chances[place]
+            for place in range(begin, end - len(spelling.tail))
+            if place not in places
+        )
         found.append(math.exp(words + sum(chances[place] for place in places) / len(places)))
         begin = end
     return tuple(found)
 
 
-def compute_figures(samples: Sequence[Sample], detections: Sequence[Detections]) -> dict[str, float]:
-    """All metrics of ``detections``, one for each of ``samples``, by name; first that by which checkpoints are chosen."""
-    counts = [count_matches(sample, each.objects) for sample, each in zip(samples, detections, strict=True)]
+def compute_figures(
+    samples: Sequence[Sample], detections: Sequence[Detections]
+) -> dict[str, float]:
+    """All metrics of ``detections``, one for each of ``samples``, by name; first that by which
+    checkpoints are chosen."""
+    counts = [
+        count_matches(sample, each.objects)
+        for sample, each in zip(samples, detections, strict=True)
+    ]
     return {**compute_f1(counts), **compute_average_precision(samples, detections)}
 
 
@@ -178,18 +213,26 @@ def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:
     matches = [match(objects, true, gate) for gate in IOUS]
     within = _compute_shares_in_crowds(sample, objects)
     ignored = [
-        sum(within[number] >= gate for number in each.false_positives) for gate, each in zip(IOUS, matches, strict=True)
+        sum(within[number] >= gate for number in each.false_positives)
+        for gate, each in zip(IOUS, matches, strict=True)
     ]
     pairs = tuple(len(each.pairs) for each in matches)
-    return Count(pairs, tuple(ignored), len(objects), len(true), len(find_duplicates(tuple(objects))))
+    return Count(
+        pairs, tuple(ignored), len(objects), len(true), len(find_duplicates(tuple(objects)))
+    )
 
 
 def compute_f1(counts: Sequence[Count]) -> dict[str, float]:
     """F1, precision, recall and duplicates over all images of ``counts``, by name."""
     true = sum(each.true for each in counts)
-    predictions = [sum(each.predicted - each.ignored[at] for each in counts) for at in range(len(IOUS))]
+    predictions = [
+        sum(each.predicted - each.ignored[at] for each in counts) for at in range(len(IOUS))
+    ]
     right = [sum(each.pairs[at] for each in counts) for at in range(len(IOUS))]
-    means = [2 * pairs / max(1, predicted + true) for pairs, predicted in zip(right, predictions, strict=True)]
+    means = [
+        2 * pairs / max(1, predicted + true)
+        for pairs, predicted in zip(right, predictions, strict=True)
+    ]
     return {
         "f1_50": means[0],
         "miou_f1": sum(means) / len(means),
@@ -201,9 +244,10 @@ def compute_f1(counts: Sequence[Count]) -> dict[str, float]:
 
 
 def choose_threshold(samples: Sequence[Sample], detections: Sequence[Detections]) -> float:
-    """The score threshold with the largest F1 at IoU .50, half-way to the next lower score; the lowest on ties, 0 if it is
-    best to keep all objects."""
-    gains: list[tuple[float, int]] = []  # for each object: its score, and the pairs it adds to those of higher scores
+    """The score threshold with the largest F1 at IoU .50, half-way to the next lower score; the
+    lowest on ties, 0 if it is best to keep all objects."""
+    # for each object: its score, and the pairs it adds to those of higher scores
+    gains: list[tuple[float, int]] = []
     for sample, each in zip(samples, detections, strict=True):
         scored = sorted(zip(each.scores, each.objects, strict=True), key=lambda pair: -pair[0])
         true, before = list_true_objects(sample), 0
@@ -223,23 +267,35 @@ def choose_threshold(samples: Sequence[Sample], detections: Sequence[Detections]
     return float(f"{threshold:.6g}")
 
 
-def compute_average_precision(samples: Sequence[Sample], detections: Sequence[Detections]) -> dict[str, float]:
-    """COCO's mAP, mAP at IoU .50 and .75, AP at .50 of each desc, AR, and mAP and AR by size, by name. All are 0 without
-    true or without predicted objects; a size without true objects is left out."""
+def compute_average_precision(
+    samples: Sequence[Sample], detections: Sequence[Detections]
+) -> dict[str, float]:
+    """COCO's mAP, mAP at IoU .50 and .75, AP at .50 of each desc, AR, and mAP and AR by size, by
+    name. All are 0 without true or without predicted objects; a size without true objects is left
+    out."""
     from faster_coco_eval import COCO, COCOeval_faster
 
     descs = sorted({each.desc for sample in samples for each in sample.objects})
     numbers = {desc: number for number, desc in enumerate(descs, 1)}
     answers = _format_answers(samples, detections, numbers)
     if not descs or not answers:
-        names = ["mAP", "mAP50", "mAP75", *(f"AP50/{desc}" for desc in descs), *(f"AR{most}" for most in MOST)]
+        names = [
+            "mAP",
+            "mAP50",
+            "mAP75",
+            *(f"AP50/{desc}" for desc in descs),
+            *(f"AR{most}" for most in MOST),
+        ]
         sizes = [f"{name}_{size}" for name in ("mAP", "AR") for size in _list_sizes(samples)]
         return dict.fromkeys([*names, *sizes], 0.0)
     true = COCO(_format_truth(samples, numbers))
-    run = COCOeval_faster(true, true.loadRes(answers), iouType="bbox", print_function=lambda *_: None)
+    run = COCOeval_faster(
+        true, true.loadRes(answers), iouType="bbox", print_function=lambda *_: None
+    )
     run.evaluate()
     run.accumulate()
-    precision = run.eval["precision"][..., -1]  # IoUs, recalls, descs, areas; at most 100 objects an image
+    # IoUs, recalls, descs, areas; at most 100 objects an image
+    precision = run.eval["precision"][..., -1]
     recall = run.eval["recall"]  # IoUs, descs, areas, numbers of objects an image
     of_desc = precision[..., 0].mean(axis=1)  # each desc has a true object
     means = {"mAP": of_desc.mean(), "mAP50": of_desc[0].mean(), "mAP75": of_desc[5].mean()}
@@ -257,8 +313,13 @@ def _mean(values: Any) -> float:
 
 
 def _list_sizes(samples: Sequence[Sample]) -> list[str]:
-    """The sizes of true objects, small first. An object exactly at a border has both sizes, as in COCO."""
-    areas = [(x2 - x1) * (y2 - y1) for sample in samples for x1, y1, x2, y2 in (each.box for each in sample.objects)]
+    """The sizes of true objects, small first. An object exactly at a border has both sizes, as in
+    COCO."""
+    areas = [
+        (x2 - x1) * (y2 - y1)
+        for sample in samples
+        for x1, y1, x2, y2 in (each.box for each in sample.objects)
+    ]
     borders = (0, 32**2, 96**2, math.inf)
     return [
         size
@@ -268,7 +329,8 @@ def _list_sizes(samples: Sequence[Sample]) -> list[str]:
 
 
 def _compute_shares_in_crowds(sample: Sample, objects: Sequence[Detection]) -> list[float]:
-    """For each of ``objects``, the largest fraction of its area that lies in a crowd of its desc."""
+    """For each of ``objects``, the largest fraction of its area that lies in a crowd of its
+    desc."""
     crowds = [(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.crowds]
 
     def share(one: Detection, other: tuple[int, int, int, int]) -> float:
@@ -277,13 +339,24 @@ def _compute_shares_in_crowds(sample: Sample, objects: Sequence[Detection]) -> l
         shared = max(0, min(x2, right) - max(x1, left)) * max(0, min(y2, bottom) - max(y1, top))
         return shared / area if area else 0.0
 
-    return [max((share(one, box) for desc, box in crowds if desc == one.desc), default=0.0) for one in objects]
+    return [
+        max((share(one, box) for desc, box in crowds if desc == one.desc), default=0.0)
+        for one in objects
+    ]
 
 
 def _format_truth(samples: Sequence[Sample], numbers: dict[str, int]) -> dict[str, Any]:
-    images = [{"id": at, "width": sample.width, "height": sample.height} for at, sample in enumerate(samples, 1)]
+    images = [
+        {"id": at, "width": sample.width, "height": sample.height}
+        for at, sample in enumerate(samples, 1)
+    ]
     objects = [
-        {"image_id": at, "category_id": numbers[each.desc], "iscrowd": iscrowd, **_format_box(each.box)}
+        {
+            "image_id": at,
+            "category_id": numbers[each.desc],
+            "iscrowd": iscrowd,
+            **_format_box(each.box),
+        }
         for at, sample in enumerate(samples, 1)
         for iscrowd, part in enumerate((sample.objects, sample.crowds))
         for each in part

@@ -4,7 +4,8 @@ COCO results, Label Studio tasks, YOLO texts.
 
 ``{"image": KEY, "objects": [[desc, x1, y1, x2, y2, score], ...]}``.
 
-Boxes are in bins, as the detector wrote them. Boxes that few views tell of are the ``tail``, in the same form.
+Boxes are in bins, as the detector wrote them. Boxes that few views tell of are the ``tail``, in the
+same form.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ GROUND, WORDS = (24, 26, 27), (235, 235, 235)
 GREEN, RED = (74, 201, 126), (232, 73, 66)  # correct boxes; missed objects and false positives
 
 
-def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match) -> Any:
-    """The image twice, as a ``PIL.Image``: on the left with the ``true`` boxes, missed ones in red; on the right with the
-    ``predicted`` boxes, false positives in red.
+def draw_pair(
+    sample: Sample, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match
+) -> Any:
+    """The image twice, as a ``PIL.Image``: on the left with the ``true`` boxes, missed ones in red;
+    on the right with the ``predicted`` boxes, false positives in red.
 
     Raises ``PictureError``.
     """
@@ -41,7 +44,10 @@ def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Det
     size = (WIDTH, max(1, round(image.height * WIDTH / image.width)))
     image = image.resize(size, pillow().Resampling.BICUBIC)
     picture = pillow().new("RGB", (2 * WIDTH + GAP, size[1]), GROUND)
-    for left, objects, wrong in ((0, true, matched.missed), (WIDTH + GAP, predicted, matched.false_positives)):
+    for left, objects, wrong in (
+        (0, true, matched.missed),
+        (WIDTH + GAP, predicted, matched.false_positives),
+    ):
         picture.paste(_draw_boxes(image.copy(), to_pixels(objects, *size), wrong), (left, 0))
     return picture
 
@@ -63,7 +69,8 @@ def arrange(pictures: Sequence[Any]) -> Any:
 
 
 def _draw_boxes(image: Any, objects: Sequence[Object], wrong: Sequence[int]) -> Any:
-    """``image`` with the boxes and names of ``objects``, in its pixels, drawn on it; indices in ``wrong`` are red."""
+    """``image`` with the boxes and names of ``objects``, in its pixels, drawn on it; indices in
+    ``wrong`` are red."""
     from PIL import ImageDraw
 
     pen = ImageDraw.Draw(image)
@@ -83,9 +90,14 @@ def write(samples: Sequence[Sample], detections: Sequence[Detections], path: Pat
         {
             "image": sample.key,
             "objects": [
-                [one.desc, *one.bins, float(f"{score:.6g}")] for one, score in zip(each.objects, each.scores, strict=True)
+                [one.desc, *one.bins, float(f"{score:.6g}")]
+                for one, score in zip(each.objects, each.scores, strict=True)
             ],
-            **({"tail": [[one.desc, *one.bins, float(f"{score:.6g}")] for one, score in each.tail]} if each.tail else {}),
+            **(
+                {"tail": [[one.desc, *one.bins, float(f"{score:.6g}")] for one, score in each.tail]}
+                if each.tail
+                else {}
+            ),
         }
         for sample, each in zip(samples, detections, strict=True)
     ]
@@ -94,21 +106,24 @@ def write(samples: Sequence[Sample], detections: Sequence[Detections], path: Pat
 
 # Export predicted boxes for other programs: COCO results, Label Studio tasks, YOLO text files.
 #
-# The input is the rows that ``stageb predict`` writes: ``{"images": [NAME], "width", "height", "objects": [{"desc",
-# "bbox_2d", "score"}]}``, or ``{"images": [NAME], "error"}`` for a picture that was left out.
+# The input is the rows that ``stageb predict`` writes: ``{"images": [NAME], "width", "height",
+# "objects": [{"desc", "bbox_2d", "score"}]}``, or ``{"images": [NAME], "error"}`` for a picture
+# that was left out.
 #
-# - *COCO*: ``results.json``, which COCO's ``loadRes`` reads, and ``images.json``, which maps its ids to names and sizes.
-# - *Label Studio*: tasks with predictions (pre-annotations), in per cent of the image, and a labelling interface for them.
-# - *YOLO*: per image a file of ``class x_center y_center width height confidence``, in fractions of the image, as
-#   Ultralytics
-#   saves them, and ``classes.txt``.
+# - *COCO*: ``results.json``, which COCO's ``loadRes`` reads, and ``images.json``, which maps its
+# ids to names and sizes.
+# - *Label Studio*: tasks with predictions (pre-annotations), in per cent of the image, and a
+# labelling interface for them.
+# - *YOLO*: per image a file of ``class x_center y_center width height confidence``, in fractions of
+#   the image, as Ultralytics saves them, and ``classes.txt``.
 #
-# People edit such files, so a file that was changed since it was written here (``.exports.json`` has the digests) is renamed
-# to ``NAME.1`` before it is written again.
+# People edit such files, so a file that was changed since it was written here (``.exports.json``
+# has the digests) is renamed to ``NAME.1`` before it is written again.
 
 Row = Mapping[str, Any]
 NOTES = ".exports.json"
-LABEL, IMAGE = "label", "image"  # the names of the label and image controls in Label Studio's interface
+# the names of the label and image controls in Label Studio's interface
+LABEL, IMAGE = "label", "image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +148,13 @@ class ExportFolder:
     def __init__(self, folder: Path) -> None:
         self.aside: list[str] = []  # files that were set aside
         self._folder, self._notes = folder, folder / NOTES
-        self._known: dict[str, str] = _read_notes(self._notes)  # by file, the digest of what was written here
+        # by file, the digest of what was written here
+        self._known: dict[str, str] = _read_notes(self._notes)
         self._written: dict[str, str] = {}
 
     def write(self, name: str, text: str) -> None:
-        """Write ``text`` to the file ``name``; if somebody has changed that file, it is renamed first."""
+        """Write ``text`` to the file ``name``; if somebody has changed that file, it is renamed
+        first."""
         path, data = self._folder / name, disk.encode(text)
         self._written[name] = disk.digest(data)
         before = path.read_bytes() if path.is_file() else None
@@ -154,16 +171,22 @@ class ExportFolder:
 
 
 def _read_notes(path: Path) -> dict[str, str]:
-    """The saved digests, by file; empty if they cannot be read, so that every existing file counts as changed."""
+    """The saved digests, by file; empty if they cannot be read, so that every existing file counts
+    as changed."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return {str(name): str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
+    return (
+        {str(name): str(digest) for name, digest in found.items()}
+        if isinstance(found, dict)
+        else {}
+    )
 
 
 def write_coco(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:
-    """Write ``coco/results.json`` and ``coco/images.json``; the id of an image is its number among all rows, from 1."""
+    """Write ``coco/results.json`` and ``coco/images.json``; the id of an image is its number among
+    all rows, from 1."""
     ids = {desc: number for number, desc in enumerate(selection.categories, 1)}
     images = [
         {"id": at, "file_name": row["images"][0], "width": row["width"], "height": row["height"]}
@@ -177,7 +200,9 @@ def write_coco(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder)
     ]
     categories = [{"id": number, "name": desc} for desc, number in ids.items()]
     into.write("coco/results.json", _format(results))
-    into.write("coco/images.json", _format({"images": images, "annotations": [], "categories": categories}))
+    into.write(
+        "coco/images.json", _format({"images": images, "annotations": [], "categories": categories})
+    )
 
 
 def write_label_studio(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder) -> None:
@@ -185,14 +210,19 @@ def write_label_studio(rows: Sequence[Row], selection: BoxSelection, into: Expor
     tasks = [
         {
             "data": {IMAGE: selection.url + quote(row["images"][0])},
-            "predictions": [{"model_version": selection.model, "result": _make_results(row, selection)}],
+            "predictions": [
+                {"model_version": selection.model, "result": _make_results(row, selection)}
+            ],
         }
         for row in rows
         if "error" not in row
     ]
     labels = "".join(f"    <Label value={quoteattr(desc)}/>\n" for desc in selection.categories)
     into.write("label_studio/tasks.json", _format(tasks))
-    interface = f'  <Image name="{IMAGE}" value="${IMAGE}"/>\n  <RectangleLabels name="{LABEL}" toName="{IMAGE}">\n{labels}'
+    interface = (
+        f'  <Image name="{IMAGE}" value="${IMAGE}"/>\n  <RectangleLabels name="{LABEL}" '
+        f'toName="{IMAGE}">\n{labels}'
+    )
     into.write("label_studio/interface.xml", f"<View>\n{interface}  </RectangleLabels>\n</View>\n")
 
 
@@ -206,7 +236,12 @@ def write_yolo(rows: Sequence[Row], selection: BoxSelection, into: ExportFolder)
         lines = []
         for desc, (x1, y1, x2, y2), score in selection.kept(row):
             width, height = row["width"], row["height"]
-            shares = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height
+            shares = (
+                (x1 + x2) / 2 / width,
+                (y1 + y2) / 2 / height,
+                (x2 - x1) / width,
+                (y2 - y1) / height,
+            )
             lines.append(f"{ids[desc]} {' '.join(f'{each:.6f}' for each in shares)} {score:.6g}\n")
         into.write(f"yolo/labels/{_name_label_file(row['images'][0])}", "".join(lines))
 
@@ -224,7 +259,9 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if (first := taken.setdefault(_name_label_file(name), name)) != name:
             remedy = "rename one, or leave yolo out of --formats"
-            raise InputError(f"{first} and {name} would share yolo/labels/{_name_label_file(name)}; {remedy}")
+            raise InputError(
+                f"{first} and {name} would share yolo/labels/{_name_label_file(name)}; {remedy}"
+            )
 
 
 def _name_label_file(name: str) -> str:
@@ -237,7 +274,12 @@ def _make_results(row: Row, selection: BoxSelection) -> list[dict[str, Any]]:
     common = {"type": "rectanglelabels", "from_name": LABEL, "to_name": IMAGE, "image_rotation": 0}
     found = []
     for number, (desc, (x1, y1, x2, y2), score) in enumerate(selection.kept(row), 1):
-        shares = {"x": x1 / width, "y": y1 / height, "width": (x2 - x1) / width, "height": (y2 - y1) / height}
+        shares = {
+            "x": x1 / width,
+            "y": y1 / height,
+            "width": (x2 - x1) / width,
+            "height": (y2 - y1) / height,
+        }
         value = {name: round(100 * share, 4) for name, share in shares.items()}
         size = {"original_width": width, "original_height": height}
         value |= {"rotation": 0, "rectanglelabels": [desc]}

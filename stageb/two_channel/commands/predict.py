@@ -1,9 +1,10 @@
-"""``stageb predict RUN``: detect objects in the pictures of a folder, round by round, such that an interrupted call resumes.
+"""``stageb predict RUN``: detect objects in the pictures of a folder, round by round, such that an
+interrupted call resumes.
 
-Pictures go through the model in groups that depend only on their order, and groups are distributed over ranks, so every
-world size writes the same bytes. Rank 0 commits the rows of a round before the next begins (``store/output.py``). At the end
-it writes exports for other programs (``predictions.py``); a later call with another threshold writes them again from the
-same rows.
+Pictures go through the model in groups that depend only on their order, and groups are distributed
+over ranks, so every world size writes the same bytes. Rank 0 commits the rows of a round before the
+next begins (``store/output.py``). At the end it writes exports for other programs
+(``predictions.py``); a later call with another threshold writes them again from the same rows.
 """
 
 from __future__ import annotations
@@ -41,16 +42,23 @@ from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.pictures import PictureError, examine
 
 ROWS = "predictions.jsonl"
-LOCAL_FILES = "/data/local-files/?d="  # the path at which Label Studio serves files of its own machine
+# the path at which Label Studio serves files of its own machine
+LOCAL_FILES = "/data/local-files/?d="
 TOLD = 5  # most files that a summary line names
 
 
 def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
-    """The command. Raises ``InputError``, before the model sees any picture, if an input cannot be used."""
+    """The command. Raises ``InputError``, before the model sees any picture, if an input cannot be
+    used."""
     given = make_parser().parse_args(arguments)
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.batch >= 1, "--batch", given.batch, "at least 1")
-    require(given.threshold is None or 0 <= given.threshold <= 1, "--threshold", given.threshold, "from 0 to 1")
+    require(
+        given.threshold is None or 0 <= given.threshold <= 1,
+        "--threshold",
+        given.threshold,
+        "from 0 to 1",
+    )
     for each in given.formats:
         require(each in FORMATS, "--formats", each, f"some of {','.join(FORMATS)}")
     place, steps = find_model(folder, given.last)
@@ -65,7 +73,9 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     if "yolo" in given.formats:
         predictions.check_names([each.name for each in pictures])
     check_file(given.to / ROWS, {}, given.fresh)
-    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
+    fabric = FabricConfig(
+        accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision
+    )
 
     def on_ranks(world: World) -> int:
         world.agree("the pictures", compute_digest(pictures))
@@ -76,7 +86,9 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
                 world.lead(warn_of_nothing, folder, learnt)
             while done < len(pictures):
                 part = pictures[done : done + given.batch * world.world_size]
-                groups = [part[start : start + given.batch] for start in range(0, len(part), given.batch)]
+                groups = [
+                    part[start : start + given.batch] for start in range(0, len(part), given.batch)
+                ]
                 done = world.lead(rows.commit, world.map("group", answering.answer, groups))
             world.lead(write_exports, given, selection, learnt)
             world.lead(warn_of_nothing, folder, learnt)  # again: the first may be hours ago
@@ -88,33 +100,67 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
     made = WordParser(
-        prog="stageb predict RUN", description="Detect objects in the pictures of a folder with a run's detector."
+        prog="stageb predict RUN",
+        description="Detect objects in the pictures of a folder with a run's detector.",
     )
     made.add_argument(
-        "--images", type=Path, required=True, metavar="FOLDER", help="folder of the pictures, with its subfolders"
+        "--images",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder of the pictures, with its subfolders",
     )
     made.add_argument(
-        "--to", type=Path, required=True, metavar="FOLDER", help="folder to write to; an interrupted call resumes there"
+        "--to",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder to write to; an interrupted call resumes there",
     )
     made.add_argument(
-        "--threshold", type=float, help="smallest score of a box (default: as chosen on val with as many views, or 0)"
+        "--threshold",
+        type=float,
+        help="smallest score of a box (default: as chosen on val with as many views, or 0)",
     )
     made.add_argument(
-        "--formats", type=_split_names, default=tuple(FORMATS), help=f"exports besides {ROWS} (default {','.join(FORMATS)})"
+        "--formats",
+        type=_split_names,
+        default=tuple(FORMATS),
+        help=f"exports besides {ROWS} (default {','.join(FORMATS)})",
     )
     made.add_argument(
-        "--categories", type=_split_names, metavar="A,B", help="in the order of their ids (default: all of the run)"
+        "--categories",
+        type=_split_names,
+        metavar="A,B",
+        help="in the order of their ids (default: all of the run)",
     )
     made.add_argument(
-        "--image-url", default=LOCAL_FILES, metavar="URL", help=f"URL prefix for Label Studio (default {LOCAL_FILES})"
+        "--image-url",
+        default=LOCAL_FILES,
+        metavar="URL",
+        help=f"URL prefix for Label Studio (default {LOCAL_FILES})",
     )
-    made.add_argument("--skip-broken", action="store_true", help="leave out pictures that cannot be used")
-    made.add_argument("--views", type=int, help="views of each picture to fuse (default: the run's evaluation.views)")
-    made.add_argument("--last", action="store_true", help="use the last checkpoint, not the one that was best on val")
+    made.add_argument(
+        "--skip-broken", action="store_true", help="leave out pictures that cannot be used"
+    )
+    made.add_argument(
+        "--views",
+        type=int,
+        help="views of each picture to fuse (default: the run's evaluation.views)",
+    )
+    made.add_argument(
+        "--last",
+        action="store_true",
+        help="use the last checkpoint, not the one that was best on val",
+    )
     made.add_argument("--batch", type=int, default=16, help="pictures per batch (default 16)")
-    made.add_argument("--fresh", action="store_true", help="start over; the rows of an earlier call are renamed")
+    made.add_argument(
+        "--fresh", action="store_true", help="start over; the rows of an earlier call are renamed"
+    )
     made.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    made.add_argument("--devices", type=int, default=1, help="devices that share the pictures (default 1)")
+    made.add_argument(
+        "--devices", type=int, default=1, help="devices that share the pictures (default 1)"
+    )
     return made
 
 
@@ -124,7 +170,9 @@ class Answerer:
     def __init__(self, config: TwoChannelConfig, place: Path, learnt: Learnt, device: str) -> None:
         """``place`` is the folder of the checkpoint."""
         self._config, self._place = config, place
-        self._writer = Writer(model.load(str(place), config, learnt.categories, device, answers=True))
+        self._writer = Writer(
+            model.load(str(place), config, learnt.categories, device, answers=True)
+        )
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -156,7 +204,10 @@ class Answerer:
             errors |= broken
             samples = [sample for sample in samples if sample.key not in broken]
             detections = self._answer(samples)
-        rows = {sample.key: make_row(sample, each) for sample, each in zip(samples, detections, strict=True)}
+        rows = {
+            sample.key: make_row(sample, each)
+            for sample, each in zip(samples, detections, strict=True)
+        }
         rows |= {name: {"images": [name], "error": what} for name, what in errors.items()}
         return [rows[each.name] for each in group]
 
@@ -180,15 +231,19 @@ class RowWriter:
                 held.close()
 
     def begin(self, fingerprint: Callable[[], Mapping[str, Any]]) -> int:
-        """Resume from the last commit. Returns how many pictures are done. Raises ``InputError`` if these pictures have
-        changed."""
+        """Resume from the last commit. Returns how many pictures are done. Raises ``InputError`` if
+        these pictures have changed."""
         if self._fresh:
             set_aside(self._path)
         self._output = Output(self._path, fingerprint(), {"pictures": compute_digest([])})
         done = self._output.done
         if self._output.state["pictures"] != compute_digest(self._pictures[:done]):
-            what = f"{self._path}: the first {done} pictures by name, which it is about, have changed"
-            raise InputError(f"{what}; give --fresh to set it aside and start over, or another --to")
+            what = (
+                f"{self._path}: the first {done} pictures by name, which it is about, have changed"
+            )
+            raise InputError(
+                f"{what}; give --fresh to set it aside and start over, or another --to"
+            )
         if done < len(self._pictures):
             if done:
                 lifetime.set_resume()
@@ -196,11 +251,15 @@ class RowWriter:
         return done
 
     def commit(self, groups: Sequence[Sequence[Mapping[str, Any]]]) -> int:
-        """Commit the rows of a round. Returns how many pictures are done. Raises ``BadInputError`` if pictures are broken
-        and ``--skip-broken`` was not given."""
+        """Commit the rows of a round. Returns how many pictures are done. Raises ``BadInputError``
+        if pictures are broken and ``--skip-broken`` was not given."""
         assert self._output
         rows = [row for group in groups for row in group]
-        bad = [BadLine(str(self._images / row["images"][0]), 0, row["error"], LEAVE_OUT) for row in rows if "error" in row]
+        bad = [
+            BadLine(str(self._images / row["images"][0]), 0, row["error"], LEAVE_OUT)
+            for row in rows
+            if "error" in row
+        ]
         if bad and not self._skips:
             raise BadInputError("pictures", bad)
         done = self._output.done + len(rows)
@@ -213,16 +272,26 @@ class RowWriter:
 
 
 def make_row(sample: Sample, detections: Detections) -> dict[str, Any]:
-    """The row of ``detections`` in a picture, in its pixels, without boxes of no area; of equal boxes the higher score
-    counts."""
+    """The row of ``detections`` in a picture, in its pixels, without boxes of no area; of equal
+    boxes the higher score counts."""
     boxes: dict[tuple[str, Box], float] = {}
-    for each, score in zip(to_pixels(detections.objects, sample.width, sample.height), detections.scores, strict=True):
+    for each, score in zip(
+        to_pixels(detections.objects, sample.width, sample.height), detections.scores, strict=True
+    ):
         x1, y1, x2, y2 = (round(at, 2) for at in each.box)
         if x1 < x2 and y1 < y2:
             key = each.desc, (x1, y1, x2, y2)
             boxes[key] = max(score, boxes.get(key, 0.0))
-    objects = [{"desc": desc, "bbox_2d": box, "score": float(f"{score:.6g}")} for (desc, box), score in boxes.items()]
-    return {"images": [sample.key], "width": sample.width, "height": sample.height, "objects": objects}
+    objects = [
+        {"desc": desc, "bbox_2d": box, "score": float(f"{score:.6g}")}
+        for (desc, box), score in boxes.items()
+    ]
+    return {
+        "images": [sample.key],
+        "width": sample.width,
+        "height": sample.height,
+        "objects": objects,
+    }
 
 
 def warn_of_nothing(folder: Path, learnt: Learnt) -> None:
@@ -262,23 +331,51 @@ def write_exports(given: argparse.Namespace, selection: BoxSelection, learnt: Le
         print(shown(f"{', '.join(f'{given.to}/{each}' for each in given.formats)}: {of}"))
     if into.aside:
         more = f" and {len(into.aside) - TOLD} more" if len(into.aside) > TOLD else ""
-        print(shown(f"renamed to NAME.1, since they were changed: {', '.join(into.aside[:TOLD])}{more}"))
+        print(
+            shown(
+                f"renamed to NAME.1, since they were changed: {', '.join(into.aside[:TOLD])}{more}"
+            )
+        )
     if strange:
-        print(shown(f"left out there: boxes with names that are not among the categories, such as {strange[0]!r}", 200))
+        print(
+            shown(
+                f"left out there: boxes with names that are not among the categories, such as "
+                f"{strange[0]!r}",
+                200,
+            )
+        )
     if broken:
         more = f" and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
-        print(shown(f"left out: {len(broken)} broken pictures: {', '.join(broken[:TOLD])}{more}; the rows say why"))
+        print(
+            shown(
+                f"left out: {len(broken)} broken pictures: {', '.join(broken[:TOLD])}{more}; "
+                f"the rows say why"
+            )
+        )
 
 
 def _find_categories(folder: Path, learnt: Learnt, given: Sequence[str] | None) -> tuple[str, ...]:
-    """The category names in the order of their ids: those ``given``, or the run's. Raises ``InputError``,
-    ``ConfigError``."""
+    """The category names in the order of their ids: those ``given``, or the run's. Raises
+    ``InputError``, ``ConfigError``."""
     names = learnt.categories if given is None else tuple(given)
-    require(given is None or bool(names), "--categories", "", "names, with commas between, or leave it out")
+    require(
+        given is None or bool(names),
+        "--categories",
+        "",
+        "names, with commas between, or leave it out",
+    )
     if not names:
-        raise InputError(f"{folder}: it is from before runs stored the names of their categories; give --categories A,B")
+        raise InputError(
+            f"{folder}: it is from before runs stored the names of their categories; give "
+            f"--categories A,B"
+        )
     for each in names:
-        require(not text_fault(each) and names.count(each) == 1, "--categories", each, "each name once, in plain letters")
+        require(
+            not text_fault(each) and names.count(each) == 1,
+            "--categories",
+            each,
+            "each name once, in plain letters",
+        )
     return names
 
 

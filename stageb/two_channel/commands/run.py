@@ -1,4 +1,5 @@
-"""What rank 0 does with the results of the ranks: record, log, commit, print; and the run's model card."""
+"""What rank 0 does with the results of the ranks: record, log, commit, print; and the run's model
+card."""
 
 from __future__ import annotations
 
@@ -16,7 +17,13 @@ from stageb.two_channel.boxes import metrics
 from stageb.two_channel.boxes.data import DetectorData
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import evaluate
-from stageb.two_channel.learning.ranks import BestWeights, Checkpoint, DetectedImages, DetectorRanks, StepResult
+from stageb.two_channel.learning.ranks import (
+    BestWeights,
+    Checkpoint,
+    DetectedImages,
+    DetectorRanks,
+    StepResult,
+)
 from stageb.two_channel.learning.schedule import DetectorSchedule
 from stageb.two_channel.learning.targets import summarise
 from stageb.two_channel.model import model, stored
@@ -45,7 +52,8 @@ def make_row(
     val: DetectedImages | None,
     test: DetectedImages | None,
 ) -> dict[str, Any]:
-    """The row of metrics.jsonl after a step; ``skipped`` is the number of skipped optimiser steps since the run began."""
+    """The row of metrics.jsonl after a step; ``skipped`` is the number of skipped optimiser steps
+    since the run began."""
     figures, channel = result.figures, schedule.channel(step)
     row: dict[str, Any] = {
         "step": step + 1,
@@ -67,15 +75,22 @@ def make_row(
     for part, each in (("val", val), ("eval", test)):
         if each:
             row |= {
-                f"{part}/{name}": value for name, value in metrics.compute_figures(each.samples, each.detections).items()
+                f"{part}/{name}": value
+                for name, value in metrics.compute_figures(each.samples, each.detections).items()
             }
-    return {name: value if isinstance(value, int) else rounded(value) for name, value in row.items()}
+    return {
+        name: value if isinstance(value, int) else rounded(value) for name, value in row.items()
+    }
 
 
 def summarise_times(result: StepResult, seconds: float) -> dict[str, float]:
-    """The times of a step by their names in the logs: for each, that of the slowest rank; ``seconds`` is the whole step."""
+    """The times of a step by their names in the logs: for each, that of the slowest rank;
+    ``seconds`` is the whole step."""
     names = sorted({name for each in result.times for name in each if name != "rank"})
-    slowest = {f"time/{name}": round(max(each.get(name, 0.0) for each in result.times), 3) for name in names}
+    slowest = {
+        f"time/{name}": round(max(each.get(name, 0.0) for each in result.times), 3)
+        for name in names
+    }
     times = {"time/step_s": round(seconds, 3), **slowest}
     if result.outcomes and times.get("time/rollout_generate_s"):
         made = sum(each.tokens for each in result.outcomes)
@@ -94,27 +109,35 @@ FIGURES = {
 }
 
 
-LEARNT = 3.5  # nats of a coordinate's cross-entropy: some 30 of 1,000 bins, too many for an IoU of .50 with usual boxes
+# nats of a coordinate's cross-entropy: some 30 of 1,000 bins, too many for an IoU of .50 with usual
+# boxes
+LEARNT = 3.5
 FEW = 100  # images: from nothing, 40 have taught nothing
 FEWEST = 200  # steps after which it can be told whether a loss has settled
 FALLS = 0.01  # by which a loss falls that has not settled, from one tenth of the steps to the next
 
 
-def advise(inputs: DetectorData, rows: Sequence[Mapping[str, Any]], offered: Mapping[str, Any]) -> str:
-    """What hinders a run that offers a detector that finds nothing on val, or on test without val, and what to do about it;
-    empty if it finds something. ``rows`` are those of metrics.jsonl."""
-    part, samples, f1 = ("val", inputs.val, "val/f1_50") if inputs.val else ("test", inputs.test, "eval/f1_50")
+def advise(
+    inputs: DetectorData, rows: Sequence[Mapping[str, Any]], offered: Mapping[str, Any]
+) -> str:
+    """What hinders a run that offers a detector that finds nothing on val, or on test without val,
+    and what to do about it; empty if it finds something. ``rows`` are those of metrics.jsonl."""
+    part, samples, f1 = (
+        ("val", inputs.val, "val/f1_50") if inputs.val else ("test", inputs.test, "eval/f1_50")
+    )
     names = {each.desc for sample in samples for each in sample.objects}
     if not names or offered.get(f1) != 0:
         return ""
     return f"it finds nothing on {part} (F1 0): {_find_hindrance(inputs, names, rows)}"
 
 
-def _find_hindrance(inputs: DetectorData, names: Set[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def _find_hindrance(
+    inputs: DetectorData, names: Set[str], rows: Sequence[Mapping[str, Any]]
+) -> str:
     """What most likely hinders a detector that finds nothing of ``names``, and what to do about it.
 
-    How well it knows the training images tells: one that does not know even those needs more steps, or right boxes, unless
-    they are few.
+    How well it knows the training images tells: one that does not know even those needs more steps,
+    or right boxes, unless they are few.
     """
     if names.isdisjoint(inputs.descs):
         return f"give both the same names: train has no object that is called {min(names)!r}"
@@ -126,7 +149,10 @@ def _find_hindrance(inputs: DetectorData, names: Set[str], rows: Sequence[Mappin
     if (last := fmean(losses[-tenth:])) <= LEARNT or count < FEW:
         learnt = f"it has learnt its {count:,} images, but not what others show"
         why = learnt if last <= LEARNT else f"{count} images are few"
-        return f"give it more to train on, or begin with a taught checkpoint (model.model_name_or_path): {why}"
+        return (
+            f"give it more to train on, or begin with a taught checkpoint "
+            f"(model.model_name_or_path): {why}"
+        )
     if last < (1 - FALLS) * fmean(losses[-2 * tenth : -tenth]):
         return more
     return "check that boxes fit their images: those of train are not learnt either"
@@ -136,10 +162,15 @@ NOTHING_SHARED = "No image of val or test was trained on."
 
 
 def write_card(
-    config: TwoChannelConfig, inputs: DetectorData, rows: Sequence[Mapping[str, Any]], best: Any, size: int
+    config: TwoChannelConfig,
+    inputs: DetectorData,
+    rows: Sequence[Mapping[str, Any]],
+    best: Any,
+    size: int,
 ) -> str:
-    """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state about the checkpoint that
-    was best on val (None without val), ``size`` the number of the model's parameters."""
+    """The card of a run as Markdown. ``rows`` are those of metrics.jsonl, ``best`` the run's state
+    about the checkpoint that was best on val (None without val), ``size`` the number of the model's
+    parameters."""
     base = config.model.model_name_or_path
     by_lora = ", by LoRA" if config.model.lora_rank else ""
     began = f"fine-tuned from `{base}`{by_lora}" if base else "trained from random weights"
@@ -148,31 +179,45 @@ def write_card(
     lines = [
         f"# {config.output.run_name}",
         "",
-        f"A detector: a vision-language model with {short(size)} parameters, {began}, that writes the objects of an",
-        f"image with their boxes. Trained on {len(inputs.train):,} images in {steps:,} steps of the loop `two_channel`.",
+        f"A detector: a vision-language model with {short(size)} parameters, {began}, that "
+        f"writes the objects of an",
+        f"image with their boxes. Trained on {len(inputs.train):,} images in {steps:,} steps of "
+        f"the loop `two_channel`.",
         "",
         "## Data",
         "",
-        *_format_table(["", *parts], [["images", *(f"{len(part):,}" for part in parts.values())], *_count_objects(parts)]),
+        *_format_table(
+            ["", *parts],
+            [["images", *(f"{len(part):,}" for part in parts.values())], *_count_objects(parts)],
+        ),
         "",
         f"Digest of all data: `{inputs.digest}`. {' '.join(inputs.shared) or NOTHING_SHARED}",
         "",
         "## Results",
         "",
         *_format_results(rows, best),
-        *(["", f"{advice[0].upper()}{advice[1:]}."] if (advice := advise(inputs, rows, find_result(rows, best))) else []),
+        *(
+            ["", f"{advice[0].upper()}{advice[1:]}."]
+            if (advice := advise(inputs, rows, find_result(rows, best)))
+            else []
+        ),
         "",
         "## Limits",
         "",
-        "- It knows the categories above and no others. Its answers to images unlike the training images were not measured.",
-        "- A score is the probability of an object's words times the geometric mean of that of its coordinates. It ranks",
+        "- It knows the categories above and no others. Its answers to images unlike the "
+        "training images were not measured.",
+        "- A score is the probability of an object's words times the geometric mean of that of "
+        "its coordinates. It ranks",
         "  boxes; it is not the probability that a box is right.",
-        f"- Images of more than {config.model.image_pixels:,} pixels are scaled down: tiny objects are lost.",
-        "- Boxes are written one after another: a missed or repeated object changes those that follow.",
+        f"- Images of more than {config.model.image_pixels:,} pixels are scaled down: tiny "
+        f"objects are lost.",
+        "- Boxes are written one after another: a missed or repeated object changes those that "
+        "follow.",
         "",
         "## Use",
         "",
-        "`stageb predict RUN --images FOLDER --to FOLDER` detects objects in pictures, `stageb evaluate RUN --data FILE`",
+        "`stageb predict RUN --images FOLDER --to FOLDER` detects objects in pictures, `stageb "
+        "evaluate RUN --data FILE`",
         "measures it on labelled ones; the checkpoint loads in transformers as it is.",
     ]
     return "\n".join(lines) + "\n"
@@ -180,7 +225,10 @@ def write_card(
 
 def _count_objects(parts: Mapping[str, Sequence[Sample]]) -> list[list[str]]:
     """A row for each category: the number of its objects in each part of the data."""
-    counts = {name: Counter(each.desc for sample in part for each in sample.objects) for name, part in parts.items()}
+    counts = {
+        name: Counter(each.desc for sample in part for each in sample.objects)
+        for name, part in parts.items()
+    }
     names = sorted({desc for each in counts.values() for desc in each})
     return [[desc, *(f"{each[desc]:,}" for each in counts.values())] for desc in names]
 
@@ -193,15 +241,26 @@ def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
     if not held:
         return ["It was not evaluated on any image."]
     table = [
-        [said, *("-" if (value := row.get(f"{prefix}/{name}")) is None else f"{value:.3f}" for row, prefix in held.values())]
+        [
+            said,
+            *(
+                "-" if (value := row.get(f"{prefix}/{name}")) is None else f"{value:.3f}"
+                for row, prefix in held.values()
+            ),
+        ]
         for name, said in FIGURES.items()
     ]
     lines = _format_table(["", *held], [line for line in table if set(line[1:]) != {"-"}])
     if (times := sum("eval/mAP" in row for row in rows)) > 1:
-        lines += ["", f"Test was measured {times} times, as the run ended before and went on: it is sealed no longer."]
+        lines += [
+            "",
+            f"Test was measured {times} times, as the run ended before and went on: it is "
+            f"sealed no longer.",
+        ]
     if best and "threshold" in best:
         said = (
-            f"On val, F1 is largest for boxes with scores of at least {best['threshold']:.4g}: `stageb predict` keeps those."
+            f"On val, F1 is largest for boxes with scores of at least "
+            f"{best['threshold']:.4g}: `stageb predict` keeps those."
         )
         lines += ["", said]
     return lines
@@ -210,7 +269,9 @@ def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
 def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+    return [
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    ]
 
 
 def describe_losses(row: Mapping[str, Any], f1: float | None) -> str:
@@ -222,7 +283,10 @@ def describe_losses(row: Mapping[str, Any], f1: float | None) -> str:
 
 def describe_evaluation(row: Mapping[str, Any], part: str = "eval") -> str:
     """The metrics on the test images, or on val, in a few words."""
-    return f"mAP {row[f'{part}/mAP']:.3f}, mAP50 {row[f'{part}/mAP50']:.3f}, F1 {row[f'{part}/f1_50']:.3f}"
+    return (
+        f"mAP {row[f'{part}/mAP']:.3f}, mAP50 {row[f'{part}/mAP50']:.3f}, F1 "
+        f"{row[f'{part}/f1_50']:.3f}"
+    )
 
 
 PICTURE, CARD = "boxes.png", "README.md"
@@ -258,13 +322,20 @@ class DetectorRun(LearningRun):
     not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures")
     packages = ("torch", "lightning", "transformers", "peft")
 
-    def __init__(self, config: TwoChannelConfig, inputs: DetectorData, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        config: TwoChannelConfig,
+        inputs: DetectorData,
+        resolved_yaml: str,
+        facts: Mapping[str, Any],
+    ) -> None:
         """``facts`` describe the machine."""
         super().__init__(resolved_yaml, facts)
         self.config, self.inputs = config, inputs
         self.folder = config.output.folder
         self._skipped = 0  # steps of the optimiser, since the run began
-        self._best: dict[str, Any] | None = None  # best on val: step, F1, threshold; evaluations since F1 rose
+        # best on val: step, F1, threshold; evaluations since F1 rose
+        self._best: dict[str, Any] | None = None
         self._f1: float | None = None  # of the last rollouts
         self._tested: float | None = None  # F1 on test
 
@@ -276,13 +347,20 @@ class DetectorRun(LearningRun):
         """See ``LearningRun``."""
         place = f"{self.config.output}/{stored.BEST if self.config.data.val else stored.MODEL}"
         tested = f"; on the test images {describe_evaluation(row)}" if "eval/mAP" in row else ""
-        hindered = f"; {advice}" if (advice := advise(self.inputs, self.journal.rows(METRICS), row)) else ""
+        hindered = (
+            f"; {advice}"
+            if (advice := advise(self.inputs, self.journal.rows(METRICS), row))
+            else ""
+        )
         done = self._state("step", 0)
         steps = f"{row['step']} of {done}" if row["step"] < done else str(done)
-        return f"{steps} steps, {row['epoch']:.1f} epochs{tested}{hindered}; the checkpoint: {place}"
+        return (
+            f"{steps} steps, {row['epoch']:.1f} epochs{tested}{hindered}; the checkpoint: {place}"
+        )
 
     def begin(self, fresh: bool) -> DetectorStart | None:
-        """Open the folder, and create the small model if no checkpoint is named. None if the run is finished."""
+        """Open the folder, and create the small model if no checkpoint is named. None if the run is
+        finished."""
         if self.is_finished(fresh):
             return None
         done, path = self._open(fresh), self.journal.path(CHECKPOINT)
@@ -293,7 +371,9 @@ class DetectorRun(LearningRun):
             base = self.folder / stored.BASE
             stored.clear(base)
             with disk.reporting(base):
-                model.make_small(base, self.config.model.small, self.inputs.descs, self.config.answer.box_first)
+                model.make_small(
+                    base, self.config.model.small, self.inputs.descs, self.config.answer.box_first
+                )
             named = str(base)
         return DetectorStart(done, named, str(path) if path else None, self._ends(done))
 
@@ -307,32 +387,50 @@ class DetectorRun(LearningRun):
                 ranks.describe(self.folder / name)
         self._index()
         also = (
-            [f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}"] if aside else []
+            [
+                f"{len(aside)} samples are longer than packing.max_length and set aside: "
+                f"{', '.join(aside)}"
+            ]
+            if aside
+            else []
         ) + self.inputs.shared
-        images = f"{self.schedule.samples:,} images, channels {' '.join(self.config.schedule.pattern)}"
+        images = (
+            f"{self.schedule.samples:,} images, channels {' '.join(self.config.schedule.pattern)}"
+        )
         self._show(self.schedule.steps, done, f"{self.schedule.steps:,} steps over {images}", also)
 
     def choose(self, step: int, val: DetectedImages | None) -> ValOutcome:
-        """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run ends here."""
+        """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run
+        ends here."""
         if val:
             pairs = zip(val.samples, val.detections, strict=True)
-            f1 = metrics.compute_f1([metrics.count_matches(sample, detected.objects) for sample, detected in pairs])["f1_50"]
+            f1 = metrics.compute_f1(
+                [metrics.count_matches(sample, detected.objects) for sample, detected in pairs]
+            )["f1_50"]
             before = self._best or {"f1_50": -1.0, "since": 0}
             since = 0 if f1 > before["f1_50"] else before["since"] + 1
-            if f1 >= before["f1_50"]:  # of equals the last, which has learnt longest; to patience it is no better
+            # of equals the last, which has learnt longest; to patience it is no better
+            if f1 >= before["f1_50"]:
                 threshold = metrics.choose_threshold(val.samples, val.detections)
                 self._best = {"step": step + 1, "f1_50": f1, "since": since, "threshold": threshold}
             else:
                 self._best = {**before, "since": since}
         ends, best = self._ends(step + 1), None
         if self._best and self._best["step"] <= step:
-            best = BestWeights(str(self.journal.path(stored.weights_in(stored.BEST))), self._best["step"])
+            best = BestWeights(
+                str(self.journal.path(stored.weights_in(stored.BEST))), self._best["step"]
+            )
         return ValOutcome(ends, best)
 
-    def record(self, step: int, result: StepResult, val: DetectedImages | None, test: DetectedImages | None) -> None:
+    def record(
+        self, step: int, result: StepResult, val: DetectedImages | None, test: DetectedImages | None
+    ) -> None:
         """Record the result of a step; on rank 0 it has the rollouts and the times of all ranks."""
         self._skipped += int(result.figures.skipped)
-        row, times = make_row(self.schedule, step, result, self._skipped, val, test), summarise_times(result, self._lap())
+        row, times = (
+            make_row(self.schedule, step, result, self._skipped, val, test),
+            summarise_times(result, self._lap()),
+        )
         self._add(row, times, {**times, "ranks": result.times})
         self._f1, self._tested = row.get("rollout/f1", self._f1), row.get("eval/f1_50")
         loss = describe_losses(row, self._f1)
@@ -342,16 +440,22 @@ class DetectorRun(LearningRun):
         self.progress.show_row(step + 1, loss, worth_a_line=bool(said), line=line)
         if test and self.config.evaluation.pictures:
             shown = test.samples[: self.config.evaluation.pictures]
-            evaluate.draw(shown, test.detections, self.config.channel_b.min_iou, self.folder / PICTURE)
+            evaluate.draw(
+                shown, test.detections, self.config.channel_b.min_iou, self.folder / PICTURE
+            )
         if self._ends(step + 1) and not self._is_over and step + 1 < self.schedule.steps:
             patience = self.config.evaluation.patience
-            self.progress.tells(f"val F1 has not risen for {patience} evaluations: ended after step {step + 1}")
+            self.progress.tells(
+                f"val F1 has not risen for {patience} evaluations: ended after step {step + 1}"
+            )
 
     def commit(self, step: int, checkpoint: Checkpoint) -> None:
         """Commit: from now on the run resumes here."""
         is_best = self._best is not None and self._best["step"] == step + 1
         for name in (stored.MODEL, stored.BEST) if is_best else (stored.MODEL,):
-            self.journal.put(stored.weights_in(name), lambda path: stored.write_weights(checkpoint.weights, path))
+            self.journal.put(
+                stored.weights_in(name), lambda path: stored.write_weights(checkpoint.weights, path)
+            )
         f1 = self._best["f1_50"] if self._best else self._tested
         state = {"skipped": self._skipped, "best": self._best, "categories": self.inputs.descs}
         self._commit(step + 1, checkpoint.learner, **state, f1_50=f1)
@@ -361,7 +465,9 @@ class DetectorRun(LearningRun):
         """See ``LearningRun``."""
         stored.clear(self.folder / stored.BASE)
         rows = self.journal.rows(METRICS)
-        self.journal.replace(CARD, write_card(self.config, self.inputs, rows, self._best, self._size))
+        self.journal.replace(
+            CARD, write_card(self.config, self.inputs, rows, self._best, self._size)
+        )
         super().end()
 
     def _index(self) -> None:

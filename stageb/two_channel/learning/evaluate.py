@@ -1,4 +1,5 @@
-"""Evaluation of a detector with greedy decoding: answers to images, figures, pictures; ``stageb evaluate RUN``."""
+"""Evaluation of a detector with greedy decoding: answers to images, figures, pictures; ``stageb
+evaluate RUN``."""
 
 from __future__ import annotations
 
@@ -32,33 +33,62 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
     parser.add_argument("--data", help="JSON Lines of images, such as the run's data.test")
     parser.add_argument("--images", help="folder of the images (default: the folder of --data)")
-    parser.add_argument("--pictures", type=int, default=8, help="images to draw with their boxes (default 8)")
+    parser.add_argument(
+        "--pictures", type=int, default=8, help="images to draw with their boxes (default 8)"
+    )
     parser.add_argument("--to", help="PNG file for these drawings (default: RUN/boxes.png)")
     parser.add_argument("--told", help="JSON Lines file to write the predictions to")
-    parser.add_argument("--views", type=int, help="views of each image to fuse (default: the run's evaluation.views)")
-    parser.add_argument("--last", action="store_true", help="use the last checkpoint, not the one that was best on val")
+    parser.add_argument(
+        "--views",
+        type=int,
+        help="views of each image to fuse (default: the run's evaluation.views)",
+    )
+    parser.add_argument(
+        "--last",
+        action="store_true",
+        help="use the last checkpoint, not the one that was best on val",
+    )
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
+    parser.add_argument(
+        "--devices", type=int, default=1, help="devices that share the images (default 1)"
+    )
     given = parser.parse_args(arguments)
-    if not given.data:  # the folder may be somebody else's: it must not choose which files are read and drawn
+    # the folder may be somebody else's: it must not choose which files are read and drawn
+    if not given.data:
         images = config.data.images_of("test")
-        options = [("data.test", READ, "--data", config.data.test), ("data.images", READ, "--images", images)]
+        options = [
+            ("data.test", READ, "--data", config.data.test),
+            ("data.images", READ, "--images", images),
+        ]
         trust.refuse(folder, [each for each in options if each[-1]])
-    require(bool(given.data), "--data", given.data, "name a JSON Lines file of images; the run's config names none")
+    require(
+        bool(given.data),
+        "--data",
+        given.data,
+        "name a JSON Lines file of images; the run's config names none",
+    )
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
     samples = read_samples(given.data, given.images, config)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
     for target in filter(None, (given.told, given.to)):
         check_target(Path(target), {"images' rows": [given.data]})
-    alike = given.told and given.pictures and Path(given.told).resolve() == Path(given.to or folder / "boxes.png").resolve()
+    alike = (
+        given.told
+        and given.pictures
+        and Path(given.told).resolve() == Path(given.to or folder / "boxes.png").resolve()
+    )
     require(not alike, "--told", given.told, "a file other than that of the pictures")
     place, steps = find_model(folder, given.last)
     config, learnt = rollout.replace_views(config, find_learnt(folder), given.views)
-    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
+    fabric = FabricConfig(
+        accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision
+    )
 
     def on_ranks(world: World) -> int:
-        writer = Writer(model.load(str(place), config, learnt.categories, world.device, answers=True))
+        writer = Writer(
+            model.load(str(place), config, learnt.categories, world.device, answers=True)
+        )
         detections = evaluate_on_ranks(world, writer, samples, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
@@ -75,8 +105,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
 
 
 def read_samples(file: str, folder: str | None, config: TwoChannelConfig) -> list[Sample]:
-    """The images that ``file`` lists, in ``folder``, or beside it. Raises ``InputError``; of images that are not there, with
-    the folder that the run had."""
+    """The images that ``file`` lists, in ``folder``, or beside it. Raises ``InputError``; of images
+    that are not there, with the folder that the run had."""
     try:
         return data.read([file], folder, config.data.polygons)
     except InputError as error:
@@ -84,14 +114,20 @@ def read_samples(file: str, folder: str | None, config: TwoChannelConfig) -> lis
         if folder or not images:
             raise
         remedy = f"--images {shlex.quote(shown(images, 200))}"
-        raise InputError(f"{error}\nThe run had its images in a folder of their own; for that, add: {remedy}") from None
+        raise InputError(
+            f"{error}\nThe run had its images in a folder of their own; for that, add: {remedy}"
+        ) from None
 
 
-def evaluate_on_ranks(world: World, writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig) -> list[Detections]:
+def evaluate_on_ranks(
+    world: World, writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig
+) -> list[Detections]:
     """Detections in all ``samples``, on every rank; each rank computes its share."""
     with world.at("evaluation"):
         mine = answer_images(writer, world.share(samples), config)
-    rows = world.join_shares([decode(part) for part in world.gather(encode([astuple(each) for each in mine]))])
+    rows = world.join_shares(
+        [decode(part) for part in world.gather(encode([astuple(each) for each in mine]))]
+    )
     return [
         Detections(
             tuple(Detection(desc, tuple(bins)) for desc, bins in objects),
@@ -102,17 +138,26 @@ def evaluate_on_ranks(world: World, writer: Writer, samples: Sequence[Sample], c
     ]
 
 
-def answer_images(writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig) -> list[Detections]:
+def answer_images(
+    writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig
+) -> list[Detections]:
     """Detections in each of ``samples``, fused over ``evaluation.views`` views."""
     answers = []
     for view in rollout.list_views(config.augmentation, config.evaluation.views):
         shown = [rollout.show(sample, view) for sample in samples]
         answers.append([rollout.restore(each, view) for each in answer_view(writer, shown, config)])
-    return answers[0] if len(answers) == 1 else [rollout.fuse(each) for each in zip(*answers, strict=True)]
+    return (
+        answers[0]
+        if len(answers) == 1
+        else [rollout.fuse(each) for each in zip(*answers, strict=True)]
+    )
 
 
-def answer_view(writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig) -> list[Detections]:
-    """Detections in each of ``samples`` with greedy decoding, as far as the answers can be parsed."""
+def answer_view(
+    writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig
+) -> list[Detections]:
+    """Detections in each of ``samples`` with greedy decoding, as far as the answers can be
+    parsed."""
     spelling = writer.detector.spelling
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
@@ -125,33 +170,50 @@ def answer_view(writer: Writer, samples: Sequence[Sample], config: TwoChannelCon
     return found
 
 
-def format_table(samples: Sequence[Sample], detections: Sequence[Detections], threshold: float | None) -> list[str]:
-    """The figures of ``detections`` in ``samples``, as lines of text; ``threshold`` is the score chosen on val, if any."""
+def format_table(
+    samples: Sequence[Sample], detections: Sequence[Detections], threshold: float | None
+) -> list[str]:
+    """The figures of ``detections`` in ``samples``, as lines of text; ``threshold`` is the score
+    chosen on val, if any."""
     figures = metrics.compute_figures(samples, detections)
     both = f"precision {figures['precision_50']:.3f}, recall {figures['recall_50']:.3f}"
-    each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in figures.items() if name.startswith("AP50/")]
+    each = [
+        f"{name.removeprefix('AP50/')} {value:.3f}"
+        for name, value in figures.items()
+        if name.startswith("AP50/")
+    ]
     recalls = [f"{figures[f'AR{most}']:.3f} with {most}" for most in metrics.MOST]
     return [
         f"images   {len(samples):,}, greedy decoding",
-        f"mAP      {figures['mAP']:.3f} (COCO), at IoU .50 {figures['mAP50']:.3f}, at .75 {figures['mAP75']:.3f}",
+        f"mAP      {figures['mAP']:.3f} (COCO), at IoU .50 {figures['mAP50']:.3f}, at .75 "
+        f"{figures['mAP75']:.3f}",
         f"at .50   {', '.join(each)}",
         f"by size  mAP {_format_by_size(figures, 'mAP')}; AR {_format_by_size(figures, 'AR')}",
         f"AR       {', '.join(recalls)} objects per image at most",
-        f"F1       {figures['f1_50']:.3f} at IoU .50 ({both}), mean over IoUs {figures['miou_f1']:.3f}",
+        f"F1       {figures['f1_50']:.3f} at IoU .50 ({both}), mean over IoUs "
+        f"{figures['miou_f1']:.3f}",
         *([] if threshold is None else [_format_kept(samples, detections, threshold)]),
         f"objects  {figures['predicted_per_true']:.2f} predicted per true one, "
         f"{figures['duplicates']:.0f} pairs of duplicates",
-        "scores   the probability of an object's words times the geometric mean of those of its four coordinates",
+        "scores   the probability of an object's words times the geometric mean of those of its "
+        "four coordinates",
     ]
 
 
-def _format_kept(samples: Sequence[Sample], detections: Sequence[Detections], threshold: float) -> str:
+def _format_kept(
+    samples: Sequence[Sample], detections: Sequence[Detections], threshold: float
+) -> str:
     """F1 of the objects with scores of at least ``threshold``, as a line of text."""
     scored = [zip(each.objects, each.scores, strict=True) for each in detections]
     kept = [[one for one, score in each if score >= threshold] for each in scored]
-    found = metrics.compute_f1([metrics.count_matches(sample, each) for sample, each in zip(samples, kept, strict=True)])
+    found = metrics.compute_f1(
+        [metrics.count_matches(sample, each) for sample, each in zip(samples, kept, strict=True)]
+    )
     of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
-    return f"         {found['f1_50']:.3f} with scores of at least {threshold:.4g}, chosen on val ({of})"
+    return (
+        f"         {found['f1_50']:.3f} with scores of at least {threshold:.4g}, chosen on "
+        f"val ({of})"
+    )
 
 
 def _format_by_size(found: Mapping[str, float], name: str) -> str:
@@ -159,13 +221,19 @@ def _format_by_size(found: Mapping[str, float], name: str) -> str:
     return ", ".join(f"{size} {value:.3f}" for size, value in sizes) or "none"
 
 
-def draw(samples: Sequence[Sample], detections: Sequence[Detections], gate: float, path: Path) -> None:
-    """Draw ``samples`` with their true and predicted boxes, matched at IoU ``gate``, into one picture. Raises
-    ``PictureError``, ``JournalError``."""
+def draw(
+    samples: Sequence[Sample], detections: Sequence[Detections], gate: float, path: Path
+) -> None:
+    """Draw ``samples`` with their true and predicted boxes, matched at IoU ``gate``, into one
+    picture. Raises ``PictureError``, ``JournalError``."""
     drawn = []
     for sample, each in zip(samples, detections, strict=False):
         true = list_true_objects(sample)
-        drawn.append(predictions.draw_pair(sample, each.objects, true, match(each.objects, true, gate)))
+        drawn.append(
+            predictions.draw_pair(sample, each.objects, true, match(each.objects, true, gate))
+        )
     with disk.reporting(path):
         disk.make_folder(path.parent)
-        disk.place(path, lambda beside: predictions.arrange(drawn).save(beside, "PNG", optimize=True))
+        disk.place(
+            path, lambda beside: predictions.arrange(drawn).save(beside, "PNG", optimize=True)
+        )

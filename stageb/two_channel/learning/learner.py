@@ -1,10 +1,12 @@
-"""A training step: packs, a forward and a backward pass for each, and exactly one step of the optimiser.
+"""A training step: packs, a forward and a backward pass for each, and exactly one step of the
+optimiser.
 
-Every learning rank gets all targets of a step and forms the same packs; each rank trains on its share of them. Ranks may
-have different numbers of packs, or none: gradients accumulate locally and are reduced over ranks once, after all packs of
-the step. So no rank needs to know in advance which pack is the last, packs are trained on while answers are still arriving,
-and the assignment of samples to packs and ranks affects rounding only. DDP's hooks are not used: they need the same number
-of backward passes on every rank.
+Every learning rank gets all targets of a step and forms the same packs; each rank trains on its
+share of them. Ranks may have different numbers of packs, or none: gradients accumulate locally and
+are reduced over ranks once, after all packs of the step. So no rank needs to know in advance which
+pack is the last, packs are trained on while answers are still arriving, and the assignment of
+samples to packs and ranks affects rounding only. DDP's hooks are not used: they need the same
+number of backward passes on every rank.
 """
 
 from __future__ import annotations
@@ -51,10 +53,12 @@ class StepFigures:
     set_aside: int  # samples that were left out because they were too long
     packs: int
     tokens: int  # of all packs
-    fill: float  # used fraction of the tokens that all packs but the last have room for; 1 for a single pack
+    # used fraction of the tokens that all packs but the last have room for; 1 for a single pack
+    fill: float
     pack_s: float  # seconds of making packs and waiting for targets
     forward_s: float  # seconds of forward and backward passes
-    reduce_s: float  # seconds of waiting for other ranks and the device, and of the optimiser's step
+    # seconds of waiting for other ranks and the device, and of the optimiser's step
+    reduce_s: float
 
 
 @dataclass
@@ -89,7 +93,9 @@ class DetectorLearner:
         if config.model.compile:
             compile_layers(detector.model)
             if can_record(config, world, detector):
-                recorded.record_layers(detector.model, partial(deterministic, torch.device(world.device)))
+                recorded.record_layers(
+                    detector.model, partial(deterministic, torch.device(world.device))
+                )
         for each in find_taught(detector.model):
             each.requires_grad_(False)
         self.optimizers = make_optimizers(detector.model, config.schedule)
@@ -98,28 +104,42 @@ class DetectorLearner:
         detector.model.train()
         self._head = detector.head(world.fabric.autocast)
         self._next: PlannedStep | None = None
-        self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
+        self._skipped_steps = SkippedSteps(
+            "fabric.precision 32-true, or a smaller schedule.learning_rate"
+        )
 
-    def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> PlannedStep:
+    def plan(
+        self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals
+    ) -> PlannedStep:
         """Plan a later step; its images are not decoded yet. Raises as ``teach`` does."""
         tally = self._tally()
         return PlannedStep(step, totals, tally, list(self._mine(targets, tally)))
 
     def images(self, plan: PlannedStep) -> list[int]:
         """The names of the images in this rank's packs of a step."""
-        return [name for lines in plan.packs for line in lines for name in self.detector.eyes.names_in(line.prompt)]
+        return [
+            name
+            for lines in plan.packs
+            for line in lines
+            for name in self.detector.eyes.names_in(line.prompt)
+        ]
 
     def prepare(self, plan: PlannedStep) -> None:
-        """Make the first pack of the next step, while a GPU still computes the packs of the current one. Raises
-        ``PictureError``."""
+        """Make the first pack of the next step, while a GPU still computes the packs of the current
+        one. Raises ``PictureError``."""
         mark = time.perf_counter()
-        plan.first = next((packing.pack(self.detector, lines, plan.totals) for lines in plan.packs), None)
+        plan.first = next(
+            (packing.pack(self.detector, lines, plan.totals) for lines in plan.packs), None
+        )
         plan.tally.pack_s += time.perf_counter() - mark
         self._next = plan
 
-    def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> None:
-        """Forward and backward passes over the packs of a step, whose ``targets`` are the same on all ranks; ``totals`` are
-        those of their images. ``finish`` must follow. Raises ``InputError`` for an overlong sample, ``PictureError``."""
+    def teach(
+        self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals
+    ) -> None:
+        """Forward and backward passes over the packs of a step, whose ``targets`` are the same on
+        all ranks; ``totals`` are those of their images. ``finish`` must follow. Raises
+        ``InputError`` for an overlong sample, ``PictureError``."""
         plan, self._next = self._next, None
         if plan is None or plan.step != step:
             tally = self._tally()
@@ -133,12 +153,15 @@ class DetectorLearner:
             mark = time.perf_counter()
 
     def finish(self, learning_rate: float) -> StepFigures:
-        """Reduce the gradients over ranks and take the optimiser's step. Raises ``NonFiniteError``, on all ranks."""
+        """Reduce the gradients over ranks and take the optimiser's step. Raises ``NonFiniteError``,
+        on all ranks."""
         for group in self._groups:
             group["lr"] = learning_rate
         tally, begun = self._taught, time.perf_counter()
         sums = self._reduced(tally.sums)
-        total_norm = torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm)
+        total_norm = torch.nn.utils.clip_grad_norm_(
+            self._weights, self.config.schedule.max_grad_norm
+        )
         *found, norm = torch.cat([sums, total_norm.double()[None]]).tolist()
         for optimizer in self.optimizers:
             if math.isfinite(norm):
@@ -177,21 +200,30 @@ class DetectorLearner:
 
     @property
     def _groups(self) -> list[dict[str, Any]]:
-        """The parameter groups of all optimisers. Not cached: loading a checkpoint replaces them."""
+        """The parameter groups of all optimisers. Not cached: loading a checkpoint replaces
+        them."""
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
+        return (
+            (name, each)
+            for name, each in self.detector.model.named_parameters()
+            if each.requires_grad
+        )
 
     def _tally(self) -> _StepSums:
         """Empty sums for a new step."""
         return _StepSums(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
 
-    def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _StepSums) -> Iterator[list[Line]]:
+    def _mine(
+        self, targets: Iterable[tuple[Sample, Target]], tally: _StepSums
+    ) -> Iterator[list[Line]]:
         """This rank's packs of a step."""
         return islice(self._packs(targets, tally), self.world.rank, None, self.world.world_size)
 
-    def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _StepSums) -> Iterator[list[Line]]:
+    def _packs(
+        self, targets: Iterable[tuple[Sample, Target]], tally: _StepSums
+    ) -> Iterator[list[Line]]:
         """All packs of a step, in order."""
         config = self.config.packing
 
@@ -226,18 +258,24 @@ class DetectorLearner:
         for each in self._weights:
             each.grad = torch.zeros_like(each) if each.grad is None else each.grad
         gradients = [each.grad for each in self._weights]
-        with self.world.together("gradients"):  # on a GPU, waiting for other ranks shows as waiting for the device
-            total = self.world.sum(torch.cat([each.flatten() for each in gradients]), what="gradients")
+        # on a GPU, waiting for other ranks shows as waiting for the device
+        with self.world.together("gradients"):
+            total = self.world.sum(
+                torch.cat([each.flatten() for each in gradients]), what="gradients"
+            )
             found = self.world.sum(sums, what="gradients")
         parts = torch.split(total, [each.numel() for each in gradients])
-        torch._foreach_copy_(gradients, [part.view_as(each) for part, each in zip(parts, gradients, strict=True)])
+        torch._foreach_copy_(
+            gradients, [part.view_as(each) for part, each in zip(parts, gradients, strict=True)]
+        )
         return found
 
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Context in which equal backward passes on a GPU give equal bytes: otherwise attention sums the gradients of texts
-    longer than a block in any order. (With ``warn_only``, attention would keep its nondeterministic form.)"""
+    """Context in which equal backward passes on a GPU give equal bytes: otherwise attention sums
+    the gradients of texts longer than a block in any order. (With ``warn_only``, attention would
+    keep its nondeterministic form.)"""
     if device.type != "cuda":
         yield
         return
@@ -250,8 +288,9 @@ def deterministic(device: torch.device) -> Iterator[None]:
 
 
 def can_record(config: TwoChannelConfig, world: World, detector: Detector) -> bool:
-    """Whether layers can be recorded as CUDA graphs: attention must be one kernel, all layers of a tower must get the same
-    sequence lengths, and one forward and backward pass must run at a time."""
+    """Whether layers can be recorded as CUDA graphs: attention must be one kernel, all layers of a
+    tower must get the same sequence lengths, and one forward and backward pass must run at a
+    time."""
     return (
         torch.device(world.device).type == "cuda"
         and Geometry.known(detector.model.model.visual)
@@ -261,15 +300,19 @@ def can_record(config: TwoChannelConfig, world: World, detector: Detector) -> bo
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Compile each layer of ``model`` with torch.compile, once for all lengths; weights keep their names. Raises
-    ``ConfigError`` if there is no compiler.
+    """Compile each layer of ``model`` with torch.compile, once for all lengths; weights keep their
+    names. Raises ``ConfigError`` if there is no compiler.
 
-    On a GPU, the forward pass is compiled within ``deterministic`` too: the compiled backward pass checks for that setting.
+    On a GPU, the forward pass is compiled within ``deterministic`` too: the compiled backward pass
+    checks for that setting.
     """
     device = next(model.parameters()).device
     variable, usual = ("CXX", ["g++"]) if device.type == "cpu" else ("CC", ["gcc", "clang"])
     compilers = [os.environ[variable]] if variable in os.environ else usual
-    remedy = f"give false, or install {usual[0]}: torch finds no compiler (the variable {variable} names another)"
+    remedy = (
+        f"give false, or install {usual[0]}: torch finds no compiler (the variable "
+        f"{variable} names another)"
+    )
     require(any(map(shutil.which, compilers)), "model.compile", True, remedy)
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
@@ -278,19 +321,29 @@ def compile_layers(model: nn.Module) -> None:
 
 def find_taught(model: nn.Module) -> list[nn.Parameter]:
     """The weights of a stem that was taught before."""
-    return [each for part in model.modules() if isinstance(part, TaughtBlocks) for each in part.parameters()]
+    return [
+        each
+        for part in model.modules()
+        if isinstance(part, TaughtBlocks)
+        for each in part.parameters()
+    ]
 
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
-    """The optimisers of the trained weights of ``model``. Matrices have weight decay and, if ``config`` asks for it, Muon;
-    vectors and embeddings, those beside adapters included, have neither."""
+    """The optimisers of the trained weights of ``model``. Matrices have weight decay and, if
+    ``config`` asks for it, Muon; vectors and embeddings, those beside adapters included, have
+    neither."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     embeddings |= set(map(id, find_token_embeddings(model)))
     trained = [each for each in model.parameters() if each.requires_grad]
     decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
     others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]
-    muons = [each for each in decaying if config.optimizer == "muon" and each.ndim in (2, 4)]  # 4: a stem's filters
+    # 4: a stem's filters
+    muons = [each for each in decaying if config.optimizer == "muon" and each.ndim in (2, 4)]
     rest = [each for each in decaying if config.optimizer != "muon" or each.ndim not in (2, 4)]
-    groups = [{"params": rest, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [
+        {"params": rest, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
     adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True)
     return [adamw, Muon(muons, config.learning_rate, config.weight_decay)] if muons else [adamw]

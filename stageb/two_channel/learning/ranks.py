@@ -1,4 +1,5 @@
-"""What every rank does for the loop: answer its share of the images, train on its share of the packs, and gather results.
+"""What every rank does for the loop: answer its share of the images, train on its share of the
+packs, and gather results.
 
 All ranks must call these methods, in the same order. Only rank 0 decides and writes: ``run.py``.
 """
@@ -32,13 +33,19 @@ from stageb.two_channel.learning import evaluate
 from stageb.two_channel.learning.learner import DetectorLearner, PlannedStep, StepFigures
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
-from stageb.two_channel.learning.targets import Correction, correct_rollout, count_totals, make_true_target
+from stageb.two_channel.learning.targets import (
+    Correction,
+    correct_rollout,
+    count_totals,
+    make_true_target,
+)
 from stageb.two_channel.model import model
 from stageb.two_channel.types import DetectorRollout, Sample, Target
 
 Example = tuple[Sample, Target]
 
-AHEAD = 2  # steps to plan ahead: the images of one are decoded while the pack of the one before it is made
+# steps to plan ahead: the images of one are decoded while the pack of the one before it is made
+AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -77,11 +84,14 @@ class Checkpoint:
 class DetectorRanks:
     """The ranks of a run, as the loop sees them."""
 
-    def __init__(self, config: TwoChannelConfig, inputs: DetectorData, world: World, folder: str) -> None:
+    def __init__(
+        self, config: TwoChannelConfig, inputs: DetectorData, world: World, folder: str
+    ) -> None:
         """``folder`` is the folder or the hub name of the checkpoint to start from."""
         self.config, self.inputs, self.world = config, inputs, world
         run.keep_freed(world.device)
-        torch.backends.cudnn.deterministic = True  # a resumed run must leave the same bytes as an uninterrupted one
+        # a resumed run must leave the same bytes as an uninterrupted one
+        torch.backends.cudnn.deterministic = True
         self.reader = model.load(folder, config, inputs.descs, world.device, answers=True)
         learning = model.load(folder, config, inputs.descs, world.device)
         text.check_descs(inputs.train, self.reader.spelling)
@@ -90,9 +100,14 @@ class DetectorRanks:
         learning.eyes.share(self.reader.eyes)
         self.schedule = DetectorSchedule(config, len(self.train))
         self.writer = Writer(self.reader)
-        self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
-        self.truth = lru_cache(4 + AHEAD)(lambda step: [(sample, self._true(sample)) for sample in self.samples(step)])
-        self.totals = lru_cache(4 + AHEAD)(lambda step: count_totals(target for _, target in self.truth(step)))
+        # of steps that are learnt, planned, or answered
+        self.samples = lru_cache(4 + AHEAD)(self._samples)
+        self.truth = lru_cache(4 + AHEAD)(
+            lambda step: [(sample, self._true(sample)) for sample in self.samples(step)]
+        )
+        self.totals = lru_cache(4 + AHEAD)(
+            lambda step: count_totals(target for _, target in self.truth(step))
+        )
         self.learner = DetectorLearner(world, learning, config)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
         self._plans: dict[int, PlannedStep] = {}  # of steps to come
@@ -111,32 +126,48 @@ class DetectorRanks:
         """The images of a step, each in its own random view if ``augmentation`` asks for it."""
         views, done = self.config.augmentation, self.schedule.done(step)
         return [
-            make_view(self.train[place], self.schedule.view_key(step, number), views, done, self.train)
+            make_view(
+                self.train[place], self.schedule.view_key(step, number), views, done, self.train
+            )
             for number, place in enumerate(self.schedule.chosen(step))
         ]
 
     def targets(self, step: int) -> Iterable[Example]:
         """The training targets of a step."""
-        return self.truth(step) if self.schedule.channel(step) == "A" else self.corrected(self.rollouts(step))
+        return (
+            self.truth(step)
+            if self.schedule.channel(step) == "A"
+            else self.corrected(self.rollouts(step))
+        )
 
     def _true(self, sample: Sample) -> Target:
         return make_true_target(text.list_true_objects(sample), self.reader.spelling)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, DetectorRollout]]:
-        """Channel B: the images of a step with the model's answers. Every rank writes its share, and gets all."""
+        """Channel B: the images of a step with the model's answers. Every rank writes its share,
+        and gets all."""
         self._refresh(step)
         samples, channel = self.samples(step), self.config.channel_b
-        decode_by = Decode(channel.temperature, channel.top_p, max_new_tokens=channel.max_new_tokens)
+        decode_by = Decode(
+            channel.temperature, channel.top_p, max_new_tokens=channel.max_new_tokens
+        )
         with self.world.at(f"rollout of step {step}"), self._timed("rollout_generate_s"):
             mine = self.world.share(samples)
-            made = self.writer.write(mine, [self.schedule.key(step, each.key) for each in mine], decode_by)
+            made = self.writer.write(
+                mine, [self.schedule.key(step, each.key) for each in mine], decode_by
+            )
         with self._timed("wait_s"):
-            parts = self.world.gather(encode([[each.ids, each.ended, each.version] for each in made]))
+            parts = self.world.gather(
+                encode([[each.ids, each.ended, each.version] for each in made])
+            )
         rows = self.world.join_shares([decode(part) for part in parts])
-        return zip(samples, (DetectorRollout(tuple(ids), *rest) for ids, *rest in rows), strict=True)
+        return zip(
+            samples, (DetectorRollout(tuple(ids), *rest) for ids, *rest in rows), strict=True
+        )
 
     def _refresh(self, step: int) -> None:
-        """Load the weights from before ``step``, the current step, into the writer, adapters merged."""
+        """Load the weights from before ``step``, the current step, into the writer, adapters
+        merged."""
         if self.writer.version != step:
             self.writer.take(self.learner.detector.weights(), step)
 
@@ -152,7 +183,9 @@ class DetectorRanks:
         for sample, rollout in rollouts:
             with self._timed("parse_match_s"):
                 left = room - len(self.reader.prompt_ids(sample.image))
-                target, outcome = correct_rollout(sample, rollout, self.reader.spelling, self.config.channel_b.min_iou, left)
+                target, outcome = correct_rollout(
+                    sample, rollout, self.reader.spelling, self.config.channel_b.min_iou, left
+                )
                 self._outcomes.append(outcome)
             yield sample, target
 
@@ -168,17 +201,21 @@ class DetectorRanks:
         return result
 
     def _prepare_answers(self, step: int) -> None:
-        """In a thread, while the previous step is learnt: prepare the images that this rank will answer. Errors are raised
-        when their step comes."""
+        """In a thread, while the previous step is learnt: prepare the images that this rank will
+        answer. Errors are raised when their step comes."""
         if step < self.schedule.steps and self.schedule.answers(step):
             with suppress(StagebError):
                 eyes = self.reader.eyes
-                prompts = [self.reader.prompt_ids(sample.image) for sample in self.world.share(self.samples(step))]
+                prompts = [
+                    self.reader.prompt_ids(sample.image)
+                    for sample in self.world.share(self.samples(step))
+                ]
                 eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
 
     def _look_ahead(self, step: int) -> None:
-        """While the GPU works on ``step``: plan the next channel A steps, so that threads decode their images, and make the
-        first pack of the next step. Errors are raised when their step comes."""
+        """While the GPU works on ``step``: plan the next channel A steps, so that threads decode
+        their images, and make the first pack of the next step. Errors are raised when their step
+        comes."""
         learner = self.learner
         for later in range(step + 1, min(step + 1 + AHEAD, self.schedule.steps)):
             if later not in self._plans and not self.schedule.answers(later):
@@ -214,8 +251,8 @@ class DetectorRanks:
         return self._evaluate(self.inputs.val[: self.config.evaluation.samples or None])
 
     def evaluate_test(self, step: int, best: BestWeights | None) -> DetectedImages | None:
-        """The detections in test after the last ``step``, with the ``best`` weights if they are not the last; None without
-        test."""
+        """The detections in test after the last ``step``, with the ``best`` weights if they are not
+        the last; None without test."""
         self._refresh(step + 1)
         if best and self.inputs.test:
             self._recall(best)
@@ -227,10 +264,13 @@ class DetectorRanks:
             self.writer.take(load_file(best.path).items(), best.step)
         if self.world.world_size > 1:
             with self.world.together("the best weights"):
-                self.writer.receive(best.step, lambda weight: torch.distributed.broadcast(weight, 0))
+                self.writer.receive(
+                    best.step, lambda weight: torch.distributed.broadcast(weight, 0)
+                )
 
     def _evaluate(self, samples: Sequence[Sample]) -> DetectedImages | None:
-        """The detections of the writer's weights in ``samples``, with greedy decoding; None without samples."""
+        """The detections of the writer's weights in ``samples``, with greedy decoding; None without
+        samples."""
         if not samples:
             return None
         detections = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.config)
@@ -239,25 +279,40 @@ class DetectorRanks:
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run resumes from, when ``step`` steps are done."""
         self._refresh(step)
-        return Checkpoint(self.writer.weights(), self.learner.state()) if self.world.is_global_zero else Checkpoint({}, {})
+        return (
+            Checkpoint(self.writer.weights(), self.learner.state())
+            if self.world.is_global_zero
+            else Checkpoint({}, {})
+        )
 
     def describe(self, folder: Path) -> None:
         """Write the exported checkpoint, without its weights, into ``folder``."""
         detector = self.reader
-        for each in (detector.model.config, detector.model.generation_config, detector.tokenizer, detector.eyes.process):
+        for each in (
+            detector.model.config,
+            detector.model.generation_config,
+            detector.tokenizer,
+            detector.eyes.process,
+        ):
             each.save_pretrained(folder)
 
     # Before the first step
 
     def _fitting(self, samples: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
-        """The samples that fit into ``packing.max_length``, and the keys of those set aside. Raises ``ConfigError`` if the
-        longest prompt with the longest possible answer does not fit, and ``InputError`` if a sample does not fit with its
-        true answer and ``packing.overlong`` is refuse."""
+        """The samples that fit into ``packing.max_length``, and the keys of those set aside. Raises
+        ``ConfigError`` if the longest prompt with the longest possible answer does not fit, and
+        ``InputError`` if a sample does not fit with its true answer and ``packing.overlong`` is
+        refuse."""
         packing = self.config.packing
         objects = (each for sample in samples for each in sample.objects)
-        longest_object = max(objects, key=lambda each: len(self.reader.tokenizer.encode(each.desc)), default=None)
+        longest_object = max(
+            objects, key=lambda each: len(self.reader.tokenizer.encode(each.desc)), default=None
+        )
         pasted = (longest_object,) * self.config.augmentation.copy_paste if longest_object else ()
-        answers = [len(self._true(replace(sample, objects=sample.objects + pasted)).ids) for sample in samples]
+        answers = [
+            len(self._true(replace(sample, objects=sample.objects + pasted)).ids)
+            for sample in samples
+        ]
         prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
         if "B" in self.config.schedule.pattern:
             longest = max(prompts) + self.config.channel_b.max_new_tokens
@@ -268,7 +323,8 @@ class DetectorRanks:
             (fits if prompt + answer <= packing.max_length else over).append(sample)
         if over and (packing.overlong == "refuse" or not fits):
             raise InputError(
-                f"{len(over)} samples are longer than packing.max_length {packing.max_length}: {list_keys(over)}; raise it, "
+                f"{len(over)} samples are longer than packing.max_length {packing.max_length}: "
+                f"{list_keys(over)}; raise it, "
                 "lower model.image_pixels, or set packing.overlong to set_aside"
             )
         return fits, [each.key for each in over]

@@ -1,12 +1,14 @@
-"""Layers that learn, recorded as CUDA graphs: of a small model the processor launches kernels more slowly than the GPU runs
-them.
+"""Layers that learn, recorded as CUDA graphs: of a small model the processor launches kernels more
+slowly than the GPU runs them.
 
-A graph is of one shape. So what layers are given is laid into tensors of a round length, with sequences of zeros behind it
-that nothing looks at, and whose gradient is zero. Layers are recorded one by one, forward and back, when a length comes for
-the first time; what stands between them stays as it is. Which recording a pack goes through rests on that pack alone, so
-that a run that goes on computes as one that was not disturbed.
+A graph is of one shape. So what layers are given is laid into tensors of a round length, with
+sequences of zeros behind it that nothing looks at, and whose gradient is zero. Layers are recorded
+one by one, forward and back, when a length comes for the first time; what stands between them stays
+as it is. Which recording a pack goes through rests on that pack alone, so that a run that goes on
+computes as one that was not disturbed.
 
-Recorded passes back add to gradients where these stand: they are set to zero between steps, never taken away.
+Recorded passes back add to gradients where these stand: they are set to zero between steps, never
+taken away.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from stageb.engines.native.api import Envelope, send
 from stageb.training.step import Recorder
 from stageb.two_channel.learning.packing import Apart
 
-GRAIN = 1024  # places that lengths are rounded up to, at least: long ones to an eighth to a quarter of them
+# places that lengths are rounded up to, at least: long ones to an eighth to a quarter of them
+GRAIN = 1024
 LONGEST = 1024  # of a sequence, at least: what attention is told, rounded up to a power of two
 LINES = 128  # sequences that there is room for, those behind the last included
 KEPT = 4  # recordings of each tower, the latest used
@@ -34,12 +37,15 @@ Layer = Callable[..., Tensor]
 
 
 def record_layers(model: nn.Module, ordered: Callable[[], Any]) -> None:
-    """Have the layers of ``model`` replay recordings while they learn; ``ordered`` gives the context of passes back.
+    """Have the layers of ``model`` replay recordings while they learn; ``ordered`` gives the
+    context of passes back.
 
     A pass must go back before the next goes forward: what it left for that stands in the recording.
     """
     for module in model.modules():
-        if isinstance(module, nn.ModuleList) and all(isinstance(each, GradientCheckpointingLayer) for each in module):
+        if isinstance(module, nn.ModuleList) and all(
+            isinstance(each, GradientCheckpointingLayer) for each in module
+        ):
             Tower(list(module), ordered)
 
 
@@ -56,7 +62,9 @@ class Tower:
 
     def __init__(self, layers: Sequence[nn.Module], ordered: Callable[[], Any]) -> None:
         self._layers: list[Layer] = [layer.forward for layer in layers]
-        self._weights = [[each for each in layer.parameters() if each.requires_grad] for layer in layers]
+        self._weights = [
+            [each for each in layer.parameters() if each.requires_grad] for layer in layers
+        ]
         self._ordered = ordered
         self._recordings: OrderedDict[RecordingShape, Recording] = OrderedDict()
         self._now: Recording | None = None
@@ -72,19 +80,24 @@ class Tower:
         return found
 
     def _recording(self, states: Tensor, inputs: dict[str, Any]) -> Recording | None:
-        """What replays a pass over ``states``; None where they do not learn, or there are too many of them."""
+        """What replays a pass over ``states``; None where they do not learn, or there are too many
+        of them."""
         if not (torch.is_grad_enabled() and states.requires_grad):
             return None
         edges, longest = _edges(inputs)
         length = states.shape[-2]
         grain = max(GRAIN, 1 << length.bit_length() >> 3)
-        shape = RecordingShape(-(-length // grain) * grain, max(LONGEST, 1 << (longest - 1).bit_length()))
+        shape = RecordingShape(
+            -(-length // grain) * grain, max(LONGEST, 1 << (longest - 1).bit_length())
+        )
         if len(edges) + -(-grain // shape.longest) > LINES:
             return None
         if shape not in self._recordings:
             if len(self._recordings) == KEPT:
                 self._recordings.popitem(last=False)
-            self._recordings[shape] = Recording(self._layers, self._weights, self._ordered, shape, states, inputs)
+            self._recordings[shape] = Recording(
+                self._layers, self._weights, self._ordered, shape, states, inputs
+            )
         found = self._recordings[shape]
         self._recordings.move_to_end(shape)
         found.begin(inputs, length)
@@ -92,7 +105,8 @@ class Tower:
 
 
 class Recording:
-    """All layers of a tower at one shape, forward and back, in memory that they share in this order."""
+    """All layers of a tower at one shape, forward and back, in memory that they share in this
+    order."""
 
     def __init__(
         self,
@@ -107,7 +121,10 @@ class Recording:
         self._layers, self._weights, self._ordered, self._shape = layers, weights, ordered, shape
         self._length = 0
         self._told = _with_edges(
-            {name: _map(partial(_roomy, states.shape[-2], shape.room), each) for name, each in inputs.items()},
+            {
+                name: _map(partial(_roomy, states.shape[-2], shape.room), each)
+                for name, each in inputs.items()
+            },
             torch.zeros(LINES, dtype=torch.int32, device=states.device),
             shape.longest,
         )
@@ -120,9 +137,14 @@ class Recording:
         self.begin(inputs, states.shape[-2])
         recorder = Recorder()
         places = range(len(layers))
-        self._forwards = [recorder.record(partial(self._forward, place), partial(self._try, place)) for place in places]
+        self._forwards = [
+            recorder.record(partial(self._forward, place), partial(self._try, place))
+            for place in places
+        ]
         self._arriving = [torch.zeros_like(each) for each in self._made]
-        self._backs = [recorder.record(partial(self._back, place), int) for place in reversed(places)][::-1]
+        self._backs = [
+            recorder.record(partial(self._back, place), int) for place in reversed(places)
+        ][::-1]
 
     def begin(self, inputs: dict[str, Any], length: int) -> None:
         """Take what all layers are told of ``length`` places."""
@@ -131,7 +153,10 @@ class Recording:
             _copy(self._told[name], each, length)
         edges, _ = _edges(inputs)
         held, _ = _edges(self._told)
-        spare = [min(length + number * self._shape.longest, self._shape.room) for number in range(1, LINES - len(edges) + 1)]
+        spare = [
+            min(length + number * self._shape.longest, self._shape.room)
+            for number in range(1, LINES - len(edges) + 1)
+        ]
         held.copy_(torch.cat([edges, send(torch.tensor(spare, dtype=torch.int32), edges.device)]))
 
     def forward(self, place: int, states: Tensor) -> Tensor:
@@ -150,8 +175,13 @@ class Recording:
         self._made[place] = self._compute(place)
 
     def _back(self, place: int) -> None:
-        self._found[place], *gradients = self._differentiate(place, self._made[place], self._arriving[place])
-        pairs = [(weight.grad, each) for weight, each in zip(self._weights[place], gradients, strict=True)]
+        self._found[place], *gradients = self._differentiate(
+            place, self._made[place], self._arriving[place]
+        )
+        pairs = [
+            (weight.grad, each)
+            for weight, each in zip(self._weights[place], gradients, strict=True)
+        ]
         sums = [(held, each) for held, each in pairs if held is not None and each is not None]
         torch._foreach_add_([held for held, _ in sums], [each for _, each in sums])
 
@@ -163,7 +193,8 @@ class Recording:
 
     @torch.enable_grad()
     def _compute(self, place: int) -> Tensor:
-        """In the precision that is asked for around it; weights that are cast for it are not kept, being written anew."""
+        """In the precision that is asked for around it; weights that are cast for it are not kept,
+        being written anew."""
         kind = self._given[place].device.type
         enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         with torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False):
@@ -172,7 +203,9 @@ class Recording:
     def _differentiate(self, place: int, made: Tensor, arriving: Tensor) -> tuple[Tensor, ...]:
         wanted = [self._given[place], *self._weights[place]]
         with self._ordered(), torch.autocast(made.device.type, enabled=False):
-            found: tuple[Tensor, ...] = torch.autograd.grad(made, wanted, arriving, allow_unused=True)
+            found: tuple[Tensor, ...] = torch.autograd.grad(
+                made, wanted, arriving, allow_unused=True
+            )
         return found
 
 
@@ -213,8 +246,13 @@ def _map(function: Callable[[Tensor], Tensor], each: Any) -> Any:
 
 
 def _roomy(length: int, room: int, tensor: Tensor) -> Tensor:
-    """Zeros like ``tensor``, with ``room`` in place of ``length`` places, and itself where it is not of places."""
-    return tensor.new_zeros((*tensor.shape[:-2], room, tensor.shape[-1])) if _is_of_places(tensor, length) else tensor
+    """Zeros like ``tensor``, with ``room`` in place of ``length`` places, and itself where it is
+    not of places."""
+    return (
+        tensor.new_zeros((*tensor.shape[:-2], room, tensor.shape[-1]))
+        if _is_of_places(tensor, length)
+        else tensor
+    )
 
 
 def _copy(held: Any, each: Any, length: int) -> None:

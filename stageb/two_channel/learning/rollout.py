@@ -1,7 +1,8 @@
 """Answers of the current model, and those to several views of one image fused into one.
 
-It is a copy because the engine replaces a model's attention, and is fast with half-precision weights, while the learner
-keeps float32. The copy takes two bytes per weight, besides about a dozen for learning.
+It is a copy because the engine replaces a model's attention, and is fast with half-precision
+weights, while the learner keeps float32. The copy takes two bytes per weight, besides about a dozen
+for learning.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Writer:
     """Writes answers with its own detector, whose weights the caller updates."""
 
     def __init__(self, detector: Detector) -> None:
-        """The tokens that the detector's spelling determines are drafted, which saves forward passes."""
+        """The tokens that the detector's spelling determines are drafted, which saves forward
+        passes."""
         self.version = -1  # no weights yet
         self.detector = detector
         self._draft = partial(expect, spelling=detector.spelling)
@@ -47,7 +49,8 @@ class Writer:
 
     @torch.no_grad()
     def receive(self, version: int, each: Callable[[Tensor], object]) -> None:
-        """Update every weight in place with ``each``, such as a broadcast; the order is the same on every rank."""
+        """Update every weight in place with ``each``, such as a broadcast; the order is the same on
+        every rank."""
         for weight in self._weights.values():
             each(weight)
         self._engine.forget()
@@ -57,55 +60,77 @@ class Writer:
         """The current weights by name, on the CPU; tied ones once."""
         return {name: weight.cpu() for name, weight in self._weights.items()}
 
-    def write(self, samples: Sequence[Sample], keys: Sequence[int], decode: Decode) -> list[DetectorRollout]:
+    def write(
+        self, samples: Sequence[Sample], keys: Sequence[int], decode: Decode
+    ) -> list[DetectorRollout]:
         """An answer to each of ``samples``, drawn from the stream of its key alone."""
         requests = [
-            Request(self.detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
+            Request(self.detector.prompt(sample.image), decode, (key,))
+            for sample, key in zip(samples, keys, strict=True)
         ]
         answers = self._engine.answers(requests, self._draft)
-        return [DetectorRollout(answer.ids, answer.finish == "stop", self.version) for (answer,) in answers]
+        return [
+            DetectorRollout(answer.ids, answer.finish == "stop", self.version)
+            for (answer,) in answers
+        ]
 
     def chances(self, samples: Sequence[Sample], answers: Sequence[Ids]) -> list[tuple[float, ...]]:
-        """For each of ``samples``, the log-probabilities of all tokens of its answer, at temperature 1."""
+        """For each of ``samples``, the log-probabilities of all tokens of its answer, at
+        temperature 1."""
         prompts = (self.detector.prompt(sample.image) for sample in samples)
         return self._engine.chances(list(zip(prompts, answers, strict=True)))
 
     @property
     def _weights(self) -> dict[str, Tensor]:
         """The model's weights by name; tied ones once."""
-        first = {weight.data_ptr(): (name, weight) for name, weight in reversed(self.detector.model.state_dict().items())}
+        first = {
+            weight.data_ptr(): (name, weight)
+            for name, weight in reversed(self.detector.model.state_dict().items())
+        }
         return dict(reversed(first.values()))
 
 
 # Test-time augmentation: detections in several views of one image, fused into one answer.
 #
-# A model that writes boxes names most objects once. In a mirrored or transposed view of the same image it makes other
-# errors, so boxes on which views agree are more likely, and more accurate, than those of any single view.
+# A model that writes boxes names most objects once. In a mirrored or transposed view of the same
+# image it makes other errors, so boxes on which views agree are more likely, and more accurate,
+# than those of any single view.
 #
-# Boxes are fused as in Solovyev, Wang & Gabruseva 2021, "Weighted boxes fusion: ensembling boxes from different object
-# detection models", section 3.
+# Boxes are fused as in Solovyev, Wang & Gabruseva 2021, "Weighted boxes fusion: ensembling boxes
+# from different object detection models", section 3.
 
 LEAST_IOU = 0.55  # with the mean of a cluster, above which a box joins it (ibid.)
 LEAST_SHARE = 0.5  # of the views that must contain an object; otherwise it goes into the tail
 
 
-def replace_views(config: TwoChannelConfig, learnt: Learnt, count: int | None) -> tuple[TwoChannelConfig, Learnt]:
-    """``config`` with ``count`` views, and ``learnt`` without its threshold, which was chosen for another number of views;
-    both unchanged if ``count`` is None or the config's. Raises ``ConfigError`` for more views than augmentation allows."""
+def replace_views(
+    config: TwoChannelConfig, learnt: Learnt, count: int | None
+) -> tuple[TwoChannelConfig, Learnt]:
+    """``config`` with ``count`` views, and ``learnt`` without its threshold, which was chosen for
+    another number of views; both unchanged if ``count`` is None or the config's. Raises
+    ``ConfigError`` for more views than augmentation allows."""
     if count in (None, config.evaluation.views):
         return config, learnt
-    return replace(config, evaluation=replace(config.evaluation, views=count)), replace(learnt, threshold=None)
+    return replace(config, evaluation=replace(config.evaluation, views=count)), replace(
+        learnt, threshold=None
+    )
 
 
 def list_views(config: AugmentationConfig, most: int) -> list[ImageView]:
-    """The first ``most`` views: the image as it is, then all combinations of mirrored, upended and turned that ``config``
-    enables."""
-    kinds = product(*((False, True) if may else (False,) for may in (config.turn, config.upend, config.mirror)))
-    return [ImageView(mirrored=mirrored, upended=upended, turned=turned) for turned, upended, mirrored in kinds][:most]
+    """The first ``most`` views: the image as it is, then all combinations of mirrored, upended and
+    turned that ``config`` enables."""
+    kinds = product(
+        *((False, True) if may else (False,) for may in (config.turn, config.upend, config.mirror))
+    )
+    return [
+        ImageView(mirrored=mirrored, upended=upended, turned=turned)
+        for turned, upended, mirrored in kinds
+    ][:most]
 
 
 def show(sample: Sample, view: ImageView) -> Sample:
-    """``sample`` in ``view``, which must not crop or pad; without its objects unless the view changes nothing."""
+    """``sample`` in ``view``, which must not crop or pad; without its objects unless the view
+    changes nothing."""
     if view == ImageView():
         return sample
     size = (sample.height, sample.width) if view.turned else (sample.width, sample.height)
@@ -115,16 +140,22 @@ def show(sample: Sample, view: ImageView) -> Sample:
 
 def restore(detections: Detections, view: ImageView) -> Detections:
     """Detections in ``view``, with their boxes moved back to the image itself."""
-    objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in detections.objects)
-    tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in detections.tail)
+    objects = tuple(
+        replace(each, bins=_restore_bins(each.bins, view)) for each in detections.objects
+    )
+    tail = tuple(
+        (replace(each, bins=_restore_bins(each.bins, view)), score)
+        for each, score in detections.tail
+    )
     return Detections(objects, detections.scores, tail)
 
 
 def fuse(answers: Sequence[Detections]) -> Detections:
     """Fuse the detections of several views into one answer, highest score first.
 
-    Boxes with one desc form clusters around the one with the highest score, at most one box per view. The fused box is their
-    mean, weighted by score; the fused score is the sum of their scores divided by the number of views.
+    Boxes with one desc form clusters around the one with the highest score, at most one box per
+    view. The fused box is their mean, weighted by score; the fused score is the sum of their scores
+    divided by the number of views.
     """
     scored = [[*zip(each.objects, each.scores, strict=True), *each.tail] for each in answers]
     boxes = [(score, view, one) for view, each in enumerate(scored) for one, score in each]
@@ -138,10 +169,15 @@ def fuse(answers: Sequence[Detections]) -> Detections:
             clusters.append(open_to[0])
         open_to[nearest].add(score, view, one.bins)
     found = sorted(
-        ((sum(each.scores) / len(answers), each) for each in clusters), key=lambda pair: (-pair[0], pair[1].mean.bins)
+        ((sum(each.scores) / len(answers), each) for each in clusters),
+        key=lambda pair: (-pair[0], pair[1].mean.bins),
     )
-    kept = [(score, each.mean) for score, each in found if len(each.views) >= LEAST_SHARE * len(answers)]
-    tail = tuple((each.mean, score) for score, each in found if len(each.views) < LEAST_SHARE * len(answers))
+    kept = [
+        (score, each.mean) for score, each in found if len(each.views) >= LEAST_SHARE * len(answers)
+    ]
+    tail = tuple(
+        (each.mean, score) for score, each in found if len(each.views) < LEAST_SHARE * len(answers)
+    )
     return Detections(tuple(one for _, one in kept), tuple(score for score, _ in kept), tail)
 
 
@@ -162,9 +198,14 @@ class _Cluster:
     @property
     def mean(self) -> Detection:
         whole = sum(self.scores) or 1.0
-        weights = [score / whole for score in self.scores] if sum(self.scores) else [1 / len(self.boxes)] * len(self.boxes)
+        weights = (
+            [score / whole for score in self.scores]
+            if sum(self.scores)
+            else [1 / len(self.boxes)] * len(self.boxes)
+        )
         x1, y1, x2, y2 = (
-            round(sum(weight * box[side] for weight, box in zip(weights, self.boxes, strict=True))) for side in range(4)
+            round(sum(weight * box[side] for weight, box in zip(weights, self.boxes, strict=True)))
+            for side in range(4)
         )
         return Detection(self.desc, (x1, y1, x2, y2))
 

@@ -1,4 +1,5 @@
-"""The schedule of a run: channel, images, random streams and learning rate of each step, as functions of the step alone."""
+"""The schedule of a run: channel, images, random streams and learning rate of each step, as
+functions of the step alone."""
 
 from __future__ import annotations
 
@@ -35,13 +36,16 @@ class DetectorSchedule:
         return self._sizes[self.channel(step)]
 
     def chosen(self, step: int) -> list[int]:
-        """The indices of a step's images in the training set. Every epoch goes through all images once, in an order drawn
-        from its own stream."""
+        """The indices of a step's images in the training set. Every epoch goes through all images
+        once, in an order drawn from its own stream."""
         begins, found = self._begins(step), list[int]()
         for place in range(begins, begins + self.size(step)):
             epoch, within = divmod(place, self.samples)
             if not found or not within:
-                order = seeds.shuffled(range(self.samples), seeds.stream(self.config.seed, "two_channel", "epoch", epoch))
+                order = seeds.shuffled(
+                    range(self.samples),
+                    seeds.stream(self.config.seed, "two_channel", "epoch", epoch),
+                )
             found.append(order[within])
         return found
 
@@ -52,7 +56,9 @@ class DetectorSchedule:
     def learning_rate(self, step: int) -> float:
         """Learning rate at a step: linear warm-up from 0, then half a cosine."""
         config = self.config.schedule
-        return warmed_cosine(config.learning_rate, config.learning_rate_end, step, self.steps, config.warmup_steps)
+        return warmed_cosine(
+            config.learning_rate, config.learning_rate_end, step, self.steps, config.warmup_steps
+        )
 
     def key(self, step: int, sample: str) -> int:
         """The random stream of the answer to ``sample`` in a step."""
@@ -67,7 +73,8 @@ class DetectorSchedule:
         return seeds.stream(self.config.seed, "two_channel", "view", step, number)
 
     def commits(self, step: int) -> bool:
-        """Whether a commit follows a step. It does after every evaluation, whose weights may be the best."""
+        """Whether a commit follows a step. It does after every evaluation, whose weights may be the
+        best."""
         return is_due(step, self.config.schedule.commit_every, self.steps) or self.evaluates(step)
 
     def evaluates(self, step: int) -> bool:

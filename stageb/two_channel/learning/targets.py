@@ -1,11 +1,13 @@
-"""Training targets: in channel A the true answer, in channel B a rollout, matched with the truth and corrected.
+"""Training targets: in channel A the true answer, in channel B a rollout, matched with the truth
+and corrected.
 
-A rollout is kept, token by token, as far as it can be parsed and is right, and the objects that it missed are appended. So
-the model is trained on continuations of its own prefixes, as at inference. In the kept part only boxes carry a loss: matched
-boxes are pulled towards the truth.
+A rollout is kept, token by token, as far as it can be parsed and is right, and the objects that it
+missed are appended. So the model is trained on continuations of its own prefixes, as at inference.
+In the kept part only boxes carry a loss: matched boxes are pulled towards the truth.
 
-An answer is cut before its first false positive. Those that are kept teach the model to continue: after as many objects as
-the image has, some of them wrong, the target continues with the missed ones where the model would have ended.
+An answer is cut before its first false positive. Those that are kept teach the model to continue:
+after as many objects as the image has, some of them wrong, the target continues with the missed
+ones where the model would have ended.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stageb.two_channel.boxes.metrics import find_duplicates, match, match_prefix, prefer_first
-from stageb.two_channel.boxes.text import Spelling, find_boxes, list_true_objects, parse, write_answer
+from stageb.two_channel.boxes.text import (
+    Spelling,
+    find_boxes,
+    list_true_objects,
+    parse,
+    write_answer,
+)
 from stageb.two_channel.types import (
     CoordinateSlot,
     Detection,
@@ -30,7 +38,9 @@ from stageb.two_channel.types import (
 def make_true_target(true: Sequence[Detection], spelling: Spelling) -> Target:
     """Channel A: the answer that lists ``true``. All of it is trained on."""
     made = write_answer(true, spelling)
-    slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
+    slots = tuple(
+        CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=True)
+    )
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
 
 
@@ -41,12 +51,18 @@ def count_totals(truths: Iterable[Target]) -> StepTotals:
 
 
 def make_corrected_target(
-    answer: Sequence[int], parsed: ParsedAnswer, matched: Match, true: Sequence[Detection], spelling: Spelling
+    answer: Sequence[int],
+    parsed: ParsedAnswer,
+    matched: Match,
+    true: Sequence[Detection],
+    spelling: Spelling,
 ) -> Target:
-    """Channel B: ``answer`` up to its first false positive, then the objects of ``true`` that this misses, then the end.
+    """Channel B: ``answer`` up to its first false positive, then the objects of ``true`` that this
+    misses, then the end.
 
-    ``parsed`` is the parsed part of ``answer``, and ``matched`` its match with ``true``, by ``match_prefix``. Text after the
-    kept part is trained on, and the boxes of matched and appended objects.
+    ``parsed`` is the parsed part of ``answer``, and ``matched`` its match with ``true``, by
+    ``match_prefix``. Text after the kept part is trained on, and the boxes of matched and appended
+    objects.
     """
     matched = prefer_first(matched, parsed.objects)
     count = min(matched.false_positives, default=len(parsed.objects))
@@ -55,11 +71,18 @@ def make_corrected_target(
     kept = tuple(answer[: (0, *parsed.ends)[count]])
     made = write_answer(missed, spelling, behind=kept)
     boxes = find_boxes(kept, spelling)
-    slots = [CoordinateSlot(boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
-    slots += [CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
+    slots = [
+        CoordinateSlot(boxes[predicted], true[number].bins) for predicted, number in pairs.items()
+    ]
+    slots += [
+        CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)
+    ]
     return Target(
         made.ids,
-        tuple(place >= len(kept) and token not in spelling.bins for place, token in enumerate(made.ids)),
+        tuple(
+            place >= len(kept) and token not in spelling.bins
+            for place, token in enumerate(made.ids)
+        ),
         tuple(slots),
     )
 
@@ -90,11 +113,14 @@ class Correction:
 def correct_rollout(
     sample: Sample, rollout: DetectorRollout, spelling: Spelling, gate: float, room: int
 ) -> tuple[Target, Correction]:
-    """Channel B: the target that ``rollout``, matched from an IoU of ``gate`` on, is corrected to, of at most ``room``
-    tokens, and its figures. If the corrected answer does not fit, the target is the true answer."""
+    """Channel B: the target that ``rollout``, matched from an IoU of ``gate`` on, is corrected to,
+    of at most ``room`` tokens, and its figures. If the corrected answer does not fit, the target is
+    the true answer."""
     true, parsed = list_true_objects(sample), parse(rollout.ids, spelling)
     matched = match(parsed.objects, true, gate)
-    target = make_corrected_target(rollout.ids, parsed, match_prefix(parsed.objects, true, gate), true, spelling)
+    target = make_corrected_target(
+        rollout.ids, parsed, match_prefix(parsed.objects, true, gate), true, spelling
+    )
     overlong = len(target.ids) > room
     if overlong:
         target = make_true_target(true, spelling)
@@ -115,13 +141,17 @@ def correct_rollout(
 
 
 def summarise(outcomes: Sequence[Correction]) -> dict[str, float | None]:
-    """The figures of the rollouts of a step, by their names in metrics.jsonl; rates are from 0 to 1.
+    """The figures of the rollouts of a step, by their names in metrics.jsonl; rates are from 0 to
+    1.
 
-    ``precision`` (None if nothing was predicted) and ``recall`` are over all objects together; ``match_rate`` is the mean
-    over images of the fraction found; ``_p10`` and ``_p90`` are the 10th and 90th percentile over images.
+    ``precision`` (None if nothing was predicted) and ``recall`` are over all objects together;
+    ``match_rate`` is the mean over images of the fraction found; ``_p10`` and ``_p90`` are the 10th
+    and 90th percentile over images.
     """
     count = len(outcomes)
-    predicted, true, matched = (sum(getattr(each, name) for each in outcomes) for name in ("predicted", "true", "matched"))
+    predicted, true, matched = (
+        sum(getattr(each, name) for each in outcomes) for name in ("predicted", "true", "matched")
+    )
     lengths, scores = sorted(each.tokens for each in outcomes), sorted(each.f1 for each in outcomes)
     return {
         "stage2/raw_rollouts": count,

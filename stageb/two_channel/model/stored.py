@@ -1,8 +1,9 @@
-"""The checkpoints of a run, as transformers and vLLM load them: ``{run}/model``, the last, and ``{run}/best``, the best on
-val.
+"""The checkpoints of a run, as transformers and vLLM load them: ``{run}/model``, the last, and
+``{run}/best``, the best on val.
 
-Weights belong to a commit, so the name of their file changes with every commit, ``model/weights-00000012.safetensors``. The
-checkpoint's index, which transformers and vLLM read for checkpoints of several files, names the current one.
+Weights belong to a commit, so the name of their file changes with every commit,
+``model/weights-00000012.safetensors``. The checkpoint's index, which transformers and vLLM read for
+checkpoints of several files, names the current one.
 """
 
 from __future__ import annotations
@@ -30,28 +31,37 @@ BASE = "base"  # folder of the untrained small model, in the run's folder
 class Learnt:
     """What a run has learnt besides its weights."""
 
-    categories: tuple[str, ...]  # the names of the training objects, sorted; empty in runs from before these were stored
+    # the names of the training objects, sorted; empty in runs from before these were stored
+    categories: tuple[str, ...]
     threshold: float | None  # the score threshold that was best on val; None without an evaluation
-    f1: float | None = None  # at IoU .50, on val, or on test without val; None where neither was evaluated
+    # at IoU .50, on val, or on test without val; None where neither was evaluated
+    f1: float | None = None
 
 
 def find_learnt(folder: Path) -> Learnt:
-    """The categories, threshold and F1 in the last commit of the run in ``folder``. The folder is not trusted: raises
-    ``InputError`` if they are malformed."""
+    """The categories, threshold and F1 in the last commit of the run in ``folder``. The folder is
+    not trusted: raises ``InputError`` if they are malformed."""
     state = read_commit(folder)["state"]
     state = state if isinstance(state, dict) else {}
     names, best = state.get("categories", []), state.get("best") or {}
     threshold = best.get("threshold") if isinstance(best, dict) else None
     f1 = state.get("f1_50")
-    sound = isinstance(names, list) and all(isinstance(each, str) and not text_fault(each) for each in names)
+    sound = isinstance(names, list) and all(
+        isinstance(each, str) and not text_fault(each) for each in names
+    )
     if not (sound and _is_share(threshold) and _is_share(f1)):
-        raise InputError(f"{folder}: the categories, the threshold or the F1 in its commit are invalid; name another run")
+        raise InputError(
+            f"{folder}: the categories, the threshold or the F1 in its commit are invalid; name "
+            f"another run"
+        )
     return Learnt(tuple(names), threshold, f1)
 
 
 def _is_share(value: object) -> bool:
     """Whether ``value`` is None, or a number from 0 to 1."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
+    return value is None or (
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    )
 
 
 def weights_in(folder: str) -> str:
@@ -66,14 +76,19 @@ def index_in(folder: str) -> str:
 
 def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Write ``weights`` as safetensors, with the metadata that transformers writes."""
-    save_file({name: each.contiguous() for name, each in weights.items()}, path, metadata={"format": "pt"})
+    save_file(
+        {name: each.contiguous() for name, each in weights.items()}, path, metadata={"format": "pt"}
+    )
 
 
 def make_index(path: Path) -> str:
     """The text of the index of a checkpoint whose weights are in ``path``."""
     with safe_open(path, "pt") as file:
         names = sorted(file.keys())
-    found = {"metadata": {"total_size": path.stat().st_size}, "weight_map": dict.fromkeys(names, path.name)}
+    found = {
+        "metadata": {"total_size": path.stat().st_size},
+        "weight_map": dict.fromkeys(names, path.name),
+    }
     return disk.json_text(found) + "\n"
 
 
@@ -87,26 +102,37 @@ def clear(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files that a killed write of a tokenizer left in a checkpoint's folder. Raises ``JournalError``."""
+    """Remove temporary files that a killed write of a tokenizer left in a checkpoint's folder.
+    Raises ``JournalError``."""
     with disk.reporting(folder):
         for path in folder.glob(".tmp*"):
             path.unlink()
 
 
 def find_model(folder: Path, last: bool = False) -> tuple[Path, int]:
-    """The folder of the run's checkpoint that was best on val, or of the ``last`` one (always without val), and the number
-    of steps it was trained for. Raises ``InputError`` if there is none or its folder is inconsistent."""
+    """The folder of the run's checkpoint that was best on val, or of the ``last`` one (always
+    without val), and the number of steps it was trained for. Raises ``InputError`` if there is none
+    or its folder is inconsistent."""
     commit = read_commit(folder)
     name = MODEL if last or weights_in(BEST) not in commit["versions"] else BEST
     weights, index = weights_in(name), folder / index_in(name)
     if weights not in commit["versions"]:
-        raise InputError(f"{folder}: its run has committed no weights yet; wait for its first commit")
+        raise InputError(
+            f"{folder}: its run has committed no weights yet; wait for its first commit"
+        )
     for path in (folder / name).iterdir():
         file_of(folder, path)
     named = json.loads(index.read_text())["weight_map"] if index.is_file() else {}
     held = Path(commit["versions"][weights].name).name
     if set(named.values()) != {held}:
-        raise InputError(f"{index}: does not name {held}; to repair it, repeat the command that made this run")
+        raise InputError(
+            f"{index}: does not name {held}; to repair it, repeat the command that made this run"
+        )
     if (folder / name / "adapter_config.json").exists():
-        raise InputError(f"{folder / name}: has adapter_config.json, which no run writes and which names another checkpoint")
-    return folder / name, commit["state"]["step"] if name == MODEL else commit["state"]["best"]["step"]
+        raise InputError(
+            f"{folder / name}: has adapter_config.json, which no run writes and which names "
+            f"another checkpoint"
+        )
+    return folder / name, commit["state"]["step"] if name == MODEL else commit["state"]["best"][
+        "step"
+    ]

@@ -1,4 +1,5 @@
-"""The vision tower: its stem, the positions of image patches, and its attention over the images of a pack."""
+"""The vision tower: its stem, the positions of image patches, and its attention over the images of
+a pack."""
 
 from __future__ import annotations
 
@@ -22,15 +23,18 @@ from transformers import (
     Qwen3VLVisionModel,
 )
 from transformers.configuration_utils import SubConfigSpec
-from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
+from transformers.vision_utils import (
+    get_vision_interpolation_indices_and_weights,
+    get_vision_position_ids,
+)
 
 from stageb.engines.native.api import Grid, has_flash, send
 from stageb.two_channel.model.taught import TaughtBlocks
 
 # Positions of image patches for a vision tower of the Qwen3-VL kind, computed once per grid.
 #
-# The tower itself would compute them from the grids for every batch, on its device, and the CPU would wait for the device
-# several times. It accepts precomputed values as extra inputs.
+# The tower itself would compute them from the grids for every batch, on its device, and the CPU
+# would wait for the device several times. It accepts precomputed values as extra inputs.
 
 GRIDS = 64  # whose positions are cached
 
@@ -48,21 +52,26 @@ class Geometry:
         return all(hasattr(visual, name) for name in ("num_grid_per_side", "interpolation_mode"))
 
     def inputs(self, grids: Sequence[Grid]) -> dict[str, Any]:
-        """The tower's inputs besides pixels, for concatenated images of ``grids`` (times, rows, columns). The grids
-        themselves stay on the CPU, where they are read."""
-        positions, indices, weights = (torch.cat(parts) for parts in zip(*map(self._of, grids), strict=True))
+        """The tower's inputs besides pixels, for concatenated images of ``grids`` (times, rows,
+        columns). The grids themselves stay on the CPU, where they are read."""
+        positions, indices, weights = (
+            torch.cat(parts) for parts in zip(*map(self._of, grids), strict=True)
+        )
         frames = [rows * columns for times, rows, columns in grids for _ in range(times)]
         return {
             "image_grid_thw": torch.tensor(grids),
             "image_position_ids": positions,
             "image_interp_indices": indices,
             "image_interp_weights": weights,
-            "image_cu_seqlens": send(torch.tensor([0, *accumulate(frames)], dtype=torch.int32), positions.device),
+            "image_cu_seqlens": send(
+                torch.tensor([0, *accumulate(frames)], dtype=torch.int32), positions.device
+            ),
             "image_max_seqlen": max(frames),
         }
 
     def _worked_out(self, grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
-        """For one image: positions (rows and columns), and indices and weights that interpolate the learnt positions."""
+        """For one image: positions (rows and columns), and indices and weights that interpolate the
+        learnt positions."""
         visual, given = self._visual, torch.tensor([grid])
         indices, weights = get_vision_interpolation_indices_and_weights(
             given,
@@ -76,20 +85,28 @@ class Geometry:
         return positions.to(device), indices.to(device), weights.to(device)
 
 
-# Attention of the vision tower over the images of a pack, in as few calls as possible: transformers makes one per image.
+# Attention of the vision tower over the images of a pack, in as few calls as possible: transformers
+# makes one per image.
 #
-# Its registered name has "flash" in it, which makes Qwen's towers pass all images at once, with their boundaries. On a GPU
-# in half precision it is one kernel for all images; elsewhere adjacent images of one size form a batch.
+# Its registered name has "flash" in it, which makes Qwen's towers pass all images at once, with
+# their boundaries. On a GPU in half precision it is one kernel for all images; elsewhere adjacent
+# images of one size form a batch.
 
 NAME = "stageb_flash_sight"
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # the layers around it may be compiled
 def attend_within_images(
-    _module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    _module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attend within each image: (1, heads, patches, dim) to (1, patches, heads, dim). ``options["cu_seq_lens_q"]`` holds the
-    boundaries of images, ``options["scaling"]`` the factor of the scores."""
+    """Attend within each image: (1, heads, patches, dim) to (1, patches, heads, dim).
+    ``options["cu_seq_lens_q"]`` holds the boundaries of images, ``options["scaling"]`` the factor
+    of the scores."""
     edges: Tensor = options["cu_seq_lens_q"]
     scaling: float = options["scaling"]
     if has_flash(query):
@@ -100,9 +117,14 @@ def attend_within_images(
         )
         return found[0][None], None
     runs = [(length, len(list(run))) for length, run in groupby(edges.diff().tolist())]
-    parts = [torch.split(each, [length * images for length, images in runs], 2) for each in (query, key, value)]
+    parts = [
+        torch.split(each, [length * images for length, images in runs], 2)
+        for each in (query, key, value)
+    ]
     outputs = [
-        scaled_dot_product_attention(_to_batch(q, images), _to_batch(k, images), _to_batch(v, images), scale=scaling)
+        scaled_dot_product_attention(
+            _to_batch(q, images), _to_batch(k, images), _to_batch(v, images), scale=scaling
+        )
         .transpose(1, 2)
         .flatten(0, 1)
         for (_, images), q, k, v in zip(runs, *parts, strict=True)
@@ -119,11 +141,12 @@ def _to_batch(states: Tensor, images: int) -> Tensor:
 AttentionInterface.register(NAME, attend_within_images)
 
 
-# A Qwen3-VL vision tower with a convolutional stem instead of a linear map of each patch (Xiao et al. 2021, "Early
-# convolutions help transformers see better").
+# A Qwen3-VL vision tower with a convolutional stem instead of a linear map of each patch (Xiao et
+# al. 2021, "Early convolutions help transformers see better").
 #
-# It is registered with transformers as its own architecture, ``qwen3_vl_convolution``: once this module is imported, the
-# auto classes load its checkpoints; programs that do not know the architecture refuse them.
+# It is registered with transformers as its own architecture, ``qwen3_vl_convolution``: once this
+# module is imported, the auto classes load its checkpoints; programs that do not know the
+# architecture refuse them.
 
 TYPE = "qwen3_vl_convolution"
 
@@ -146,14 +169,15 @@ class Qwen3VLConvolutionConfig(Qwen3VLConfig):
 
 
 class ImageNorm(nn.GroupNorm):
-    """Group normalisation with one group, over all of an image (Wu and He 2018), so that images do not depend on each other.
-    torch's own kernel uses only one block of GPU threads per image."""
+    """Group normalisation with one group, over all of an image (Wu and He 2018), so that images do
+    not depend on each other. torch's own kernel uses only one block of GPU threads per image."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(1, channels)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(images, channels, rows, columns) to the same, in their precision; statistics are computed in float32."""
+        """(images, channels, rows, columns) to the same, in their precision; statistics are
+        computed in float32."""
         numbers = images.float()
         variance, mean = torch.var_mean(numbers, (1, 2, 3), correction=0, keepdim=True)
         scale = (variance + self.eps).rsqrt() * self.weight[:, None, None]
@@ -162,8 +186,8 @@ class ImageNorm(nn.GroupNorm):
 
 
 class Stem(nn.Module):
-    """3 x 3 convolutions of stride 2, each twice as wide as the one before, down to one position per patch, or blocks that
-    were taught; then a 1 x 1 convolution."""
+    """3 x 3 convolutions of stride 2, each twice as wide as the one before, down to one position
+    per patch, or blocks that were taught; then a 1 x 1 convolution."""
 
     def __init__(self, config: Any) -> None:
         """``config`` is the tower's."""
@@ -175,14 +199,21 @@ class Stem(nn.Module):
             layers, last = [TaughtBlocks(), ImageNorm(TaughtBlocks.CHANNELS)], TaughtBlocks.CHANNELS
         else:
             layers, last = list[nn.Module](), width
-            for before, after in pairwise([self._channels, *(width >> left for left in reversed(range(halvings)))]):
-                layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), ImageNorm(after), nn.GELU()]
+            for before, after in pairwise(
+                [self._channels, *(width >> left for left in reversed(range(halvings)))]
+            ):
+                layers += [
+                    nn.Conv2d(before, after, 3, 2, 1, bias=False),
+                    ImageNorm(after),
+                    nn.GELU(),
+                ]
         self.layers = nn.Sequential(*layers)
         self.proj = nn.Conv2d(last, width, 1)
 
     def forward(self, patches: Tensor, grids: Tensor) -> Tensor:
-        """(patches, channels * side * side) to (patches, width), for concatenated images with ``grids`` (images, 3); within
-        an image, patches that are merged into one token are adjacent. Images with equal grids are convolved together."""
+        """(patches, channels * side * side) to (patches, width), for concatenated images with
+        ``grids`` (images, 3); within an image, patches that are merged into one token are adjacent.
+        Images with equal grids are convolved together."""
         shapes = [tuple(grid) for grid in grids.tolist()]
         parts = torch.split(patches, [times * rows * columns for times, rows, columns in shapes])
         found: dict[int, Tensor] = {}
@@ -195,8 +226,12 @@ class Stem(nn.Module):
     def _embed(self, patches: Tensor, rows: int, columns: int) -> Tensor:
         """``forward`` for images that all have ``rows`` x ``columns`` patches."""
         side, merged = self._side, self._merged
-        blocks = patches.view(-1, rows // merged, columns // merged, merged, merged, self._channels, side, side)
-        images = blocks.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(-1, self._channels, rows * side, columns * side)
+        blocks = patches.view(
+            -1, rows // merged, columns // merged, merged, merged, self._channels, side, side
+        )
+        images = blocks.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(
+            -1, self._channels, rows * side, columns * side
+        )
         seen: Tensor = self.proj(self.layers(images.contiguous(memory_format=torch.channels_last)))
         places = seen.reshape(len(images), -1, rows // merged, merged, columns // merged, merged)
         return places.permute(0, 2, 4, 3, 5, 1).flatten(0, 4)
@@ -226,4 +261,6 @@ class Qwen3VLConvolutionForConditionalGeneration(Qwen3VLForConditionalGeneration
 for each in (Qwen3VLConvolutionVisionConfig, Qwen3VLConvolutionConfig):
     AutoConfig.register(each.model_type, each)
 AutoModel.register(Qwen3VLConvolutionVisionConfig, Qwen3VLConvolutionVisionModel)
-AutoModelForImageTextToText.register(Qwen3VLConvolutionConfig, Qwen3VLConvolutionForConditionalGeneration)
+AutoModelForImageTextToText.register(
+    Qwen3VLConvolutionConfig, Qwen3VLConvolutionForConditionalGeneration
+)

@@ -1,9 +1,10 @@
 """Image inputs: patches of bytes for a vision tower, and views, transformed on the model's device.
 
-A view is one bilinear sampling of its image, directly to the size that the vision tower cuts into patches, and one
-multiplication and addition for light; images of one size in a pack are processed together. The result for an image does not
-depend on the others: operations are element-wise, and contrast varies about the image's own mean grey. Images without a view
-are scaled by Pillow, as in the checkpoint's processor.
+A view is one bilinear sampling of its image, directly to the size that the vision tower cuts into
+patches, and one multiplication and addition for light; images of one size in a pack are processed
+together. The result for an image does not depend on the others: operations are element-wise, and
+contrast varies about the image's own mean grey. Images without a view are scaled by Pillow, as in
+the checkpoint's processor.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from stageb.two_channel.boxes.augmentation import ImageView, Paste, note_view, p
 from stageb.two_channel.model.tower import Geometry
 from stageb.untrusted import pictures
 
-# Images cut into patches of bytes for a vision tower: an eighth of the memory and of the transfer to the device that the
-# floats of a checkpoint's image processor take.
+# Images cut into patches of bytes for a vision tower: an eighth of the memory and of the transfer
+# to the device that the floats of a checkpoint's image processor take.
 #
-# Processors of the Qwen-VL kind scale an image to whole patches and map every byte to a float by a function of its channel.
-# The table of that function is read from the processor itself, once for each byte, so the result equals the processor's bit
-# for bit. A processor that does anything else is detected on a test picture, and then used for every image.
+# Processors of the Qwen-VL kind scale an image to whole patches and map every byte to a float by a
+# function of its channel. The table of that function is read from the processor itself, once for
+# each byte, so the result equals the processor's bit for bit. A processor that does anything else
+# is detected on a test picture, and then used for every image.
 
 BYTES = 256
 ODD = (101, 67)  # a size that is not a whole number of patches
@@ -50,34 +52,47 @@ class Pixels:
     @classmethod
     def of(cls, process: Any) -> Pixels | None:
         """A ``Pixels`` that gives the same result as ``process``; None if there is none."""
-        if not all(hasattr(process, name) for name in ("patch_size", "merge_size", "temporal_patch_size")):
+        if not all(
+            hasattr(process, name) for name in ("patch_size", "merge_size", "temporal_patch_size")
+        ):
             return None
         found, drawn = cls(process), pictures.draw_chequered().resize(ODD)
         made = process(images=[drawn], return_tensors="pt")
         _, height, width = made["image_grid_thw"][0].tolist()
         cut = found.cut(drawn, (height, width))
-        same = len(cut) == len(made["pixel_values"]) and torch.equal(found.numbers(cut), made["pixel_values"])
+        same = len(cut) == len(made["pixel_values"]) and torch.equal(
+            found.numbers(cut), made["pixel_values"]
+        )
         return found if same else None
 
     def cut(self, image: Any, grid: tuple[int, int]) -> Tensor:
-        """``image``, a ``PIL.Image`` in RGB, as bytes (patches, 3, side * side); ``grid`` is the number of patches from top
-        to bottom and from left to right."""
+        """``image``, a ``PIL.Image`` in RGB, as bytes (patches, 3, side * side); ``grid`` is the
+        number of patches from top to bottom and from left to right."""
         size = grid[1] * self._side, grid[0] * self._side
         if image.size != size:
             image = image.resize(size, pictures.pillow().Resampling.BICUBIC)
         return self.patches(to_bytes(image)[None], grid)[0]
 
     def patches(self, images: Tensor, grid: tuple[int, int]) -> Tensor:
-        """``images``, bytes (n, 3, height, width) of exactly the size of ``grid``, as bytes (n, patches, 3, side * side)."""
+        """``images``, bytes (n, 3, height, width) of exactly the size of ``grid``, as bytes (n,
+        patches, 3, side * side)."""
         side, merged, (rows, columns) = self._side, self._merged, grid
-        blocks = images.reshape(len(images), 3, rows // merged, merged, side, columns // merged, merged, side)
-        return blocks.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(len(images), rows * columns, 3, side * side)
+        blocks = images.reshape(
+            len(images), 3, rows // merged, merged, side, columns // merged, merged, side
+        )
+        return blocks.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(
+            len(images), rows * columns, 3, side * side
+        )
 
     def numbers(self, cut: Tensor) -> Tensor:
-        """The processor's floats for bytes: (patches, 3, side * side) to float32 (patches, 3 * times * side * side)."""
+        """The processor's floats for bytes: (patches, 3, side * side) to float32 (patches, 3 *
+        times * side * side)."""
         patches, channels, area = cut.shape
         table = self._table = self._table.to(cut.device)
-        lines = (table[channel].index_select(0, cut[:, channel].int().flatten()) for channel in range(channels))
+        lines = (
+            table[channel].index_select(0, cut[:, channel].int().flatten())
+            for channel in range(channels)
+        )
         found = torch.stack([line.view(patches, area) for line in lines], 1)
         times = int(self._process.temporal_patch_size)  # an image is repeated that many times
         return found[:, :, None].expand(-1, -1, times, -1).reshape(patches, channels * times * area)
@@ -97,7 +112,8 @@ def to_bytes(image: Any) -> Tensor:
 
 
 KEPT = 2 << 30  # bytes of images that a cache holds
-KNOWN = 1 << 15  # views whose names are remembered: more than any step shows, and bounded for runs of any length
+# views whose names are remembered: more than any step shows, and bounded for runs of any length
+KNOWN = 1 << 15
 COARSE = 8  # factor by which an image is reduced to compute its mean grey
 GREY = 128  # of the padding around an image that is scaled down
 TOGETHER = 16  # views that are computed at a time
@@ -107,7 +123,8 @@ Size = tuple[int, int]  # width, height
 
 
 class Views(ImageInputs):
-    """Image inputs with views. Decoded images and patches are cached: files are assumed not to change.
+    """Image inputs with views. Decoded images and patches are cached: files are assumed not to
+    change.
 
     ``sources`` are the paths of the images from which pasted objects come, by index.
     """
@@ -121,7 +138,9 @@ class Views(ImageInputs):
         self._cuts = SizedCache(lambda cut: cut.bytes)
         self._files: dict[str, File] = {}  # by path
         self._viewed: deque[str] = deque()  # names of views, the oldest first
-        self._geometry = Geometry(model.model.visual) if Geometry.known(model.model.visual) else None
+        self._geometry = (
+            Geometry(model.model.visual) if Geometry.known(model.model.visual) else None
+        )
 
     def share(self, other: Views) -> None:
         """Share the caches of ``other``, whose processor and device must be the same."""
@@ -129,7 +148,8 @@ class Views(ImageInputs):
         self.sources = other.sources
 
     def prepare(self, names: Iterable[int]) -> None:
-        """Start to decode or cut, in threads, images that will be needed soon; errors are raised when they are used."""
+        """Start to decode or cut, in threads, images that will be needed soon; errors are raised
+        when they are used."""
         for name in names:
             path, view = parse_name(self._pictures[name].path)
             if self._plain and view != ImageView():
@@ -145,7 +165,8 @@ class Views(ImageInputs):
     def _cut(self, names: Sequence[int]) -> list[Tensor]:
         """See ``ImageInputs``."""
         found: dict[int, Tensor] = {}
-        alike: dict[tuple[Size, Grid], list[int]] = {}  # names of views, by the sizes that they come from and go to
+        # names of views, by the sizes that they come from and go to
+        alike: dict[tuple[Size, Grid], list[int]] = {}
         waiting: dict[int, Job] = {}
         for name in dict.fromkeys(names):
             picture = self._pictures[name]
@@ -197,16 +218,23 @@ class Views(ImageInputs):
         """The job that decodes the image in a file, started if necessary."""
         width, height = self._look(path).size
         found: Job = self._frames.get(
-            path, lambda: Job(self._pool.submit(lambda: DecodedImage.of(self._open(path))), 3 * width * height)
+            path,
+            lambda: Job(
+                self._pool.submit(lambda: DecodedImage.of(self._open(path))), 3 * width * height
+            ),
         )
         return found
 
     def _cutting(self, name: int) -> Job:
         """The job that cuts the image ``name`` into patches, started if necessary."""
         picture = self._pictures[name]
-        size = 3 * picture.grid[1] * picture.grid[2] * self._model.config.vision_config.patch_size**2
+        size = (
+            3 * picture.grid[1] * picture.grid[2] * self._model.config.vision_config.patch_size**2
+        )
         size *= 1 if self._plain else 8
-        found: Job = self._cuts.get(picture.path, lambda: Job(self._pool.submit(self._patches, name), size))
+        found: Job = self._cuts.get(
+            picture.path, lambda: Job(self._pool.submit(self._patches, name), size)
+        )
         return found
 
     def _met(self, path: str) -> int:
@@ -215,23 +243,32 @@ class Views(ImageInputs):
             return super()._met(path)
         file = self._look(place)
         self._remember(path)
-        return self._registered(path, file.digest + note_view(view).encode(), file.size[::-1] if view.turned else file.size)
+        return self._registered(
+            path,
+            file.digest + note_view(view).encode(),
+            file.size[::-1] if view.turned else file.size,
+        )
 
     def _look(self, path: str) -> File:
         """The facts about a file that need no decoding; cached."""
         if path not in self._files:
             data = pictures.read(path)
-            size, digest = pictures.size_shown(path, data, self._pixels), hashlib.blake2b(data, digest_size=16).digest()
+            size, digest = (
+                pictures.size_shown(path, data, self._pixels),
+                hashlib.blake2b(data, digest_size=16).digest(),
+            )
             self._files[path] = File(digest, size, pictures.look_upright(path))
         return self._files[path]
 
     def _remember(self, path: str) -> None:
-        """Remember the name of a view, and forget the oldest if there are too many: a view is used only once."""
+        """Remember the name of a view, and forget the oldest if there are too many: a view is used
+        only once."""
         self._viewed.append(path)
         if len(self._viewed) > KNOWN:
             oldest = self._viewed.popleft()
             name = self._names.pop(oldest, None)
-            if name is not None and self._pictures[name].path == oldest:  # or else met again under another path
+            # or else met again under another path
+            if name is not None and self._pictures[name].path == oldest:
                 del self._pictures[name]
 
     def _patches(self, name: int) -> Tensor:
@@ -265,13 +302,19 @@ class File:
 class DecodedImage:
     """A decoded image."""
 
-    pixels: Tensor  # uint8 (3, height, width), on the CPU or, once it was asked for there, on the model's device
+    # uint8 (3, height, width), on the CPU or, once it was asked for there, on the model's device
+    pixels: Tensor
     grey: int  # its mean
 
     @classmethod
     def of(cls, image: Any) -> DecodedImage:
         """``image`` is a ``PIL.Image`` in RGB."""
-        grey = image.reduce(COARSE).convert("L").resize((1, 1), pictures.pillow().Resampling.BOX).getpixel((0, 0))
+        grey = (
+            image.reduce(COARSE)
+            .convert("L")
+            .resize((1, 1), pictures.pillow().Resampling.BOX)
+            .getpixel((0, 0))
+        )
         return cls(to_bytes(image).contiguous(), grey)
 
 
@@ -283,12 +326,20 @@ class Job:
     bytes: int  # that these take
 
 
-def show_views(frames: Sequence[DecodedImage], views: Sequence[ImageView], noted: Sequence[Size], size: Size) -> Tensor:
-    """Apply its view to each of ``frames``, which have one size: uint8 (views, 3, height, width) of ``size``, on the frames'
-    device. Frames may be smaller than the sizes in whose pixels views are ``noted``."""
+def show_views(
+    frames: Sequence[DecodedImage], views: Sequence[ImageView], noted: Sequence[Size], size: Size
+) -> Tensor:
+    """Apply its view to each of ``frames``, which have one size: uint8 (views, 3, height, width) of
+    ``size``, on the frames' device. Frames may be smaller than the sizes in whose pixels views are
+    ``noted``."""
     pixels = torch.stack([frame.pixels for frame in frames])
     device, (width, height) = pixels.device, size
-    places = send(torch.tensor([_compute_affine(view, each) for view, each in zip(views, noted, strict=True)]), device)
+    places = send(
+        torch.tensor(
+            [_compute_affine(view, each) for view, each in zip(views, noted, strict=True)]
+        ),
+        device,
+    )
     lights = [_compute_light(view, frame.grey) for view, frame in zip(views, frames, strict=True)]
     gain, offset = send(torch.tensor(lights), device).T[:, :, None, None, None]
     across = (torch.arange(width, device=device) + 0.5) / width
@@ -296,7 +347,11 @@ def show_views(frames: Sequence[DecodedImage], views: Sequence[ImageView], noted
     begin, by_across, by_down = places.permute(1, 2, 0)[..., None, None]  # each (2, views, 1, 1)
     x, y = begin + by_across * across + by_down * down  # in shares of the image, from edge to edge
     seen = grid_sample(
-        pixels.float(), torch.stack([x, y], -1) * 2 - 1, mode="bilinear", padding_mode="border", align_corners=False
+        pixels.float(),
+        torch.stack([x, y], -1) * 2 - 1,
+        mode="bilinear",
+        padding_mode="border",
+        align_corners=False,
     )
     inside = (x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)
     seen = torch.where(inside[:, None], seen, GREY)
@@ -305,42 +360,66 @@ def show_views(frames: Sequence[DecodedImage], views: Sequence[ImageView], noted
 
 
 def paste_objects(pixels: Tensor, size: Size, pasted: Sequence[tuple[Tensor, Size, Paste]]) -> None:
-    """Paste objects into ``pixels``, uint8 (3, height, width), in place and in order: each from a source image (same layout,
-    any size). A paste is noted in pixels of a target of ``size``, and of a source of the size given with it. The object's
-    box is opaque, and the border around it fades out, so that there is no visible seam.
+    """Paste objects into ``pixels``, uint8 (3, height, width), in place and in order: each from a
+    source image (same layout, any size). A paste is noted in pixels of a target of ``size``, and of
+    a source of the size given with it. The object's box is opaque, and the border around it fades
+    out, so that there is no visible seam.
 
-    Positions are computed on the CPU for all objects at once: on a GPU each step would be a kernel launch.
+    Positions are computed on the CPU for all objects at once: on a GPU each step would be a kernel
+    launch.
     """
-    placed = [_place_pasted(pixels.shape[:0:-1], size, source_size, paste) for _, source_size, paste in pasted]
+    placed = [
+        _place_pasted(pixels.shape[:0:-1], size, source_size, paste)
+        for _, source_size, paste in pasted
+    ]
     lines = [line for _, along in placed for line in along]
-    sent_lines = iter(torch.split(send(torch.from_numpy(np.concatenate(lines)), pixels.device), list(map(len, lines))))
+    sent_lines = iter(
+        torch.split(
+            send(torch.from_numpy(np.concatenate(lines)), pixels.device), list(map(len, lines))
+        )
+    )
     for (source, _, _), (spans, _) in zip(pasted, placed, strict=True):
         across, x, down, y = islice(sent_lines, 4)
         grid = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)
-        seen = grid_sample(source[None].float(), grid[None], mode="bilinear", padding_mode="border", align_corners=False)[0]
+        seen = grid_sample(
+            source[None].float(),
+            grid[None],
+            mode="bilinear",
+            padding_mode="border",
+            align_corners=False,
+        )[0]
         region = pixels[:, spans[1], spans[0]]
         region.copy_(torch.lerp(region.float(), seen, down[:, None] * across).round())
 
 
-def _place_pasted(lengths: Sequence[int], size: Size, source_size: Size, paste: Paste) -> tuple[list[slice], list[Any]]:
-    """Across and down an image that is of ``lengths``: the pixels that an object comes to, and two lines of numbers, one for
-    each: how much of it is the object's, and where in the object's image to look, from -1 to 1."""
+def _place_pasted(
+    lengths: Sequence[int], size: Size, source_size: Size, paste: Paste
+) -> tuple[list[slice], list[Any]]:
+    """Across and down an image that is of ``lengths``: the pixels that an object comes to, and two
+    lines of numbers, one for each: how much of it is the object's, and where in the object's image
+    to look, from -1 to 1."""
     spans, lines = list[slice](), list[Any]()
     ranges, begins = ((paste.x1, paste.x2), (paste.y1, paste.y2)), (paste.left, paste.top)
-    for length, whole, from_whole, (low, high), begin in zip(lengths, size, source_size, ranges, begins, strict=True):
+    for length, whole, from_whole, (low, high), begin in zip(
+        lengths, size, source_size, ranges, begins, strict=True
+    ):
         margin, end = MARGIN * (high - low), begin + high - low
         first = max(0, math.floor((begin - margin) * length / whole))
         last = min(length, math.ceil((end + margin) * length / whole))
         at = (np.arange(first, last) + 0.5) * whole / length
         weights = (np.minimum(at - begin, end - at) / margin + 1).clip(0, 1)
         spans.append(slice(first, last))
-        lines += [weights.astype(np.float32), ((at - begin + low) / from_whole * 2 - 1).astype(np.float32)]
+        lines += [
+            weights.astype(np.float32),
+            ((at - begin + low) / from_whole * 2 - 1).astype(np.float32),
+        ]
     return spans, lines
 
 
 def _compute_affine(view: ImageView, noted: Size) -> list[list[float]]:
-    """The affine map from a view to its image, in fractions of the image, as (x, y) pairs: the view's upper left corner, and
-    the vectors from there to its upper right and lower left corners."""
+    """The affine map from a view to its image, in fractions of the image, as (x, y) pairs: the
+    view's upper left corner, and the vectors from there to its upper right and lower left
+    corners."""
 
     def place(x: float, y: float) -> list[float]:
         x, y = (y, x) if view.turned else (x, y)
@@ -354,7 +433,13 @@ def _compute_affine(view: ImageView, noted: Size) -> list[list[float]]:
         return found
 
     corner, right, lower = place(0, 0), place(1, 0), place(0, 1)
-    return [corner, *([one - other for one, other in zip(each, corner, strict=True)] for each in (right, lower))]
+    return [
+        corner,
+        *(
+            [one - other for one, other in zip(each, corner, strict=True)]
+            for each in (right, lower)
+        ),
+    ]
 
 
 def _compute_light(view: ImageView, grey: int) -> tuple[float, float]:
@@ -374,7 +459,8 @@ class SizedCache:
         self._lock = Lock()
 
     def get(self, name: str, make: Callable[[], Any]) -> Any:
-        """The value under ``name``; if it is not cached, the result of ``make`` is stored and returned."""
+        """The value under ``name``; if it is not cached, the result of ``make`` is stored and
+        returned."""
         with self._lock:
             if name in self._held:
                 self._held.move_to_end(name)

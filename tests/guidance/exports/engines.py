@@ -1,8 +1,9 @@
-"""Databases that judge rows by a query: SQLite and DuckDB in this process, others where they are told of.
+"""Databases that judge rows by a query: SQLite and DuckDB in this process, others where they are
+told of.
 
-``STAGEB_POSTGRES`` and ``STAGEB_MYSQL`` are addresses of servers whose table ``tickets`` may be made anew, such as
-``host=127.0.0.1 port=5432 user=postgres`` and ``127.0.0.1:3306:user:database``; ``STAGEB_SPARK=1`` starts Spark, which needs
-Java.
+``STAGEB_POSTGRES`` and ``STAGEB_MYSQL`` are addresses of servers whose table ``tickets`` may be
+made anew, such as ``host=127.0.0.1 port=5432 user=postgres`` and ``127.0.0.1:3306:user:database``;
+``STAGEB_SPARK=1`` starts Spark, which needs Java.
 """
 
 from __future__ import annotations
@@ -29,15 +30,20 @@ TYPES = {
 }
 
 
-def ask(engine: str, query: str, types: Mapping[str, str], rows: Rows) -> list[tuple[str | None, str | None]]:
-    """Verdict and rule of each row, in their order; ``types``: what the columns hold, a number, a flag or a text."""
+def ask(
+    engine: str, query: str, types: Mapping[str, str], rows: Rows
+) -> list[tuple[str | None, str | None]]:
+    """Verdict and rule of each row, in their order; ``types``: what the columns hold, a number, a
+    flag or a text."""
     numbered = [[float(number), *row] for number, row in enumerate(rows)]
     found = ENGINES[engine](query, {"row": "number", **types}, numbered)
     return [(each[-2], each[-1]) for each in sorted(found, key=lambda each: each[0])]
 
 
 def _create(engine: str, types: Mapping[str, str]) -> str:
-    columns = (f"{DIALECTS[engine].name(name)} {TYPES[engine][kind]}" for name, kind in types.items())
+    columns = (
+        f"{DIALECTS[engine].name(name)} {TYPES[engine][kind]}" for name, kind in types.items()
+    )
     return f"CREATE TABLE tickets ({', '.join(columns)})"
 
 
@@ -53,7 +59,10 @@ def _ask_duckdb(query: str, types: Mapping[str, str], rows: Rows) -> Rows:
     kinds = {"number": arrow.float64(), "flag": arrow.bool_(), "text": arrow.string()}
     columns = zip(types.values(), zip(*rows, strict=True), strict=True)
     with duckdb.connect(":memory:") as opened:
-        opened.register("rows", arrow.table([arrow.array(column, kinds[kind]) for kind, column in columns], [*types]))
+        opened.register(
+            "rows",
+            arrow.table([arrow.array(column, kinds[kind]) for kind, column in columns], [*types]),
+        )
         opened.execute(_create("duckdb", types))
         opened.execute("INSERT INTO tickets SELECT * FROM rows")
         found: Rows = opened.execute(query).fetchall()
@@ -109,7 +118,11 @@ def _start_spark() -> Any:
     if "STAGEB_SPARK" not in os.environ:
         pytest.skip("STAGEB_SPARK is not set")
     builder = pytest.importorskip("pyspark.sql").SparkSession.builder.master("local[1]")
-    for name, value in {"ui.enabled": "false", "sql.shuffle.partitions": "1", "log.level": "ERROR"}.items():
+    for name, value in {
+        "ui.enabled": "false",
+        "sql.shuffle.partitions": "1",
+        "log.level": "ERROR",
+    }.items():
         builder = builder.config(f"spark.{name}", value)
     return builder.getOrCreate()
 

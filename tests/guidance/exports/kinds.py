@@ -25,8 +25,10 @@ Cells = Mapping[str, Any]
 class Kind(NamedTuple):
     """A kind of tickets."""
 
-    values: Mapping[str, Sequence[str]]  # of each field, such as rules name; of those with numbers one stands first
-    draw: Callable[[Random], Cells]  # a row as a table or a database holds it, or the documents of a ticket's images
+    # of each field, such as rules name; of those with numbers one stands first
+    values: Mapping[str, Sequence[str]]
+    # a row as a table or a database holds it, or the documents of a ticket's images
+    draw: Callable[[Random], Cells]
     columns: Columns = Columns(())
     is_typed: bool = False
     are_texts: bool = False  # whether a database keeps all cells as texts
@@ -60,11 +62,26 @@ ODD = [
     " worn\t",
     "n/a\n-",
 ]
-UNITS = ["2.75 mm", "3mm", "40 kg", "7 Nm", "12.5 nm", "3 mm.", "2 mms", "40 %", "1e-3 mm", "4 m2", "5 mm2"]
+UNITS = [
+    "2.75 mm",
+    "3mm",
+    "40 kg",
+    "7 Nm",
+    "12.5 nm",
+    "3 mm.",
+    "2 mms",
+    "40 %",
+    "1e-3 mm",
+    "4 m2",
+    "5 mm2",
+]
 
 
 def draw_table(draw: Random) -> Cells:
-    cells = {name: draw.choice([*values, *values, draw.choice(ODD), "", None]) for name, values in TEXTS.items()}
+    cells = {
+        name: draw.choice([*values, *values, draw.choice(ODD), "", None])
+        for name, values in TEXTS.items()
+    }
     return {**cells, "Width": draw.choice([cells["Width"], draw.choice(UNITS)])}
 
 
@@ -96,10 +113,19 @@ def draw_commas(draw: Random) -> Cells:
         "2,75  mm",
     ]
     cells = draw_table(draw)
-    return {name: draw.choice([cell, draw.choice(commas)]) if name != "Seal" else cell for name, cell in cells.items()}
+    return {
+        name: draw.choice([cell, draw.choice(commas)]) if name != "Seal" else cell
+        for name, cell in cells.items()
+    }
 
 
-FLAGS = {"guard": ["True", "False"], "sealed": ["true"], "gap": ["1", "0", "2.5"], "load": ["1", "3"], "Type": ["H", "M"]}
+FLAGS = {
+    "guard": ["True", "False"],
+    "sealed": ["true"],
+    "gap": ["1", "0", "2.5"],
+    "load": ["1", "3"],
+    "Type": ["H", "M"],
+}
 
 
 def draw_flags(draw: Random) -> Cells:
@@ -108,11 +134,19 @@ def draw_flags(draw: Random) -> Cells:
     return cells | {"Type": draw.choice(["H", "M", None])}
 
 
-NUMBERS = {"TSH": ["6.3", "1", "0.25"], "FTI": ["64", "1"], "T3": ["1.5", "64"], "T4 [\u00b5g/l]": ["100", "1"]}
+NUMBERS = {
+    "TSH": ["6.3", "1", "0.25"],
+    "FTI": ["64", "1"],
+    "T3": ["1.5", "64"],
+    "T4 [\u00b5g/l]": ["100", "1"],
+}
 
 
 def draw_numbers(draw: Random) -> Cells:
-    return {name: draw.choice([None, draw.randint(-2, 9), round(draw.uniform(-1, 99), 2), 1, 64]) for name in NUMBERS}
+    return {
+        name: draw.choice([None, draw.randint(-2, 9), round(draw.uniform(-1, 99), 2), 1, 64])
+        for name in NUMBERS
+    }
 
 
 COUNTS = {
@@ -129,12 +163,29 @@ STATES: list[dict[str, Any]] = [{}, {"state": "loose"}, {"n": 2}]
 
 
 def draw_documents(draw: Random) -> Cells:
-    """Documents in which a path is an object in one image and a number, a text or nothing in another."""
+    """Documents in which a path is an object in one image and a number, a text or nothing in
+    another."""
 
     def draw_one() -> object:
-        a: object = draw.choice([3, 1, {"b": draw.choice([1, 2, "x", None])}, "3", None, [1, 2], {"b": {"c": 1}}, True, 2.5])
+        a: object = draw.choice(
+            [
+                3,
+                1,
+                {"b": draw.choice([1, 2, "x", None])},
+                "3",
+                None,
+                [1, 2],
+                {"b": {"c": 1}},
+                True,
+                2.5,
+            ]
+        )
         plugs = [{"object": "plug", **draw.choice(STATES)} for _ in range(draw.randint(0, 2))]
-        return {**draw.choice([{"a": a}, {}]), **draw.choice([{"lid": draw.choice(["torn", "fine"])}, {}]), "of": plugs}
+        return {
+            **draw.choice([{"a": a}, {}]),
+            **draw.choice([{"lid": draw.choice(["torn", "fine"])}, {}]),
+            "of": plugs,
+        }
 
     documents = [json.dumps(draw_one()) for _ in range(draw.choice([1, 1, 2]))]
     return {f"image_{n}": text for n, text in enumerate(documents, 1)}
@@ -143,7 +194,11 @@ def draw_documents(draw: Random) -> Cells:
 def draw_mixture(draw: Random) -> Cells:
     """The same, and prose, which counts nothing: a number that it does not name is not known."""
     said = draw_documents(draw)
-    return said if draw.random() < 0.8 else {**said, "image_1": draw.choice(["lid: torn; a: 2", "a word", "{}", '{"a": 1'])}
+    return (
+        said
+        if draw.random() < 0.8
+        else {**said, "image_1": draw.choice(["lid: torn; a: 2", "a word", "{}", '{"a": 1'])}
+    )
 
 
 KINDS = {
@@ -162,18 +217,28 @@ def make_ticket(kind: Kind, row: Cells) -> Ticket:
     if kind.is_json:
         shown, content = read_images(sort_summaries(row.items()), {})
     else:
-        shown, content = read_row({name: "" if cell is None else str(cell) for name, cell in row.items()}, kind.columns)
+        shown, content = read_row(
+            {name: "" if cell is None else str(cell) for name, cell in row.items()}, kind.columns
+        )
     return Ticket("m", "g", "pass", tuple(shown), content=content)
 
 
-def make_missions(name: str, kind: Kind, missions: int, size: int) -> list[tuple[CodedMission, list[Cells]]]:
-    """Rules as texts, read beside so many tickets; every other mission has labels of its own, and some cards."""
-    FIELDS[name], MENTIONED[name] = {key: [*values] for key, values in kind.values.items()}, ["lid", "worn"]
+def make_missions(
+    name: str, kind: Kind, missions: int, size: int
+) -> list[tuple[CodedMission, list[Cells]]]:
+    """Rules as texts, read beside so many tickets; every other mission has labels of its own, and
+    some cards."""
+    FIELDS[name], MENTIONED[name] = (
+        {key: [*values] for key, values in kind.values.items()},
+        ["lid", "worn"],
+    )
     draw, codes, made = Random(name), iter(generate(name, missions * 60)), []
     for number in range(missions):
         labels = LABELS if number % 2 else PASS_FAIL
         words = name_labels(WORDS["en"], labels)
-        rows = [kind.draw(draw) for _ in range(size)] + [dict.fromkeys(kind.draw(draw), "")] * (not kind.is_json)
+        rows = [kind.draw(draw) for _ in range(size)] + [dict.fromkeys(kind.draw(draw), "")] * (
+            not kind.is_json
+        )
         tickets = [make_ticket(kind, row) for row in rows]
         vocabulary, texts = Vocabulary.of(tickets), list[str]()
         while len(texts) < 5:
@@ -183,7 +248,9 @@ def make_missions(name: str, kind: Kind, missions: int, size: int) -> list[tuple
                 code = replace(code, verdict=draw.choice(LABELS), condition=card)
             has_words = any(isinstance(each, Mentions) for each in code.expression.conditions())
             texts += [write_rule(code, words)] if not has_words or draw.random() < 0.05 else []
-        rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *texts]))
+        rules = tuple(
+            Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *texts])
+        )
         guidance = Guidance("m", 1, rules, len(rules), labels=labels)
         coded = read_rules(guidance, vocabulary, WORDS["en"])
         made.append((code_mission(guidance, coded, kind.columns, tickets, kind.is_typed), rows))

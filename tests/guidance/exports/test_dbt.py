@@ -1,4 +1,5 @@
-"""Rules as a dbt model: it builds, its tests pass, and it judges as code does, where ``STAGEB_DBT`` names dbt's program."""
+"""Rules as a dbt model: it builds, its tests pass, and it judges as code does, where ``STAGEB_DBT``
+names dbt's program."""
 
 from __future__ import annotations
 
@@ -41,28 +42,45 @@ def test_dbt_builds_the_model_and_its_tests_pass(name: str, tmp_path: Path) -> N
         for file, text in files.items():
             (tmp_path / "models" / file).write_text(text)
         judged += len(rows)
-        cells = [{column: None if row.get(column) == "" else row.get(column) for column in kind.values} for row in rows]
+        cells = [
+            {column: None if row.get(column) == "" else row.get(column) for column in kind.values}
+            for row in rows
+        ]
         columns = {column: [row[column] for row in cells] for column in kind.values}
         if not kind.is_typed and name != "booleans":
-            columns = {column: [None if cell is None else str(cell) for cell in each] for column, each in columns.items()}
+            columns = {
+                column: [None if cell is None else str(cell) for cell in each]
+                for column, each in columns.items()
+            }
         columns = {column: [float(cell) if isinstance(cell, int) and not isinstance(cell, bool) else cell for cell in each]
                    for column, each in columns.items()}  # fmt: skip
         with duckdb.connect(str(tmp_path / "tickets.db")) as opened:
             opened.register("rows", arrow.table({"row": list(range(len(rows))), **columns}))
             opened.execute("CREATE OR REPLACE TABLE raw_tickets AS SELECT * FROM rows")
-        ran = subprocess.run([os.environ["STAGEB_DBT"], "build"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            [os.environ["STAGEB_DBT"], "build"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert ran.returncode == 0, ran.stdout
         with duckdb.connect(str(tmp_path / "tickets.db")) as opened:
             found = opened.execute("SELECT verdict, rule FROM judged_m ORDER BY row").fetchall()
         judge, is_whole = mission.coded.compile(), not limit_to_sql(mission).unreadable
         for each, (verdict, rule) in zip(mission.tickets, found, strict=True):
             wanted = (None, "") if each.is_blank else judge(reading(each))[:2]
-            assert (verdict, rule or "") == wanted or (not is_whole and verdict in (None, wanted[0])), each
+            assert (verdict, rule or "") == wanted or (
+                not is_whole and verdict in (None, wanted[0])
+            ), each
     assert judged
 
 
 def test_templates_read_nothing_of_what_rules_say() -> None:
-    mission = coded([*TEXTS, "Fail if Seal is {{ x }} or {% y %} or {# z."], [ticket({**ROWS[0], "Seal": "{{ x }}"})])
+    mission = coded(
+        [*TEXTS, "Fail if Seal is {{ x }} or {% y %} or {# z."],
+        [ticket({**ROWS[0], "Seal": "{{ x }}"})],
+    )
     files = DbtExporter().write([mission], DIALECTS["duckdb"]).files
     assert isinstance(files, dict)
     for text in files.values():

@@ -13,7 +13,14 @@ from times import TIMES
 from stageb.guidance.exports.decisions import Decisions, DecisionWriter, Number, Sign
 from stageb.guidance.rules.value_types import OPERATORS, clean_value, fold_value
 
-SIGNS = {">": float.__gt__, "<": float.__lt__, ">=": float.__ge__, "<=": float.__le__, "=": float.__eq__, "<>": float.__ne__}
+SIGNS = {
+    ">": float.__gt__,
+    "<": float.__lt__,
+    ">=": float.__ge__,
+    "<=": float.__le__,
+    "=": float.__eq__,
+    "<>": float.__ne__,
+}
 
 
 class Truth(DecisionWriter[bool]):
@@ -47,14 +54,22 @@ class Truth(DecisionWriter[bool]):
             return of
         if isinstance(of, str):
             found = self._row.get(of)
-            return (0.0 if self.decisions.has_count(of) else None) if found in (None, "") else float(found)
+            return (
+                (0.0 if self.decisions.has_count(of) else None)
+                if found in (None, "")
+                else float(found)
+            )
         one, other = self._number(of.first), self._number(of.second)
         if one is None or other is None or (of.operator == "/" and other == 0):
             return None
         return OPERATORS[of.operator](one, other)
 
     def _text(self, name: str) -> str | None:
-        return None if self._row.get(name) in (None, "") else fold_value(clean_value(str(self._row[name])))
+        return (
+            None
+            if self._row.get(name) in (None, "")
+            else fold_value(clean_value(str(self._row[name])))
+        )
 
 
 def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:

@@ -1,4 +1,5 @@
-"""Rules as a decision table, judged by feelin where ``STAGEB_NODE`` names a folder of Node's modules that has it."""
+"""Rules as a decision table, judged by feelin where ``STAGEB_NODE`` names a folder of Node's
+modules that has it."""
 
 from __future__ import annotations
 
@@ -26,10 +27,13 @@ JUDGE = Path(__file__).parent / "judge.js"
 def ask_node(form: str, document: str, rows: list[Any]) -> list[Any]:
     if "STAGEB_NODE" not in os.environ:
         pytest.skip("STAGEB_NODE names no modules")
-    copy = Path(os.environ["STAGEB_NODE"]) / f"judge-{os.getpid()}.cjs"  # modules are found beside the script
+    # modules are found beside the script
+    copy = Path(os.environ["STAGEB_NODE"]) / f"judge-{os.getpid()}.cjs"
     copy.write_text(JUDGE.read_text())
     asked = json.dumps({"form": form, "document": document, "rows": rows})
-    ran = subprocess.run(["node", str(copy)], input=asked, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        ["node", str(copy)], input=asked, capture_output=True, text=True, check=False
+    )
     copy.unlink()
     assert ran.returncode == 0, ran.stderr
     found: list[Any] = json.loads(ran.stdout)
@@ -57,13 +61,22 @@ def test_a_table_has_a_row_for_each_way_in_which_a_rule_holds() -> None:
     ]
     cells = [("Grade", "good"), ("Torque", "41"), ("Width", "3")]
     known = Ticket("m", "g", "pass", (("image_1", "x"),), content=Content(tuple(cells), ()))
-    mission = replace(coded(texts, [known]), tickets=(known,), numeric=frozenset({"Torque", "Width"}))
+    mission = replace(
+        coded(texts, [known]), tickets=(known,), numeric=frozenset({"Torque", "Width"})
+    )
     document = DmnExporter().write([mission], DIALECTS["sqlite"]).files
     assert isinstance(document, str)
-    table = next(each for each in ElementTree.fromstring(document).iter() if each.tag.endswith("decisionTable"))
+    table = next(
+        each
+        for each in ElementTree.fromstring(document).iter()
+        if each.tag.endswith("decisionTable")
+    )
     of = {"dmn": "https://www.omg.org/spec/DMN/20191111/MODEL/"}
     labels = [each.get("label") for each in table.findall("dmn:input", of)]
-    rows = [" ".join(str(each.text) for each in row.iterfind("*/dmn:text", of)) for row in table.findall("dmn:rule", of)]
+    rows = [
+        " ".join(str(each.text) for each in row.iterfind("*/dmn:text", of))
+        for row in table.findall("dmn:rule", of)
+    ]
     assert labels == ["Grade", "Torque", "Torque < Width", "Width"]
     why = "the row does not tell whether"
     assert rows == [

@@ -1,4 +1,5 @@
-"""Rules as Python, SQL and JSON: what is exported judges as the rules do, and is safe whatever they are made of."""
+"""Rules as Python, SQL and JSON: what is exported judges as the rules do, and is safe whatever they
+are made of."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 
 def coded(texts: Sequence[str], tickets: Sequence[Ticket]) -> CodedMission:
-    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([WORDS["en"].neutral_headline, *texts]))
+    rules = tuple(
+        Rule(f"G{n}", text) for n, text in enumerate([WORDS["en"].neutral_headline, *texts])
+    )
     read = read_rules(Guidance("m", 3, rules, len(rules)), Vocabulary.of(tickets), WORDS["en"])
     return CodedMission("m", 3, read)
 
@@ -75,19 +78,53 @@ def test_rows_are_judged_alike_by_python_sql_and_the_rules_themselves() -> None:
     by_sql = judge_by_sql(mission, ROWS)
     for row, (verdict, rule) in zip(ROWS, by_sql, strict=True):
         ruling = by_rules(reading(ticket(row)))
-        assert (by_python(row).verdict, by_python(row).rule) == (ruling.verdict, ruling.rule) == (verdict, rule or "")
+        assert (
+            (by_python(row).verdict, by_python(row).rule)
+            == (ruling.verdict, ruling.rule)
+            == (verdict, rule or "")
+        )
         assert by_python({"per_image": {"1": ticket(row).per_image[0][1]}}, "m") == by_python(row)
     assert by_sql == [("pass", "G2"), ("pass", "G0"), *[(None, None)] * 4]
 
 
 NUMBERS = st.one_of(
     st.text("0123.-+,eE m%", min_size=1, max_size=8),
-    # Any letter but NUL: to SQLite's functions a text ends there, and tickets are read with a space in its place.
-    st.from_regex(r"-?[0-9]{1,2}(\.[0-9]{0,2})?[eE][-+]?[0-9]{1,3}( ?(m|m2|m3|5|e-5|[^\0]5))?", fullmatch=True),
-    st.sampled_from(
-        ["26.5 mm", "26.54 %", "310K", "0.2 - 0.3", "1,234.5", "1.234,5", "2024-05-01", "5 m2", "5 m23", "5mm32", "5mm22"]
+    # Any letter but NUL: to SQLite's functions a text ends there, and tickets are read with a space
+    # in its place.
+    st.from_regex(
+        r"-?[0-9]{1,2}(\.[0-9]{0,2})?[eE][-+]?[0-9]{1,3}( ?(m|m2|m3|5|e-5|[^\0]5))?", fullmatch=True
     ),
-    st.sampled_from(["5½", "5 ¼ in", "10³", "10⁻³", "1e-05½", "4 m²", "25 ⁰C", "5万", "5 个", "5千克", "0.5兆帕", "5mm23"]),
+    st.sampled_from(
+        [
+            "26.5 mm",
+            "26.54 %",
+            "310K",
+            "0.2 - 0.3",
+            "1,234.5",
+            "1.234,5",
+            "2024-05-01",
+            "5 m2",
+            "5 m23",
+            "5mm32",
+            "5mm22",
+        ]
+    ),
+    st.sampled_from(
+        [
+            "5½",
+            "5 ¼ in",
+            "10³",
+            "10⁻³",
+            "1e-05½",
+            "4 m²",
+            "25 ⁰C",
+            "5万",
+            "5 个",
+            "5千克",
+            "0.5兆帕",
+            "5mm23",
+        ]
+    ),
 )
 
 
@@ -97,9 +134,13 @@ def test_sql_makes_a_number_of_the_same_values_as_the_rules_or_none(values: list
         rules = CodedRules([CodedRule("G1", "high", RuleCode("fail", Limit("A", "above", limit)))])
         judge, rows = rules.compile(), [{"A": value} for value in values]
         expected = [judge(read_ticket(row)).verdict for row in rows]
-        for value, one, (other, _) in zip(values, expected, judge_by_sql(CodedMission("m", 1, rules), rows), strict=True):
+        for value, one, (other, _) in zip(
+            values, expected, judge_by_sql(CodedMission("m", 1, rules), rows), strict=True
+        ):
             assert other in (None, one), value
-            assert other == one or not re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?([eE]-[0-9]+)?( ?[mK%]+)?", value), value
+            assert other == one or not re.fullmatch(
+                r"[-+]?[0-9]+(\.[0-9]+)?([eE]-[0-9]+)?( ?[mK%]+)?", value
+            ), value
 
 
 def test_a_column_that_is_not_there_is_an_error_in_sql_and_no_text() -> None:
@@ -113,8 +154,14 @@ def test_a_column_that_is_not_there_is_an_error_in_sql_and_no_text() -> None:
 
 
 def test_columns_may_be_called_as_what_the_query_makes() -> None:
-    rows: list[Fields] = [{"rule": "worn", "verdict": "4", "G1": None}, {"rule": "new", "verdict": "2", "G1": "x"}]
-    mission = coded(["Fail if rule is worn and verdict is above 3.", "Fail if G1 is x."], list(map(ticket, rows)))
+    rows: list[Fields] = [
+        {"rule": "worn", "verdict": "4", "G1": None},
+        {"rule": "new", "verdict": "2", "G1": "x"},
+    ]
+    mission = coded(
+        ["Fail if rule is worn and verdict is above 3.", "Fail if G1 is x."],
+        list(map(ticket, rows)),
+    )
     assert judge_by_sql(mission, rows) == [("fail", "G1"), ("fail", "G2")]
 
 
@@ -126,10 +173,16 @@ def test_where_an_empty_cell_counts_none_no_field_is_missing_in_sql() -> None:
 
 def test_json_holds_the_tree_and_names_what_it_lacks() -> None:
     mission = coded(
-        ["Fail if Seal is not worn or new and Torque Nm is above 3.", "Fail if it looks odd."], list(map(ticket, ROWS))
+        ["Fail if Seal is not worn or new and Torque Nm is above 3.", "Fail if it looks odd."],
+        list(map(ticket, ROWS)),
     )
     content = json.loads(export_text(TreeExporter(), [mission]))
-    tree = {"all": [{"not": {"field": "Seal", "is": ["worn", "new"]}}, {"field": "Torque Nm", "above": 3.0}]}
+    tree = {
+        "all": [
+            {"not": {"field": "Seal", "is": ["worn", "new"]}},
+            {"field": "Torque Nm", "above": 3.0},
+        ]
+    }
     (rule,) = content["missions"]["m"]["rules"]
     assert (content["version"], rule["verdict"], rule["if"]) == (1, "fail", tree)
     (gone,) = content["missions"]["m"]["unreadable"]
@@ -139,15 +192,25 @@ def test_json_holds_the_tree_and_names_what_it_lacks() -> None:
 def test_a_count_is_a_count_in_every_language() -> None:
     text = "Fail if at least 2 of (Seal is worn; Torque Nm is above 30; Limit is below 10)."
     mission = coded([text], list(map(ticket, ROWS)))
-    judge, rows = judge_by_python([mission]), [*ROWS[:3], {"Seal": "new", "Torque Nm": None, "Limit": "50"}]
+    judge, rows = (
+        judge_by_python([mission]),
+        [*ROWS[:3], {"Seal": "new", "Torque Nm": None, "Limit": "50"}],
+    )
     said = [judge(row).verdict for row in rows]
-    assert said == [verdict for verdict, _ in judge_by_sql(mission, rows)] == ["fail", "pass", None, "pass"]
+    assert (
+        said
+        == [verdict for verdict, _ in judge_by_sql(mission, rows)]
+        == ["fail", "pass", None, "pass"]
+    )
     (rule,) = json.loads(export_text(TreeExporter(), [mission]))["missions"]["m"]["rules"]
     assert (rule["if"]["at_least"], len(rule["if"]["of"])) == (2, 3)
 
 
 def test_words_are_out_of_the_reach_of_sql_and_leave_open_what_hangs_on_them() -> None:
-    mission = coded(["Fail if a summary mentions rust.", "Pass if Seal is new."], [ticket({"Seal": "new"}, "; rust")])
+    mission = coded(
+        ["Fail if a summary mentions rust.", "Pass if Seal is new."],
+        [ticket({"Seal": "new"}, "; rust")],
+    )
     assert limit_to_sql(mission).unreadable == {"G1": "SQL sees columns, and no words of free text"}
     rows: list[Fields] = [{"Seal": "new"}, {"Seal": "worn"}]
     assert judge_by_sql(limit_to_sql(mission), rows) == [("pass", "G2"), (None, None)]
@@ -168,8 +231,16 @@ def test_tickets_as_dicts_are_read_as_files_are() -> None:
     for line in lines:
         whole = make_ticket({"mission": "m", "group_id": "g", **line}, False, None)
         assert read_ticket(line) == reading(whole)
-    text = 'mission,group_id,Seal,Remarks,image_1\nm,g,worn,"dusty, cleaned; Seal: new",Seal: old\nm,g,,seen  twice,\n'
-    table = Table(((n, row.encode()) for n, row in enumerate(text.splitlines(True), 1)), ColumnsConfig(), "t.csv", False)
+    text = (
+        'mission,group_id,Seal,Remarks,image_1\nm,g,worn,"dusty, cleaned; Seal: new",Seal: '
+        "old\nm,g,,seen  twice,\n"
+    )
+    table = Table(
+        ((n, row.encode()) for n, row in enumerate(text.splitlines(True), 1)),
+        ColumnsConfig(),
+        "t.csv",
+        False,
+    )
     for row, cells in zip(table.rows(), csv.DictReader(io.StringIO(text)), strict=True):
         said = table.read_row(row)
         whole = make_ticket(said, False, said.pop("content"))
@@ -190,7 +261,9 @@ HOSTILE = st.one_of(
 SIDES = st.sampled_from(["above", "below"])
 
 
-def expressions(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[Expression]:
+def expressions(
+    names: st.SearchStrategy[str], values: st.SearchStrategy[str]
+) -> st.SearchStrategy[Expression]:
     atom = st.one_of(
         st.builds(lambda name, several: OneOf(name, tuple(several)), names, st.lists(values, min_size=1, max_size=2)),
         st.builds(Limit, names, SIDES, st.integers(-5, 5).map(str)),
@@ -203,21 +276,34 @@ def expressions(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -
                   SIDES, names, names),
     )  # fmt: skip
     parts = st.lists(st.one_of(atom, atom.map(Not)), min_size=1, max_size=3).map(tuple)
-    return st.one_of(atom, parts.map(All), parts.map(Some), parts.map(lambda them: AtLeast(len(them) // 2 + 1, them)))
+    return st.one_of(
+        atom,
+        parts.map(All),
+        parts.map(Some),
+        parts.map(lambda them: AtLeast(len(them) // 2 + 1, them)),
+    )
 
 
 @given(st.data())
 def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> None:
     codes = st.builds(RuleCode, st.sampled_from(["pass", "fail"]), expressions(HOSTILE, HOSTILE))
     rules = [
-        CodedRule(f"G{n}", data.draw(HOSTILE), data.draw(st.one_of(codes, HOSTILE.map(OutOfReach)))) for n in range(1, 4)
+        CodedRule(f"G{n}", data.draw(HOSTILE), data.draw(st.one_of(codes, HOSTILE.map(OutOfReach))))
+        for n in range(1, 4)
     ]
     mission = CodedMission(data.draw(HOSTILE), 0, CodedRules(rules))
     module: dict[str, Any] = {"__name__": "exported"}
     exec(compile(export_text(PythonExporter(), [mission]), "exported.py", "exec"), module)
-    assert [(rule.key, rule.text) for rule in module["RULES"][mission.name]] == [(rule.key, rule.text) for rule in rules]
+    assert [(rule.key, rule.text) for rule in module["RULES"][mission.name]] == [
+        (rule.key, rule.text) for rule in rules
+    ]
     assert module["UNREADABLE"] == {mission.name: mission.unreadable}
-    names = [name for rule in rules if isinstance(rule.code, RuleCode) for name in rule.code.expression.fields]
+    names = [
+        name
+        for rule in rules
+        if isinstance(rule.code, RuleCode)
+        for name in rule.code.expression.fields
+    ]
     row = {"per_image": {"1": "; ".join(f"{name}: 1" for name in names) or "x"}}
     mine = mission.coded.compile()(read_ticket(row))
     its = module["judge"](row, mission.name)
@@ -227,8 +313,12 @@ def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> No
 
 @given(st.data())
 def test_hostile_names_and_values_stay_literals_in_sql(data: st.DataObject) -> None:
-    printable = HOSTILE.map(lambda text: "".join(filter(str.isprintable, text)).strip()).filter(bool)
-    names = st.sampled_from(data.draw(st.lists(printable, min_size=2, max_size=3, unique_by=str.casefold)))
+    printable = HOSTILE.map(lambda text: "".join(filter(str.isprintable, text)).strip()).filter(
+        bool
+    )
+    names = st.sampled_from(
+        data.draw(st.lists(printable, min_size=2, max_size=3, unique_by=str.casefold))
+    )
     codes = st.builds(RuleCode, st.sampled_from(["pass", "fail"]), expressions(names, printable))
     rules = [CodedRule(f"G{n}", data.draw(HOSTILE), data.draw(codes)) for n in range(1, 4)]
     mission = limit_to_sql(CodedMission("m", 0, CodedRules(rules)))
@@ -241,15 +331,21 @@ def test_hostile_names_and_values_stay_literals_in_sql(data: st.DataObject) -> N
 
 def test_of_two_cards_that_a_ticket_exceeds_alike_the_first_wins_in_sql_too() -> None:
     def card(least: int, points: int) -> Points:
-        return Points(least, ((points, OneOf("Seal", ("worn",))), (1, Limit("Torque Nm", "above", "3"))))
+        return Points(
+            least, ((points, OneOf("Seal", ("worn",))), (1, Limit("Torque Nm", "above", "3")))
+        )
 
     labels = ("low", "high", "mid")
     rows: list[Fields] = [
-        {"Seal": seal, "Torque Nm": torque} for seal in ("worn", "new", None) for torque in ("4", "2", None)
+        {"Seal": seal, "Torque Nm": torque}
+        for seal in ("worn", "new", None)
+        for torque in ("4", "2", None)
     ]
     for first, second, wanted in ((2, 2, "high"), (2, 1, "mid"), (1, 2, "high")):
         codes = [("G1", RuleCode("high", card(first, 2))), ("G2", RuleCode("mid", card(second, 2)))]
-        mission = CodedMission("m", 0, CodedRules([CodedRule(key, "", code) for key, code in codes], labels))
+        mission = CodedMission(
+            "m", 0, CodedRules([CodedRule(key, "", code) for key, code in codes], labels)
+        )
         judge = mission.coded.compile()
         said = [(found.verdict, found.rule) for found in (judge(read_ticket(row)) for row in rows)]
         assert judge_by_sql(mission, rows) == said
@@ -259,19 +355,32 @@ def test_of_two_cards_that_a_ticket_exceeds_alike_the_first_wins_in_sql_too() ->
 def test_points_for_what_is_missing_count_in_sql_whatever_else_cannot_be_known() -> None:
     part = All((Not(OneOf("Seal", ("worn",))), Missing("Tag")))
     counted = AtLeast(1, (Missing("Tag"), Limit("Size", "above", "3")))
-    mission = CodedMission("m", 0, CodedRules([CodedRule("G1", "", RuleCode("fail", Points(2, ((1, part), (1, counted)))))]))
-    rows: list[Fields] = [{"Seal": "new", "Tag": None, "Size": None}, {"Seal": "spr\u00f6de", "Tag": None, "Size": None}]
+    mission = CodedMission(
+        "m",
+        0,
+        CodedRules([CodedRule("G1", "", RuleCode("fail", Points(2, ((1, part), (1, counted)))))]),
+    )
+    rows: list[Fields] = [
+        {"Seal": "new", "Tag": None, "Size": None},
+        {"Seal": "spr\u00f6de", "Tag": None, "Size": None},
+    ]
     assert judge_by_sql(mission, rows) == [("fail", "G1"), (None, None)]
     assert judge_by_sql(replace(mission, letters="\u00f6"), rows) == [("fail", "G1")] * 2
 
 
 def test_a_query_of_columns_that_are_numbers_is_as_short_as_one_by_hand() -> None:
-    rows: list[Fields] = [{"TSH": "7.5", "FTI": "60"}, {"TSH": "1", "FTI": "60"}, {"TSH": None, "FTI": "70"}, {"TSH": None}]
+    rows: list[Fields] = [
+        {"TSH": "7.5", "FTI": "60"},
+        {"TSH": "1", "FTI": "60"},
+        {"TSH": None, "FTI": "70"},
+        {"TSH": None},
+    ]
     texts = ["Fail if TSH is above 6.3 and FTI is below 64."]
     mission = replace(coded(texts, list(map(ticket, rows))), numeric=frozenset({"TSH", "FTI"}))
     query = write_sql([mission]).partition("\n\n")[2]
     assert query == (
-        '-- mission "m", step 3\n-- G1. "Fail if TSH is above 6.3 and FTI is below 64."\nSELECT t.*,\n'
+        '-- mission "m", step 3\n-- G1. "Fail if TSH is above 6.3 and FTI is below 64."\nSELECT '
+        "t.*,\n"
         "    CASE\n"
         """      WHEN NOT ((t."TSH" > 6.3) AND (t."FTI" < 64.0)) THEN 'pass'\n"""
         """      WHEN ((t."TSH" > 6.3) AND (t."FTI" < 64.0)) THEN 'fail'\n"""
@@ -283,9 +392,17 @@ def test_a_query_of_columns_that_are_numbers_is_as_short_as_one_by_hand() -> Non
     )
 
 
-def test_where_rules_judge_what_is_missing_a_row_that_says_nothing_has_no_verdict_anywhere() -> None:
-    mission = replace(coded(["Fail if Seal is missing."], list(map(ticket, ROWS))), columns_all=("Seal", "Size"))
-    rows: list[Fields] = [{"Seal": None, "Size": "3"}, {"Seal": " ", "Size": ""}, {"Seal": "new", "Size": None}]
+def test_where_rules_judge_what_is_missing_a_row_that_says_nothing_has_no_verdict_anywhere() -> (
+    None
+):
+    mission = replace(
+        coded(["Fail if Seal is missing."], list(map(ticket, ROWS))), columns_all=("Seal", "Size")
+    )
+    rows: list[Fields] = [
+        {"Seal": None, "Size": "3"},
+        {"Seal": " ", "Size": ""},
+        {"Seal": "new", "Size": None},
+    ]
     assert judge_by_sql(mission, rows) == [("fail", "G1"), (None, None), ("pass", "G0")]
     judge = judge_by_python([mission])
     assert [judge(row)[:2] for row in rows] == [("fail", "G1"), (None, ""), ("pass", "G0")]
@@ -294,5 +411,7 @@ def test_where_rules_judge_what_is_missing_a_row_that_says_nothing_has_no_verdic
 
 def test_what_is_no_number_of_python_is_an_empty_cell_of_the_exported_module() -> None:
     judge = judge_by_python([coded(["Fail if Torque Nm is above 13."], list(map(ticket, ROWS)))])
-    assert judge({"Seal": "new", "Torque Nm": float("nan")}) == judge({"Seal": "new", "Torque Nm": None})
+    assert judge({"Seal": "new", "Torque Nm": float("nan")}) == judge(
+        {"Seal": "new", "Torque Nm": None}
+    )
     assert judge({"Seal": "new", "Torque Nm": 40.0}).verdict == "fail"

@@ -1,4 +1,5 @@
-"""What all exporters have in common: found by name, refusing what they cannot say, before anything is written."""
+"""What all exporters have in common: found by name, refusing what they cannot say, before anything
+is written."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from guidance.exports.test_export import coded, ticket
 from stageb.__main__ import main
 from stageb.errors import InputError
 from stageb.guidance.exports import protocol
-from stageb.guidance.exports.protocol import EXPORTERS, CodedMission, Exported, list_exporters, make_exporter
+from stageb.guidance.exports.protocol import (
+    EXPORTERS,
+    CodedMission,
+    Exported,
+    list_exporters,
+    make_exporter,
+)
 from stageb.guidance.exports.sql import write_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
 from stageb.guidance.rules.conditions import OneOf
@@ -28,7 +35,9 @@ from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.value_types import fold_value
 from stageb.guidance.words.types import Content, Ticket
 
-TABLE = "id,Seal,Torque,Width,label\n1,worn,40,3 mm,fail\n2,new,30,4 mm,pass\n3,new,41.5,5 mm,pass\n"
+TABLE = (
+    "id,Seal,Torque,Width,label\n1,worn,40,3 mm,fail\n2,new,30,4 mm,pass\n3,new,41.5,5 mm,pass\n"
+)
 OF_TABLE = ["--tickets", "table.csv", "--columns", "group_id=id,label=label,mission_name=tickets"]
 DECIDED = ("json-logic", "pmml", "dmn", "xlsx")
 
@@ -42,12 +51,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def export(form: str, *rules: str) -> int:
     Path("rules.txt").write_text("\n".join(["[tickets]", *rules]) + "\n")
-    return main(["guidance", "export", "rules.txt", "--format", form, "--output", f"out-{form}", *OF_TABLE])
+    return main(
+        ["guidance", "export", "rules.txt", "--format", form, "--output", f"out-{form}", *OF_TABLE]
+    )
 
 
 @pytest.mark.parametrize("form", EXPORTERS)
 def test_rules_on_columns_leave_in_every_form(form: str, place: Path) -> None:
-    assert export(form, "Fail if Seal is worn and Torque is above 39.5.", "Fail if Torque is missing.") == 0
+    assert (
+        export(form, "Fail if Seal is worn and Torque is above 39.5.", "Fail if Torque is missing.")
+        == 0
+    )
     assert (place / f"out-{form}").exists()
 
 
@@ -98,7 +112,11 @@ def test_an_installed_package_brings_a_form_of_its_own(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = EntryPoint("own", "guidance.exports.test_exporters:OwnExporter", "stageb.exports")
-    monkeypatch.setattr(protocol, "entry_points", lambda **wanted: [point] if wanted.get("name", "own") == "own" else [])
+    monkeypatch.setattr(
+        protocol,
+        "entry_points",
+        lambda **wanted: [point] if wanted.get("name", "own") == "own" else [],
+    )
     assert list_exporters() == [*EXPORTERS, "own"]
     assert export("own", "Fail if Seal is worn.") == 0
     assert (place / "out-own").read_text() == "tickets\n"
@@ -115,22 +133,39 @@ def test_queries_are_sentences_of_their_dialect(dialect: str) -> None:
 
 def test_long_names_of_columns_stay_apart_where_a_database_cuts_them() -> None:
     names = [f"{'long_name_of_a_column_' * 3}{end}" for end in ("one", "other")]
-    mission = coded([f"Fail if {name} is above 3." for name in names], [ticket(dict.fromkeys(names, "3"))])
+    mission = coded(
+        [f"Fail if {name} is above 3." for name in names], [ticket(dict.fromkeys(names, "3"))]
+    )
     for dialect in ("postgres", "mysql"):
         query = write_sql([mission], DIALECTS[dialect])
         made = [
-            line.rsplit(" AS ", 1)[1].rstrip(",") for line in query.splitlines() if " AS " in line and "FROM" not in line
+            line.rsplit(" AS ", 1)[1].rstrip(",")
+            for line in query.splitlines()
+            if " AS " in line and "FROM" not in line
         ]
         assert len(made) > 4 * len(names)
-        assert len({*made}) == len({name.encode()[: DIALECTS[dialect].longest_name] for name in made})
+        assert len({*made}) == len(
+            {name.encode()[: DIALECTS[dialect].longest_name] for name in made}
+        )
 
 
-HOSTILE = ["date", "verdict", "rule", "if", "G1 holds", "a \"b\" <c> & 'd' #1", "=1+1", "\\n\\d$1", "'{{ x }}'"]
+HOSTILE = [
+    "date",
+    "verdict",
+    "rule",
+    "if",
+    "G1 holds",
+    "a \"b\" <c> & 'd' #1",
+    "=1+1",
+    "\\n\\d$1",
+    "'{{ x }}'",
+]
 
 
 @pytest.mark.parametrize("form", DECIDED)
 def test_columns_and_values_of_any_name_stay_names(form: str) -> None:
-    """Documents can be read, no name stands for two things, and engines that run here judge by them."""
+    """Documents can be read, no name stands for two things, and engines that run here judge by
+    them."""
     pairs = {name: f"{name} value" for name in HOSTILE if form != "json-logic" or "\\" not in name}
     known = Ticket("m", "g", "pass", (("image_1", "x"),), content=Content(tuple(pairs.items()), ()))
     codes = [RuleCode("fail", OneOf(name, (value,))) for name, value in pairs.items()]

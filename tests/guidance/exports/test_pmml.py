@@ -1,4 +1,5 @@
-"""Rules as PMML: by the words of the standard, and by pypmml where it and Java are installed, and ``STAGEB_PMML`` is set."""
+"""Rules as PMML: by the words of the standard, and by pypmml where it and Java are installed, and
+``STAGEB_PMML`` is set."""
 
 from __future__ import annotations
 
@@ -24,15 +25,21 @@ def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
     if "STAGEB_PMML" not in os.environ:
         pytest.skip("STAGEB_PMML is not set")
     pypmml = pytest.importorskip("pypmml")
-    model = pypmml.Model.fromString(PmmlExporter().write([decisions.mission], DIALECTS["sqlite"]).files)
+    model = pypmml.Model.fromString(
+        PmmlExporter().write([decisions.mission], DIALECTS["sqlite"]).files
+    )
     names = list(decisions.kinds)
     cells = [[row.get(name) for name in names] for row in rows]
-    texts = [[str(cell).lower() if isinstance(cell, bool) else cell for cell in row] for row in cells]
+    texts = [
+        [str(cell).lower() if isinstance(cell, bool) else cell for cell in row] for row in cells
+    ]
     asked = {"columns": names, "data": texts}
     found = json.loads(model.predict(json.dumps(asked)))
     at, rule = found["columns"].index("predicted"), found["columns"].index("rule")
     return [
-        (None, "") if each[at] == "person" and each[rule].startswith("person ") else (each[at], each[rule])
+        (None, "")
+        if each[at] == "person" and each[rule].startswith("person ")
+        else (each[at], each[rule])
         for each in found["data"]
     ]
 
@@ -55,7 +62,11 @@ def compute(element: Element, known: Mapping[str, Any]) -> Any:
         return known.get(element.get("field", ""))
     if tag == "Constant":
         text = element.text or ""
-        readers: Mapping[str, Callable[[str], Any]] = {"double": float, "boolean": "true".__eq__, "string": str}
+        readers: Mapping[str, Callable[[str], Any]] = {
+            "double": float,
+            "boolean": "true".__eq__,
+            "string": str,
+        }
         return readers[element.get("dataType", "")](text)
     given = [compute(each, known) for each in element]
     if name in ("isMissing", "isNotMissing"):
@@ -84,18 +95,33 @@ def compute(element: Element, known: Mapping[str, Any]) -> Any:
 
 def judge_by_the_standard(decisions: Decisions, rows: list[Cells]) -> list[Any]:
     """A document evaluated by the words of the standard: what is written, where no engine runs."""
-    root = ElementTree.fromstring(str(PmmlExporter().write([decisions.mission], DIALECTS["sqlite"]).files))
-    zero = {each.get("name", "") for each in root.iter(f"{PMML}MiningField") if each.get("missingValueReplacement") == "0"}
+    root = ElementTree.fromstring(
+        str(PmmlExporter().write([decisions.mission], DIALECTS["sqlite"]).files)
+    )
+    zero = {
+        each.get("name", "")
+        for each in root.iter(f"{PMML}MiningField")
+        if each.get("missingValueReplacement") == "0"
+    }
 
     def decide(row: Cells) -> tuple[str | None, str]:
-        known = {name: str(cell).lower() if isinstance(cell, bool) else cell for name, cell in row.items()}
+        known = {
+            name: str(cell).lower() if isinstance(cell, bool) else cell
+            for name, cell in row.items()
+        }
         known |= {name: 0.0 for name in zero if known.get(name) is None}
         for field in root.iter(f"{PMML}DerivedField"):
             known[field.get("name", "")] = compute([*field][-1], known)
         holds = (known[each.get("field", "")] for each in root.iter(f"{PMML}SimplePredicate"))
-        rule = next(rule for rule, is_so in zip(root.iter(f"{PMML}SimpleRule"), holds, strict=False) if is_so)
+        rule = next(
+            rule
+            for rule, is_so in zip(root.iter(f"{PMML}SimpleRule"), holds, strict=False)
+            if is_so
+        )
         assert known["first rule"] == rule.get("id")
-        return (None, "") if rule.get("score") == "person" else (rule.get("score"), rule.get("id", ""))
+        return (
+            (None, "") if rule.get("score") == "person" else (rule.get("score"), rule.get("id", ""))
+        )
 
     return [decide(row) for row in rows]
 

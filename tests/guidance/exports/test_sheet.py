@@ -22,7 +22,9 @@ PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 @pytest.mark.parametrize("name", TYPED_KINDS)
-def test_the_sheet_gives_the_verdict_and_the_rule_that_code_gives(name: str, tmp_path: Path) -> None:
+def test_the_sheet_gives_the_verdict_and_the_rule_that_code_gives(
+    name: str, tmp_path: Path
+) -> None:
     sheet = pytest.importorskip("stageb.guidance.exports.sheet")
     if "STAGEB_OFFICE" not in os.environ:
         pytest.skip("STAGEB_OFFICE names no program")
@@ -32,7 +34,13 @@ def test_the_sheet_gives_the_verdict_and_the_rule_that_code_gives(name: str, tmp
     def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
         (tmp_path / "rules.xlsx").write_bytes(sheet.write_workbook(decisions, rows))
         profile = f"-env:UserInstallation=file://{tmp_path}/profile"
-        convert = ["--headless", "--convert-to", "csv:Text - txt - csv (StarCalc):44,34,76", "--outdir", str(tmp_path)]
+        convert = [
+            "--headless",
+            "--convert-to",
+            "csv:Text - txt - csv (StarCalc):44,34,76",
+            "--outdir",
+            str(tmp_path),
+        ]
         command = [os.environ["STAGEB_OFFICE"], profile, *convert, str(tmp_path / "rules.xlsx")]
         subprocess.run(command, check=True, capture_output=True)
         with (tmp_path / "rules.csv").open(encoding="utf-8", newline="") as opened:

@@ -1,4 +1,5 @@
-"""Tickets of every kind, judged by generated rules as code, and by the SQL that is exported: the same, in every row."""
+"""Tickets of every kind, judged by generated rules as code, and by the SQL that is exported: the
+same, in every row."""
 
 from __future__ import annotations
 
@@ -21,9 +22,14 @@ MISSIONS = {"sqlite": 6 * TIMES, "spark": 2}  # of each kind; of the others 2, o
 ROWS = {"spark": 600 * TIMES, "sqlite": 60}  # of each mission; of the others 60, or more
 
 
-def ask_sql(engine: str, mission: CodedMission, rows: Sequence[Cells], kind: Kind) -> list[tuple[str | None, str | None]]:
+def ask_sql(
+    engine: str, mission: CodedMission, rows: Sequence[Cells], kind: Kind
+) -> list[tuple[str | None, str | None]]:
     names = list(dict.fromkeys([*kind.values, *(name for row in rows for name in row)]))
-    types = {name: "text" if kind.are_texts else find_type([row.get(name) for row in rows]) for name in names}
+    types = {
+        name: "text" if kind.are_texts else find_type([row.get(name) for row in rows])
+        for name in names
+    }
 
     def keep(name: str, cell: Any) -> Any:
         if cell is None or (cell == "" and types[name] != "text"):
@@ -42,20 +48,30 @@ def find_type(cells: Sequence[Any]) -> str:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(engine: str, name: str) -> None:
+def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(
+    engine: str, name: str
+) -> None:
     kind, told, missions = KINDS[name], 0, MISSIONS.get(engine, 2 * TIMES)
-    for mission, rows in make_missions(name, kind, missions, ROWS.get(engine, 600 if TIMES > 1 else 60)):
+    for mission, rows in make_missions(
+        name, kind, missions, ROWS.get(engine, 600 if TIMES > 1 else 60)
+    ):
         judge, tickets = mission.coded.compile(), mission.tickets
-        expected = [Ruling(None) if ticket.is_blank else judge(reading(ticket)) for ticket in tickets]
+        expected = [
+            Ruling(None) if ticket.is_blank else judge(reading(ticket)) for ticket in tickets
+        ]
         if engine == "sqlite":
             by_python = judge_by_python([mission])
             said = [by_python({"per_image": row} if kind.is_json else row, "m") for row in rows]
             assert [each[:2] for each in said] == [each[:2] for each in expected]
         asked = rows if not kind.is_json else [dict(reading(ticket).pairs) for ticket in tickets]
         is_whole = not limit_to_sql(mission).unreadable and mission.is_counted is not None
-        for row, ruling, found in zip(rows, expected, ask_sql(engine, mission, asked, kind), strict=True):
+        for row, ruling, found in zip(
+            rows, expected, ask_sql(engine, mission, asked, kind), strict=True
+        ):
             wanted = ruling.verdict, ruling.rule or None
-            is_same = found == wanted or (not is_whole and found[0] in (wanted[0], None) and found[1] in (wanted[1], None))
+            is_same = found == wanted or (
+                not is_whole and found[0] in (wanted[0], None) and found[1] in (wanted[1], None)
+            )
             assert is_same, (row, found, wanted, [rule.text for rule in mission.coded.each])
             told += found[0] is not None
     assert told > missions or "JSON" in name

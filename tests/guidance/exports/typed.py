@@ -47,14 +47,22 @@ def draw_typed(draw: Random) -> Cells:
     return {**numbers, **texts, "guard": draw.choice([True, False, None])}
 
 
-COUNTED = {"plug": ["1", "0", "2"], "bolts": ["3", "1"], "depth": ["4", "2"], "lid": ["torn", "fine"]}
+COUNTED = {
+    "plug": ["1", "0", "2"],
+    "bolts": ["3", "1"],
+    "depth": ["4", "2"],
+    "lid": ["torn", "fine"],
+}
 
 
 def draw_counts(draw: Random) -> Cells:
-    """Documents of images: whole numbers are counts, which are added up, and 0 where there is none."""
+    """Documents of images: whole numbers are counts, which are added up, and 0 where there is
+    none."""
 
     def draw_one() -> object:
-        counts = {name: draw.randint(0, 3) for name in ("plug", "bolts", "depth") if draw.random() < 0.7}
+        counts = {
+            name: draw.randint(0, 3) for name in ("plug", "bolts", "depth") if draw.random() < 0.7
+        }
         return {**counts, **draw.choice([{"lid": draw.choice(["torn", "fine"])}, {}])}
 
     return {f"image_{n}": json.dumps(draw_one()) for n in range(1, draw.choice([2, 2, 3]))}
@@ -70,15 +78,21 @@ TYPED_KINDS = {
 Rulings = list[tuple[str | None, str]]
 
 
-def make_decided(name: str, missions: int, size: int) -> Iterator[tuple[Decisions, list[Cells], Rulings]]:
+def make_decided(
+    name: str, missions: int, size: int
+) -> Iterator[tuple[Decisions, list[Cells], Rulings]]:
     """Missions whose rules can all be said, their rows, and verdict and rule of each by code."""
     kind = TYPED_KINDS[name]
     for mission, rows in make_missions(name, kind, missions, size):
         rules = [rule for rule in mission.coded.each if can_say(mission, rule)]
         mission = replace(mission, coded=replace(mission.coded, each=rules))
         judge, tickets = mission.coded.compile(), mission.tickets
-        rulings = [(None, "") if ticket.is_blank else judge(reading(ticket))[:2] for ticket in tickets]
-        asked = rows if not kind.is_json else [type_pairs(reading(ticket).pairs) for ticket in tickets]
+        rulings = [
+            (None, "") if ticket.is_blank else judge(reading(ticket))[:2] for ticket in tickets
+        ]
+        asked = (
+            rows if not kind.is_json else [type_pairs(reading(ticket).pairs) for ticket in tickets]
+        )
         yield (
             decide(mission, "this form"),
             [{name: cell for name, cell in row.items() if cell != ""} for row in asked],
@@ -88,7 +102,8 @@ def make_decided(name: str, missions: int, size: int) -> Iterator[tuple[Decision
 
 def type_pairs(pairs: Any) -> Cells:
     return {
-        name: float(value) if value.lstrip("-").replace(".", "", 1).isdigit() else value for name, value in pairs.items()
+        name: float(value) if value.lstrip("-").replace(".", "", 1).isdigit() else value
+        for name, value in pairs.items()
     }
 
 
@@ -104,12 +119,20 @@ SIZE = (2 * TIMES, 600 if TIMES > 1 else 60)  # missions, and rows of each
 Judge = Callable[[Decisions, list[Cells]], Rulings]
 
 
-def compare(judge: Judge, name: str, missions: int, size: int = 60, *, are_typed: bool = False) -> int:
-    """How many rows were judged, all of them as code judges them; ``are_typed``: an empty row is none yet."""
+def compare(
+    judge: Judge, name: str, missions: int, size: int = 60, *, are_typed: bool = False
+) -> int:
+    """How many rows were judged, all of them as code judges them; ``are_typed``: an empty row is
+    none yet."""
     told = 0
     for decisions, rows, expected in make_decided(name, missions, size):
         for row, wanted, found in zip(rows, expected, judge(decisions, rows), strict=True):
             is_none_yet = are_typed and all(row.get(name) is None for name in decisions.kinds)
-            assert found == ((None, "") if is_none_yet else wanted), (row, found, wanted, [*decisions.mission.coded.each])
+            assert found == ((None, "") if is_none_yet else wanted), (
+                row,
+                found,
+                wanted,
+                [*decisions.mission.coded.each],
+            )
             told += 1
     return told

@@ -30,7 +30,8 @@ from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule
 from stageb.seeds import stream, uniform
 
 Errors = dict[str, tuple[float, float]]
-"""By decider, the share of tickets that it decides, and of these the share that it decides wrongly."""
+"""By decider, the share of tickets that it decides, and of these the share that it decides
+wrongly."""
 
 
 def draw(errors: Errors, tickets: int, key: int) -> list[Judged]:
@@ -50,20 +51,33 @@ def draw(errors: Errors, tickets: int, key: int) -> list[Judged]:
 def find_error(bound: Bound | None, errors: Errors) -> float:
     """How often verdicts under a bound are wrong, of all there could be."""
     decided = [errors[decider] for decider in bound.least if decider in errors] if bound else []
-    return sum(share * error for share, error in decided) / sum(share for share, _ in decided) if decided else 0.0
+    return (
+        sum(share * error for share, error in decided) / sum(share for share, _ in decided)
+        if decided
+        else 0.0
+    )
 
 
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(1, 99))
 def test_the_tail_is_the_sum_of_its_terms(tickets: int, wrong: int, percent: int) -> None:
     share = Fraction(percent, 100)
-    terms = [comb(tickets, k) * share**k * (1 - share) ** (tickets - k) for k in range(min(wrong, tickets) + 1)]
-    assert binomial_tail(wrong, tickets, percent / 100) == pytest.approx(float(sum(terms)), rel=1e-9)
+    terms = [
+        comb(tickets, k) * share**k * (1 - share) ** (tickets - k)
+        for k in range(min(wrong, tickets) + 1)
+    ]
+    assert binomial_tail(wrong, tickets, percent / 100) == pytest.approx(
+        float(sum(terms)), rel=1e-9
+    )
 
 
 @given(st.integers(0, 12), st.sampled_from([0.01, 0.02, 0.1, 0.5]), st.sampled_from([0.05, 0.01]))
 def test_no_fewer_tickets_prove_a_bound(wrong: int, max_error: float, level: float) -> None:
     needed = count_needed(wrong, max_error, level)
-    assert binomial_tail(wrong, needed, max_error) <= level < binomial_tail(wrong, needed - 1, max_error)
+    assert (
+        binomial_tail(wrong, needed, max_error)
+        <= level
+        < binomial_tail(wrong, needed - 1, max_error)
+    )
 
 
 MISLED: Errors = {"G1": (0.3, 0.14), "G2": (0.3, 0.02), "G3": (0.2, 0.3), "P4": (0.2, 0.0)}
@@ -76,7 +90,10 @@ def test_bounds_are_broken_as_rarely_as_is_said_whatever_the_pilot_says(errors: 
     """The pilot of ``misled`` holds that the rules are right in the opposite order."""
     told = dict(zip(errors, reversed(list(errors.values())), strict=True))
     pilot, resamples = draw(told if errors is MISLED else errors, 400, 1), 200
-    found = [find_bound(pilot, draw(errors, 150, key), "", 0.1, 0.05).bound for key in range(2, 2 + resamples)]
+    found = [
+        find_bound(pilot, draw(errors, 150, key), "", 0.1, 0.05).bound
+        for key in range(2, 2 + resamples)
+    ]
     broken = sum(find_error(bound, errors) > 0.1 for bound in found)
     assert broken <= 0.05 * resamples + 3 * (resamples * 0.05 * 0.95) ** 0.5
     if errors is RISING:  # the bound does not hold by deciding nothing
@@ -89,7 +106,9 @@ def test_bounds_of_several_verdicts_hold_together_and_others_are_for_a_person() 
     broken = 0
     for key in range(2, 152):
         found = find_bounds(pilot, draw(errors, 300, key), {"pass": 0.1, "fail": 0.05}, 0.95)
-        broken += any(of.bound and find_error(of.bound, errors) > of.bound.max_error for of in found.values())
+        broken += any(
+            of.bound and find_error(of.bound, errors) > of.bound.max_error for of in found.values()
+        )
     assert broken <= 0.05 * 150 + 3 * (150 * 0.05 * 0.95) ** 0.5
     [only] = find_bounds(pilot, draw(errors, 300, 3), {"fail": 0.2}, 0.95).values()
     assert only.bound
@@ -102,7 +121,11 @@ def test_bounds_of_several_verdicts_hold_together_and_others_are_for_a_person() 
 
 def test_more_margin_is_never_less_sure_and_each_set_holds_the_one_before() -> None:
     rates = {0: 0.6, 1: 0.9, 2: 0.7, 3: 0.95, 4: 0.99}  # by chance 2 is worse than 1
-    pilot = [Judged("G1", margin, "fail", n < 100 * rate) for margin, rate in rates.items() for n in range(100)]
+    pilot = [
+        Judged("G1", margin, "fail", n < 100 * rate)
+        for margin, rate in rates.items()
+        for n in range(100)
+    ]
     pilot += [Judged("G2", 0, "pass", n < 98) for n in range(100)]
     levels = order_levels(pilot)
     mine = [level for level in levels if level.decider == "G1"]
@@ -124,13 +147,20 @@ def test_what_is_missing_is_about_what_it_takes() -> None:
     more = count_more(pilot, few, "", 0.02, 0.05)
     assert more is not None
     assert 180 <= more <= 320  # 149 of those that G1 decides, half of all, with some room
-    after = [find_bound(pilot, draw(errors, 100 + more, key), "", 0.02, 0.05).bound for key in range(20)]
+    after = [
+        find_bound(pilot, draw(errors, 100 + more, key), "", 0.02, 0.05).bound for key in range(20)
+    ]
     assert sum(bound is not None for bound in after) > 15
     hopeless: Errors = {"G1": (1.0, 0.4)}
     assert count_more(draw(hopeless, 400, 1), draw(hopeless, 400, 2), "", 0.02, 0.05) is None
 
 
-RULES = Guidance("valves", 3, (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if torn.")), 2)
+RULES = Guidance(
+    "valves",
+    3,
+    (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if torn.")),
+    2,
+)
 BOUND = Bound("", 0.02, {"G1": 0, MODEL: 0.9}, 300, 200, 1)
 KEPT = Automation(0.95, name_guidance(RULES), "both", "ab12", 300, (BOUND,))
 
@@ -151,8 +181,14 @@ def test_a_guidance_file_keeps_what_is_promised() -> None:
 def test_what_stageb_automate_never_writes_is_refused(change: dict[str, Any]) -> None:
     plain = KEPT.to_plain()
     assert Automation.parse(plain, PASS_FAIL) == KEPT
-    inner = {key: value for key, value in change.items() if key in ("least", "verdict", "max_error", "wrong", "decided")}
-    bad = {**plain, **change} if not inner else {**plain, "bounds": [{**plain["bounds"][0], **inner}]}
+    inner = {
+        key: value
+        for key, value in change.items()
+        if key in ("least", "verdict", "max_error", "wrong", "decided")
+    }
+    bad = (
+        {**plain, **change} if not inner else {**plain, "bounds": [{**plain["bounds"][0], **inner}]}
+    )
     assert Automation.parse(bad, PASS_FAIL) is None
     assert Automation.parse({**plain, "bounds": plain["bounds"] * 2}, PASS_FAIL) is None
 
@@ -163,7 +199,8 @@ def test_what_is_promised_holds_of_the_same_rules_judged_in_the_same_way() -> No
     assert not holds(KEPT, RULES, "rules", "ab12")
     by_rules = replace(KEPT, by="rules", bounds=(replace(BOUND, least={"G1": 0}),))
     assert holds(by_rules, RULES, "rules", "")
-    assert holds(by_rules, RULES, "both", "cd34")  # the same verdicts by rules, with a model behind them
+    # the same verdicts by rules, with a model behind them
+    assert holds(by_rules, RULES, "both", "cd34")
     assert holds(by_rules, replace(RULES, step=9), "rules", "")
     assert not holds(by_rules, RULES, "model", "")
     for other in (

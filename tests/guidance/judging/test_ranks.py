@@ -30,7 +30,10 @@ def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_an
     decode = Decode(temperature=0.5, max_new_tokens=99, stop=("\n", "E"))
     count = 2 * TOGETHER + 1
     requests = [Request(Prompt("s", f"u{i}"), decode, (2**64 - i, i)) for i in range(count)]
-    config = LoopConfig(tickets=["none"], model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"))
+    config = LoopConfig(
+        tickets=["none"],
+        model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"),
+    )
     parts: list[int] = []
     given: list[tuple[Completion, ...]] = []
 
@@ -51,13 +54,17 @@ def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_an
 
     assert run(FabricConfig(accelerator="cpu"), main) == 0
     assert given == ScriptedEngine(echo).generate(requests)
-    assert parts == [TOGETHER, TOGETHER, 1], "a rank's share is a whole part, so parts must be small for all to get one"
+    assert parts == [TOGETHER, TOGETHER, 1], (
+        "a rank's share is a whole part, so parts must be small for all to get one"
+    )
 
 
 def test_a_round_gives_every_rank_as_many_tickets_as_its_limit() -> None:
     tickets = [Ticket("m", f"g{i}", "pass", (("image_1", "a: b"),)) for i in range(70)]
     model = ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo")
-    config = LoopConfig(tickets=["none"], model=model, runner=RunnerConfig(per_rank_rollout_batch_size=35))
+    config = LoopConfig(
+        tickets=["none"], model=model, runner=RunnerConfig(per_rank_rollout_batch_size=35)
+    )
     given: list[Sequence[Group]] = []
 
     def hold(name: str, work: object, groups: Sequence[Group], *more: object) -> list[Any]:
@@ -72,7 +79,10 @@ def test_a_round_gives_every_rank_as_many_tickets_as_its_limit() -> None:
         lambda count: None,
     )
     [groups] = given
-    assert [sum(len(positions) for _, positions in groups[rank::2]) for rank in range(2)] == [35, 35]
+    assert [sum(len(positions) for _, positions in groups[rank::2]) for rank in range(2)] == [
+        35,
+        35,
+    ]
 
 
 # Dialogues that are led together
@@ -99,7 +109,12 @@ def test_what_dialogues_ask_at_a_time_is_one_question_and_each_gets_its_own_answ
         return [name.upper() for name in names]
 
     dialogues = [asks("ab"), asks(), asks("c", "de"), asks("f")]
-    assert answer_all(sample_together(dialogues), answer) == [["A", "B"], [], ["C", "D", "E"], ["F"]]
+    assert answer_all(sample_together(dialogues), answer) == [
+        ["A", "B"],
+        [],
+        ["C", "D", "E"],
+        ["F"],
+    ]
     assert asked == ["abcf", "de"]
 
 

@@ -29,9 +29,14 @@ from stageb.guidance.words.types import Candidate, Guidance, Rule, Ticket
 EN, BEGUN = WORDS["en"], words_of(PromptConfig(prefill=True))
 NAMES = (17, "rollout", 1)
 TORN = Guidance(
-    "valves", 1, (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if state is torn.")), 2
+    "valves",
+    1,
+    (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if state is torn.")),
+    2,
 )
-SAMPLER = SamplerConfig(samples_per_decode=2, grid=[DecodeConfig(0.9, max_new_tokens=40), DecodeConfig(0.0, stop=["("])])
+SAMPLER = SamplerConfig(
+    samples_per_decode=2, grid=[DecodeConfig(0.9, max_new_tokens=40), DecodeConfig(0.0, stop=["("])]
+)
 
 
 class Weighing(ScriptedEngine):
@@ -51,7 +56,9 @@ class Fixed:
         return [1] * len(prompts)
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-        return [tuple(Completion(self.text, 3, "stop") for _ in request.keys) for request in requests]
+        return [
+            tuple(Completion(self.text, 3, "stop") for _ in request.keys) for request in requests
+        ]
 
 
 def valves(count: int) -> list[Ticket]:
@@ -62,29 +69,51 @@ def valves(count: int) -> list[Ticket]:
 
 
 def roll_out(
-    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, words: Words, reasons: Any
+    tickets: Sequence[Ticket],
+    guidance: Guidance,
+    engine: Engine,
+    sampler: SamplerConfig,
+    words: Words,
+    reasons: Any,
 ) -> list[tuple[tuple[Candidate, ...], tuple[tuple[int, ...], ...]]]:
     answers = rollout(tickets, guidance, engine, replace(sampler, reasons=reasons), words, NAMES)
     return [(each.candidates, each.openings) for each in answers]
 
 
 def check_same_answers(
-    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, words: Words
+    tickets: Sequence[Ticket],
+    guidance: Guidance,
+    engine: Engine,
+    sampler: SamplerConfig,
+    words: Words,
 ) -> int:
-    """That verdicts are the same whatever reasons are asked for, and so are the reasons that are; the tokens saved."""
-    whole, first, none = (roll_out(tickets, guidance, engine, sampler, words, each) for each in ("all", "wrong", "none"))
+    """That verdicts are the same whatever reasons are asked for, and so are the reasons that are;
+    the tokens saved."""
+    whole, first, none = (
+        roll_out(tickets, guidance, engine, sampler, words, each)
+        for each in ("all", "wrong", "none")
+    )
     saved = 0
-    for (all_of, no_openings), (begun, openings), (bare, none_either) in zip(whole, first, none, strict=True):
+    for (all_of, no_openings), (begun, openings), (bare, none_either) in zip(
+        whole, first, none, strict=True
+    ):
         assert (no_openings, none_either) == ((), ())
         assert bare == begun
         assert len(openings) == len(begun) == len(all_of)
         assert [each.verdict for each in begun] == [each.verdict for each in all_of]
         for one, other in zip(begun, all_of, strict=True):
             assert other.text.startswith(one.text)
-            assert one == other or (one.reason, one.format_ok, one.text) == ("", True, one.text.partition("\n")[0])
+            assert one == other or (one.reason, one.format_ok, one.text) == (
+                "",
+                True,
+                one.text.partition("\n")[0],
+            )
             saved += other.tokens - one.tokens
     for place in range(len(whole[0][0])):
-        starts = [(ticket, begun[place], openings[place]) for ticket, (begun, openings) in zip(tickets, first, strict=True)]
+        starts = [
+            (ticket, begun[place], openings[place])
+            for ticket, (begun, openings) in zip(tickets, first, strict=True)
+        ]
         found = write_reasons(starts, guidance, engine, sampler, words, NAMES)
         assert found == [all_of[place] for all_of, _ in whole]
     return saved
@@ -95,19 +124,31 @@ def check_same_answers(
 
 @pytest.mark.parametrize("words", [EN, BEGUN], ids=["written", "begun"])
 def test_verdicts_do_not_change_and_reasons_go_on_from_them(words: Words) -> None:
-    scripted = build(ModelConfig(engine="scripted", model_name_or_path="stageb.guidance.judging.follower:respond"), "cpu")
+    scripted = build(
+        ModelConfig(
+            engine="scripted", model_name_or_path="stageb.guidance.judging.follower:respond"
+        ),
+        "cpu",
+    )
     assert isinstance(scripted, ScriptedEngine)
     assert check_same_answers(valves(20), TORN, scripted, SAMPLER, words) > 0
     weighing = Weighing(lambda prompt, decode, key: f"because {key % 97} (G1)")
-    assert check_same_answers(valves(20), TORN, weighing if words.begin else scripted, SAMPLER, words) > 0
+    assert (
+        check_same_answers(valves(20), TORN, weighing if words.begin else scripted, SAMPLER, words)
+        > 0
+    )
 
 
 @pytest.mark.parametrize("words", [EN, BEGUN], ids=["written", "begun"])
 def test_the_shipped_model_says_the_same_to_the_byte(words: Words) -> None:
-    """Verdicts, reasons and tokens, sampled and greedy, although what goes on is computed in other batches."""
+    """Verdicts, reasons and tokens, sampled and greedy, although what goes on is computed in other
+    batches."""
     every, _ = read_tickets([TICKETS], "error")
     tickets = [ticket for ticket in every if ticket.mission == every[0].mission][:24]
-    rules = Rule("G1", "Fail if seal is worn or connector is loose."), Rule("G2", "Fail if label is missing.")
+    rules = (
+        Rule("G1", "Fail if seal is worn or connector is loose."),
+        Rule("G2", "Fail if label is missing."),
+    )
     neutral = make_neutral(tickets[0].mission, EN)
     guidance = replace(neutral, rules=(*neutral.rules, *rules), next_number=3)
     engine = build(ModelConfig(torch_dtype="float32"), "cpu")
@@ -118,12 +159,14 @@ def test_the_shipped_model_says_the_same_to_the_byte(words: Words) -> None:
 @pytest.mark.parametrize(
     ("text", "verdict", "reason"),
     [
-        ("\n\nVerdict: pass\nReason: all is well", "pass", "all is well"),  # a first line that is empty
+        # a first line that is empty
+        ("\n\nVerdict: pass\nReason: all is well", "pass", "all is well"),
         ("hm\nVerdict: pass\nReason: all is well", None, ""),
         ("I cannot judge that.\nSorry.", None, ""),
         ("", None, ""),
         ("Verdict: pass", "pass", ""),
-        ("Verdict: pass\nReason: one\nand a third line", "pass", ""),  # an answer counts by its first line
+        # an answer counts by its first line
+        ("Verdict: pass\nReason: one\nand a third line", "pass", ""),
     ],
 )
 def test_what_is_no_verdict_is_sampled_whole(text: str, verdict: str | None, reason: str) -> None:
@@ -132,13 +175,17 @@ def test_what_is_no_verdict_is_sampled_whole(text: str, verdict: str | None, rea
     ((begun, openings),) = roll_out(valves(1), TORN, engine, SAMPLER, EN, "wrong")
     assert [(each.verdict, each.reason) for each in begun] == [(verdict, reason)] * 4
     assert [each.fault for each in begun] == [None if verdict else each.fault for each in whole]
-    (written,) = write_reasons([(valves(1)[0], begun[0], openings[0])], TORN, engine, SAMPLER, EN, NAMES)
+    (written,) = write_reasons(
+        [(valves(1)[0], begun[0], openings[0])], TORN, engine, SAMPLER, EN, NAMES
+    )
     assert (written.verdict, written.reason) == (verdict, reason)  # never changed by what follows
 
 
 def test_an_engine_that_cannot_go_on_still_answers_without_reasons() -> None:
     ((found, _),) = roll_out(valves(1), TORN, Fixed("Verdict: fail"), SAMPLER, EN, "none")
-    assert [(each.verdict, each.reason, each.format_ok) for each in found] == [("fail", "", True)] * 4
+    assert [(each.verdict, each.reason, each.format_ok) for each in found] == [
+        ("fail", "", True)
+    ] * 4
 
 
 # Who may
@@ -149,23 +196,37 @@ def test_what_an_engine_cannot_do_is_refused_with_the_key() -> None:
     assert not isinstance(fixed, Resumer)
     for reasons in ("all", "none"):
         check_reasons(fixed, "mine", SamplerConfig(reasons=reasons), EN)
-    with pytest.raises(ConfigError, match=r"sampler\.reasons.*engine mine cannot resume.*all or none"):
+    with pytest.raises(
+        ConfigError, match=r"sampler\.reasons.*engine mine cannot resume.*all or none"
+    ):
         check_reasons(fixed, "mine", SamplerConfig(reasons="wrong"), EN)
     for reasons in ("wrong", "none"):
-        with pytest.raises(ConfigError, match=r"sampler\.reasons.*thinks aloud.*all, or prompt\.prefill: true"):
+        with pytest.raises(
+            ConfigError, match=r"sampler\.reasons.*thinks aloud.*all, or prompt\.prefill: true"
+        ):
             check_reasons(thinking, "mine", SamplerConfig(reasons=reasons), EN)  # type: ignore[arg-type]
         check_reasons(thinking, "mine", SamplerConfig(reasons=reasons), BEGUN)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("command", ["fit", "validate"])
-def test_a_server_is_refused_before_it_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_a_server_is_refused_before_it_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves")
-    server = {"model.engine": "openai", "model.base_url": "http://127.0.0.1:9/v1", "model.model_name_or_path": "theirs"}
-    _, *options = small.arguments(tickets, tmp_path / "out", keys={**server, "sampler.reasons": "wrong"})
+    server = {
+        "model.engine": "openai",
+        "model.base_url": "http://127.0.0.1:9/v1",
+        "model.model_name_or_path": "theirs",
+    }
+    _, *options = small.arguments(
+        tickets, tmp_path / "out", keys={**server, "sampler.reasons": "wrong"}
+    )
     assert main([command, *options]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "sampler.reasons" in said
-    assert "engine openai cannot resume an answer from its exact tokens; set it to all or none" in said
+    assert (
+        "engine openai cannot resume an answer from its exact tokens; set it to all or none" in said
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -173,7 +234,10 @@ def test_a_server_is_refused_before_it_is_asked(tmp_path: Path, capsys: pytest.C
 
 
 def rows(run: Path, file: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "valves" / f"{file}.jsonl").read_text("utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (run / "valves" / f"{file}.jsonl").read_text("utf-8").splitlines()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -188,31 +252,48 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in ("epoch", "split", "round", "ticket_key", "guidance_step", "candidate_index"))
+    return tuple(
+        row.get(name)
+        for name in ("epoch", "split", "round", "ticket_key", "guidance_step", "candidate_index")
+    )
 
 
 @pytest.mark.parametrize("reasons", ["wrong", "none"])
 def test_a_run_selects_the_same_verdicts(runs: Mapping[str, Path], reasons: str) -> None:
-    """Where the follower keeps to the form: a first line alone counts, which of a garbled answer is no verdict either."""
+    """Where the follower keeps to the form: a first line alone counts, which of a garbled answer is
+    no verdict either."""
     expected = {key_of(row): row for row in rows(runs["all"], "selections")}
     found = {key_of(row): row for row in rows(runs[reasons], "selections")}
     shared = found.keys() & expected.keys()  # as far as both learnt alike
     assert len(shared) > 100
     for key in shared:
         one, other = found[key], expected[key]
-        assert (one["verdict"], one["selected_candidate"]) == (other["verdict"], other["selected_candidate"])
-        wanted = reasons == "wrong" and one["split"] == "train" and (not one["label_match"] or one["low_agreement"])
+        assert (one["verdict"], one["selected_candidate"]) == (
+            other["verdict"],
+            other["selected_candidate"],
+        )
+        wanted = (
+            reasons == "wrong"
+            and one["split"] == "train"
+            and (not one["label_match"] or one["low_agreement"])
+        )
         assert one["reason"] == (other["reason"] if wanted else "")
     assert any(row["reason"] for row in found.values()) == (reasons == "wrong")
 
 
 def test_only_the_chosen_answer_of_a_ticket_has_a_reason(runs: Mapping[str, Path]) -> None:
-    chosen = {key_of(row)[:5]: row["selected_candidate"] for row in rows(runs["wrong"], "selections") if row["reason"]}
+    chosen = {
+        key_of(row)[:5]: row["selected_candidate"]
+        for row in rows(runs["wrong"], "selections")
+        if row["reason"]
+    }
     whole = {key_of(row): row["text"] for row in rows(runs["all"], "trajectories")}
     explained = [row for row in rows(runs["wrong"], "trajectories") if row["reason"]]
     assert {key_of(row)[:5]: row["candidate_index"] for row in explained} == chosen
     assert all(row["text"] == whole.get(key_of(row), row["text"]) for row in explained)
-    others = [row for row in rows(runs["wrong"], "trajectories") if not row["reason"] and row["verdict"]]
+    others = [
+        row for row in rows(runs["wrong"], "trajectories") if not row["reason"] and row["verdict"]
+    ]
     assert {row["text"] for row in others} == {"Verdict: pass", "Verdict: fail"}
 
 
@@ -235,19 +316,29 @@ def use(command: str, *options: str) -> int:
 def test_who_predicts_gets_reasons_unless_they_want_none(
     runs: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["--guidance", str(runs["wrong"]), "--tickets", str(runs["wrong"].parents[1] / "tickets.jsonl")]
+    given = [
+        "--guidance",
+        str(runs["wrong"]),
+        "--tickets",
+        str(runs["wrong"].parents[1] / "tickets.jsonl"),
+    ]
     outputs = {name: tmp_path / f"{name}.jsonl" for name in ("all", "none", "wrong")}
     assert use("predict", *given, f"--output={outputs['all']}") == 0
     assert use("predict", *given, f"--output={outputs['none']}", "--sampler.reasons=none") == 0
     whole, bare = ([json.loads(line) for line in outputs[name].open()] for name in ("all", "none"))
     assert all(row["reason"] for row in whole)
-    assert [{**row, "reason": "", "rule": ""} for row in whole] == bare  # rules are named in reasons
+    # rules are named in reasons
+    assert [{**row, "reason": "", "rule": ""} for row in whole] == bare
     capsys.readouterr()
     assert use("predict", *given, f"--output={outputs['wrong']}", "--sampler.reasons=wrong") == 2
-    assert "all or none: no answer is known to be wrong here" in " ".join(capsys.readouterr().err.split())
+    assert "all or none: no answer is known to be wrong here" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
-def test_rules_are_known_by_what_code_says_where_val_gave_no_reasons(runs: Mapping[str, Path]) -> None:
+def test_rules_are_known_by_what_code_says_where_val_gave_no_reasons(
+    runs: Mapping[str, Path],
+) -> None:
     from stageb.guidance.commands.use.record import read_record
     from stageb.guidance.rules.guidance_file import load_seed
 

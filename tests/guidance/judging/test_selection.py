@@ -38,7 +38,12 @@ def test_a_tie_goes_to_fail() -> None:
 def test_the_winner_is_the_coolest_then_the_first() -> None:
     chosen = select(
         TICKET,
-        answers(candidate(0, "fail", 0.0), candidate(1, "pass", 0.7), candidate(2, "pass", 0.3), candidate(3, "pass", 0.3)),
+        answers(
+            candidate(0, "fail", 0.0),
+            candidate(1, "pass", 0.7),
+            candidate(2, "pass", 0.3),
+            candidate(3, "pass", 0.3),
+        ),
         0.5,
     )
     assert (chosen.selected_candidate, chosen.reason) == (2, "reason 2")
@@ -53,7 +58,11 @@ def test_low_agreement_says_how_many() -> None:
 def test_no_usable_answer_is_wrong_whatever_the_label() -> None:
     for label in ("pass", "fail"):
         chosen = select(replace(TICKET, label=label), of(None, None), 0.8)
-        assert (chosen.verdict, chosen.selected_candidate, chosen.label_match) == (None, None, False)
+        assert (chosen.verdict, chosen.selected_candidate, chosen.label_match) == (
+            None,
+            None,
+            False,
+        )
         assert chosen.manual_review == "no usable answer in 2 candidates"
 
 
@@ -67,7 +76,9 @@ def test_a_ticket_set_aside_gives_its_reason() -> None:
 
 def choices(*right: int, n: int = 100) -> list[Choice]:
     return [
-        Choice(replace(make_neutral("m", WORDS["en"]), step=step), n, {"pass": n - count, "fail": 0})
+        Choice(
+            replace(make_neutral("m", WORDS["en"]), step=step), n, {"pass": n - count, "fail": 0}
+        )
         for step, count in enumerate(right)
     ]
 
@@ -90,13 +101,16 @@ def test_the_latest_within_one_standard_error_of_the_best_is_chosen() -> None:
 def test_prices_choose_between_missed_failures_and_false_alarms() -> None:
     always_pass, careful, broad = (
         replace(choice, missed={"pass": alarms, "fail": missed})
-        for choice, alarms, missed in zip(choices(0, 0, 0, n=1000), (0, 60, 400), (35, 10, 9), strict=True)
+        for choice, alarms, missed in zip(
+            choices(0, 0, 0, n=1000), (0, 60, 400), (35, 10, 9), strict=True
+        )
     )
     made = [broad, careful, always_pass]
     assert latest_of_the_best(made) is always_pass
     assert latest_of_the_best(made, {"pass": 1.0, "fail": 20.0}) is careful
     assert latest_of_the_best(made, {"pass": 5.0, "fail": 100.0}) is careful
-    assert latest_of_the_best(made, {"pass": 1.0, "fail": 10_000.0}) is careful  # one missed failure more or less is chance
+    # one missed failure more or less is chance
+    assert latest_of_the_best(made, {"pass": 1.0, "fail": 10_000.0}) is careful
     assert latest_of_the_best([careful, broad], {"pass": 1.0, "fail": 10_000.0}) is broad
 
 
@@ -104,7 +118,9 @@ def test_errors_count_for_the_tickets_that_they_stand_for_at_their_prices() -> N
     """Of the passes one in ten was judged: an alarm more among them is ten more."""
     alarms, misses = (
         replace(choice, missed=missed, scale={"pass": 10.0})
-        for choice, missed in zip(choices(0, 0, n=4000), ({"pass": 40, "fail": 0}, {"pass": 0, "fail": 60}), strict=True)
+        for choice, missed in zip(
+            choices(0, 0, n=4000), ({"pass": 40, "fail": 0}, {"pass": 0, "fail": 60}), strict=True
+        )
     )
     for price, better in ((1.0, misses), (20.0, alarms)):
         for made in ([alarms, misses], [misses, alarms]):

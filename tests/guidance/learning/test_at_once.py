@@ -26,7 +26,13 @@ from stageb.guidance.tickets.splits import split_tickets, weigh_labels
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Ticket
 
-ALL = {"runner.judge": "both", "reflection.scope": "all", "runner.epochs": 1, "split.val": 0.0, "split.train": 0.85}
+ALL = {
+    "runner.judge": "both",
+    "reflection.scope": "all",
+    "runner.epochs": 1,
+    "split.val": 0.0,
+    "split.train": 0.85,
+}
 
 
 def rows(run: Path, file: str) -> list[dict[str, Any]]:
@@ -43,12 +49,17 @@ def tickets(tmp_path: Path) -> Path:
     return small.write(tmp_path / "tickets.jsonl", "valves")
 
 
-def test_the_rule_is_learnt_from_all_train_tickets_and_proven_once(tickets: Path, tmp_path: Path) -> None:
+def test_the_rule_is_learnt_from_all_train_tickets_and_proven_once(
+    tickets: Path, tmp_path: Path
+) -> None:
     assert main(small.arguments(tickets, tmp_path / "out", keys=ALL)) == 0
     run = tmp_path / "out" / "run"
     learnt = guidance_of(run)
     assert learnt["experiences"]["G1"] == "Fail if state is torn."
-    assert "provisional" not in learnt["metadata"]["G1"] and len(learnt["metadata"]["G1"]["sources"]) == 3
+    assert (
+        "provisional" not in learnt["metadata"]["G1"]
+        and len(learnt["metadata"]["G1"]["sources"]) == 3
+    )
     (row,) = rows(run, "reflection.jsonl")
     (edit,) = row["gate"]["edits"]
     assert edit["outcome"] == "accepted"
@@ -68,7 +79,8 @@ def test_what_is_not_proven_is_provisional_or_dropped(
     assert main(small.arguments(few, tmp_path / "out", keys=keys)) == 0
     run = tmp_path / "out" / "run"
     learnt, (said, told) = guidance_of(run), capsys.readouterr()
-    assert re.search(r"^valves: learning rules from \d+ tickets by code$", told, re.M)  # which may take minutes
+    # which may take minutes
+    assert re.search(r"^valves: learning rules from \d+ tickets by code$", told, re.M)
     (row,) = rows(run, "reflection.jsonl")
     (edit,) = row["gate"]["edits"]
     assert row["gate"]["budget_after"] < row["gate"]["budget_before"]
@@ -82,34 +94,57 @@ def test_what_is_not_proven_is_provisional_or_dropped(
     assert estimate["acc_before"] < 0.8 < estimate["acc"]
     text = learnt["experiences"]["G1"]
     mark, line = f"G1 (provisional). {text}", "G1 is provisional, not proven to help: "
-    line += f"{estimate['acc_before']:.1%} right without these rules, {estimate['acc']:.1%} with them, estimated out of fold"
-    assert all(each in said for each in (mark, line, "headline and 1 rule, after 1 edit kept as provisional"))
+    line += (
+        f"{estimate['acc_before']:.1%} right without these rules, {estimate['acc']:.1%} "
+        f"with them, estimated out of fold"
+    )
+    assert all(
+        each in said
+        for each in (mark, line, "headline and 1 rule, after 1 edit kept as provisional")
+    )
     page = (run / "report.html").read_text()
     assert "<dt>Why, says code</dt>" in page
-    assert page.count("provisional: not proven to help") == page.count(line) == 2  # in the results, and rule by rule
+    # in the results, and rule by rule
+    assert page.count("provisional: not proven to help") == page.count(line) == 2
 
     def show(*words: str) -> str:
         assert main(words) == 0
         return "".join(capsys.readouterr())
 
-    assert all(each in show("guidance", "show", str(run)) for each in (mark, line, "      why, says code: on tickets that"))
-    assert mark.removeprefix("G1") in show("guidance", "promote", str(run), "--to", str(tmp_path / "shared.json"), "--yes")
+    assert all(
+        each in show("guidance", "show", str(run))
+        for each in (mark, line, "      why, says code: on tickets that")
+    )
+    assert mark.removeprefix("G1") in show(
+        "guidance", "promote", str(run), "--to", str(tmp_path / "shared.json"), "--yes"
+    )
     assert "kept as provisional" in show("guidance", "history", str(run))
-    for form, marked in (("python", "# provisional"), ("sql", "G1 (provisional)"), ("json", '"provisional": true')):
+    for form, marked in (
+        ("python", "# provisional"),
+        ("sql", "G1 (provisional)"),
+        ("json", '"provisional": true'),
+    ):
         exported = show("guidance", "export", str(run), "--format", form, "--tickets", str(few))
         assert all(each in exported for each in (marked, line))
     assert line in show("guidance", "export", str(run))
     use = [f"--guidance={run}", f"--tickets={few}", "--by=rules", "--model.engine=scripted"]
     out = tmp_path / "predicted.jsonl"
     show("predict", f"--output={out}", *use)
-    fails = [row for row in map(json.loads, out.read_text().splitlines()) if row["verdict"] == "fail"]
+    fails = [
+        row for row in map(json.loads, out.read_text().splitlines()) if row["verdict"] == "fail"
+    ]
     assert fails[0]["reason"].startswith(f"G1 (provisional): {text}")
     assert all(row["provisional"] for row in fails)
     evaluated = show("evaluate", f"--output={tmp_path / 'measured'}", *use)
-    assert f"{len(fails)} of these verdicts are by provisional rules, which are not proven to help." in evaluated
+    assert (
+        f"{len(fails)} of these verdicts are by provisional rules, which are not proven to help."
+        in evaluated
+    )
 
 
-def test_what_is_neither_proven_nor_likely_is_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_neither_proven_nor_likely_is_not_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Three failures tell little, however alike they are."""
     lines = [{**row, "label": "pass"} for row in small.rows("valves", 40)]
     for place in (3, 9, 12, 20):
@@ -122,31 +157,53 @@ def test_what_is_neither_proven_nor_likely_is_not_kept(tmp_path: Path, capsys: p
     assert main(small.arguments(tickets, tmp_path / "out", keys={**ALL, "report": True})) == 0
     (row,) = rows(tmp_path / "out" / "run", "reflection.jsonl")
     assert [edit["outcome"] for edit in row["gate"]["edits"]] == ["unlikely"]
-    stage = "Nothing was learnt: the rules that were found were tested, and are neither proven nor likely"
+    stage = (
+        "Nothing was learnt: the rules that were found were tested, and are neither proven "
+        "nor likely"
+    )
     assert stage in capsys.readouterr().out
     assert stage in (tmp_path / "out" / "run" / "report.html").read_text()
 
 
-def test_labels_that_nothing_tells_apart_leave_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [{**row, "label": "fail" if number % 2 else "pass"} for number, row in enumerate(small.rows("valves", 40))]
+def test_labels_that_nothing_tells_apart_leave_no_candidate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        {**row, "label": "fail" if number % 2 else "pass"}
+        for number, row in enumerate(small.rows("valves", 40))
+    ]
     for row in lines:
         row["per_image"] = {"image_1": f"part: hose; number: {row['group_id'][2:]}"}
     tickets = tmp_path / "t.jsonl"
     tickets.write_text("".join(f"{json.dumps(row)}\n" for row in lines))
     assert main(small.arguments(tickets, tmp_path / "out", keys=ALL)) == 0
     said = capsys.readouterr().out
-    assert "Nothing was learnt: no edit was tried: no rules were found that do better on tickets which did not teach" in said
+    assert (
+        "Nothing was learnt: no edit was tried: no rules were found that do better on tickets "
+        "which did not teach" in said
+    )
     assert "Nothing in the tickets tells their labels apart" in said
 
 
 def test_present_rules_are_replaced_with_proof_alone(tickets: Path, tmp_path: Path) -> None:
     Path(tmp_path / "rules.txt").write_text("[valves]\nPass if colour is red.\n")
     for name, alpha in (("proven", 0.05), ("not", 1e-300)):
-        keys = {**ALL, "guidance.path": str(tmp_path / "rules.txt"), "gate.alpha": alpha, "output.run_name": name}
+        keys = {
+            **ALL,
+            "guidance.path": str(tmp_path / "rules.txt"),
+            "gate.alpha": alpha,
+            "output.run_name": name,
+        }
         assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
-    kept = {name: set(guidance_of(tmp_path / "out" / name)["experiences"].values()) for name in ("proven", "not")}
+    kept = {
+        name: set(guidance_of(tmp_path / "out" / name)["experiences"].values())
+        for name in ("proven", "not")
+    }
     neutral = "A ticket passes unless a rule fails it."
-    assert kept == {"proven": {neutral, "Fail if state is torn."}, "not": {neutral, "Pass if colour is red."}}
+    assert kept == {
+        "proven": {neutral, "Fail if state is torn."},
+        "not": {neutral, "Pass if colour is red."},
+    }
 
 
 @pytest.mark.parametrize("scope", ["all", "bundle"])
@@ -158,8 +215,15 @@ def test_a_fixed_rule_and_background_stay_and_learning_adds_to_them(
         "Fail if part is unheard of.",
     )  # which costs nothing, and earns nothing
     known = "Fail is what inspectors call a valve of no known maker."  # which no ticket tells
-    (tmp_path / "rules.txt").write_text(f"[valves]\nG1. {wrong}\nG4 (fixed). {fixed}\nG5 (background). {known}\n")
-    keys = {**ALL, "reflection.scope": scope, "guidance.path": str(tmp_path / "rules.txt"), "runner.epochs": 4}
+    (tmp_path / "rules.txt").write_text(
+        f"[valves]\nG1. {wrong}\nG4 (fixed). {fixed}\nG5 (background). {known}\n"
+    )
+    keys = {
+        **ALL,
+        "reflection.scope": scope,
+        "guidance.path": str(tmp_path / "rules.txt"),
+        "runner.epochs": 4,
+    }
     assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
     learnt = guidance_of(tmp_path / "out" / "run")
     assert learnt["experiences"]["G4"] == fixed and learnt["metadata"]["G4"] == {"fixed": True}
@@ -168,8 +232,20 @@ def test_a_fixed_rule_and_background_stay_and_learning_adds_to_them(
     capsys.readouterr()
     assert main(["guidance", "export", str(tmp_path / "out" / "run")]) == 0
     before, _, rules = capsys.readouterr().out.partition(f"\n{known}\n")
-    assert "G0. " not in before and rules.startswith("G0. ") and known not in rules, "it stands before them, once"
-    main(["guidance", "export", str(tmp_path / "out" / "run"), "--format", "json", "--tickets", str(tickets)])
+    assert "G0. " not in before and rules.startswith("G0. ") and known not in rules, (
+        "it stands before them, once"
+    )
+    main(
+        [
+            "guidance",
+            "export",
+            str(tmp_path / "out" / "run"),
+            "--format",
+            "json",
+            "--tickets",
+            str(tickets),
+        ]
+    )
     said = capsys.readouterr()
     assert known not in said.out + said.err, "code passes over it"
 
@@ -193,25 +269,41 @@ def test_a_limit_beside_the_gate_holds_for_what_is_provisional_too(tmp_path: Pat
         assert main(small.arguments(few, tmp_path / f"{share}", keys=keys)) == 0
         run = tmp_path / f"{share}" / "run"
         (edit,) = rows(run, "reflection.jsonl")[0]["gate"]["edits"]
-        assert (edit["outcome"], guidance_of(run)["step"]) == (("provisional", "over a limit")[share == 0.0], step)
+        assert (edit["outcome"], guidance_of(run)["step"]) == (
+            ("provisional", "over a limit")[share == 0.0],
+            step,
+        )
 
 
 def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:
-    config = LoopConfig(tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), price=PriceConfig(missed_failure=20.0))
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        split=SplitConfig(1.0, 0.0, 0.0),
+        price=PriceConfig(missed_failure=20.0),
+    )
     texts = [(("image_1", f"number: {n}"),) for n in range(2000)]
-    given = [Ticket("m", f"g{n}", "pass" if n % 20 else "fail", text) for n, text in enumerate(texts)]
+    given = [
+        Ticket("m", f"g{n}", "pass" if n % 20 else "fail", text) for n, text in enumerate(texts)
+    ]
     splits, start = split_tickets(given, config)["m"], make_neutral("m", WORDS["en"])
     pool = Pool(whole_groups(splits.test_order, given), 64)
-    tools = Tools(config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16)
+    tools = Tools(
+        config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16
+    )
     cases = tuple(Case(given[i], True, None) for i in splits.test_order)
     prices = Teacher.of(start, Bundle(0, 0, cases), (), tools).material.prices
     weights = weigh_labels(splits, config.price.by_label)
-    assert splits.inclusion_prob and prices == pytest.approx({label: 20 * weight for label, weight in weights.items()})
+    assert splits.inclusion_prob and prices == pytest.approx(
+        {label: 20 * weight for label, weight in weights.items()}
+    )
 
 
 def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
-    """Copies of every ticket tell no more than one of it: the gain has no more standard errors than of one."""
-    config = LoopConfig(tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), runner=RunnerConfig(judge="both"))
+    """Copies of every ticket tell no more than one of it: the gain has no more standard errors than
+    of one."""
+    config = LoopConfig(
+        tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), runner=RunnerConfig(judge="both")
+    )
     config = replace(config, reflection=ReflectionConfig(scope="all"))
     draw, start = random.Random(3), make_neutral("m", WORDS["en"])
     said = [("torn" if draw.random() < 0.5 else "new", draw.random() < 0.2) for _ in range(120)]
@@ -224,7 +316,15 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         splits = split_tickets(given, config)["m"]
         groups = whole_groups(splits.test_order, given)
         assert {len(group) for group in groups} == {times}
-        tools = Tools(config, given, splits, Pool(groups, 64), Vocabulary.of(given), lambda some: [9] * len(some), 16)
+        tools = Tools(
+            config,
+            given,
+            splits,
+            Pool(groups, 64),
+            Vocabulary.of(given),
+            lambda some: [9] * len(some),
+            16,
+        )
         positions = [i for group in groups for i in group]
         cases = tuple(Case(given[i], given[i].label == "pass", None) for i in positions)
         found = Teacher.of(start, Bundle(0, 0, cases), groups, tools).learn(groups)

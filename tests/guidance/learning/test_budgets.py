@@ -1,5 +1,5 @@
-"""Budgets by mission: equal shares, what one leaves goes to the others, and what costs nothing happens whatever was
-spent."""
+"""Budgets by mission: equal shares, what one leaves goes to the others, and what costs nothing
+happens whatever was spent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def test_shares_are_equal_and_what_one_mission_leaves_goes_to_the_others(
     assert share >= equal
     if len(over) < len(used):
         left = {name for name in over if used[name] < share}
-        assert abs(share * (len(used) - len(left)) + sum(used[name] for name in left) - limit) < 1e-6
+        assert (
+            abs(share * (len(used) - len(left)) + sum(used[name] for name in left) - limit) < 1e-6
+        )
     assert find_share(limit, used, ()) == equal
 
 
@@ -61,7 +63,9 @@ def test_one_mission_does_not_spend_what_another_learns_by(
     run = fit(write(tmp_path), tmp_path, 900, **{"reflection.scope": scope})
     for name in ("valves", "pumps"):
         made = read_guidance(run)[name]
-        assert made.rules[1].text == "Fail if state is torn." and made.demonstrations, "taught with the model"
+        assert made.rules[1].text == "Fail if state is torn." and made.demonstrations, (
+            "taught with the model"
+        )
         assert read_accuracies(run, name)[-1] > 0.9
     assert "code alone" not in capsys.readouterr().out
 
@@ -73,16 +77,27 @@ def test_what_costs_nothing_is_learnt_whatever_was_spent_and_the_table_says_so(
     said = capsys.readouterr().out
     for name in ("valves", "pumps"):
         made = read_guidance(run)[name]
-        assert made.judge == "rules" and made.rules[1].text == "Fail if state is torn." and not made.demonstrations
+        assert (
+            made.judge == "rules"
+            and made.rules[1].text == "Fail if state is torn."
+            and not made.demonstrations
+        )
         row = json.loads((run / name / "reflection.jsonl").read_text())
         assert row["gate"]["judged"] == 0 and row["gate"]["edits"][0]["outcome"] == "accepted"
         assert read_accuracies(run, name)[-1] > 0.95
         table = said[: said.index("\n\n")]
         assert [
-            line for line in table.splitlines() if name in line and "learnt by code alone: budget.rollouts spent" in line
+            line
+            for line in table.splitlines()
+            if name in line and "learnt by code alone: budget.rollouts spent" in line
         ]
     spent = json.loads((run / COMMIT).read_text())["state"]["spent"]
-    first = sum(row["rollouts"] for name in ("valves", "pumps") for row in read_rows(run, name) if row["epoch"] == 0)
+    first = sum(
+        row["rollouts"]
+        for name in ("valves", "pumps")
+        for row in read_rows(run, name)
+        if row["epoch"] == 0
+    )
     assert spent["rollouts"] + spent["judged"] == first, "nothing but judging val and test before"
 
 
@@ -93,31 +108,54 @@ def read_rows(run: Path, name: str) -> list[dict[str, Any]]:
 def test_where_no_rule_can_be_learnt_for_nothing_the_table_says_that_nothing_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys = {"prompt.style": "auto", "model.engine": "scripted", "model.model_name_or_path": "stageb-tiny"}
-    assert main(small.arguments(write(tmp_path), tmp_path, keys={**keys, "budget.rollouts": 10})) == 0
+    keys = {
+        "prompt.style": "auto",
+        "model.engine": "scripted",
+        "model.model_name_or_path": "stageb-tiny",
+    }
+    assert (
+        main(small.arguments(write(tmp_path), tmp_path, keys={**keys, "budget.rollouts": 10})) == 0
+    )
     assert capsys.readouterr().out.count("learnt nothing: budget.rollouts spent") == 2
 
 
 def test_a_higher_budget_leaves_what_it_would_have_left_from_the_start(tmp_path: Path) -> None:
     tickets = write(tmp_path)
-    low, straight = (fit(tickets, tmp_path / name, budget) for name, budget in (("raised", 10), ("straight", 900)))
-    assert any((low / "pumps" / file).read_bytes() != (straight / "pumps" / file).read_bytes() for file in FILES)
+    low, straight = (
+        fit(tickets, tmp_path / name, budget)
+        for name, budget in (("raised", 10), ("straight", 900))
+    )
+    assert any(
+        (low / "pumps" / file).read_bytes() != (straight / "pumps" / file).read_bytes()
+        for file in FILES
+    )
     fit(tickets, tmp_path / "raised", 900)
     for name in ("valves", "pumps"):
         for file in FILES:
             assert (low / name / file).read_bytes() == (straight / name / file).read_bytes()
 
 
-def test_shares_leave_the_same_bytes_on_any_number_of_ranks_and_after_a_kill(tmp_path: Path) -> None:
+def test_shares_leave_the_same_bytes_on_any_number_of_ranks_and_after_a_kill(
+    tmp_path: Path,
+) -> None:
     tickets = write(tmp_path)
-    keys = {**KEYS, "budget.rollouts": 700, "reflection.scope": "bundle", "early_stop.reflections": 2}
+    keys = {
+        **KEYS,
+        "budget.rollouts": 700,
+        "reflection.scope": "bundle",
+        "early_stop.reflections": 2,
+    }
 
     def run(name: str, job: str, size: int = 1, kill_before: int | None = None) -> forks.Ended:
-        return forks.run(small.arguments(tickets, tmp_path / name, size, keys), size, tmp_path / job, kill_before)
+        return forks.run(
+            small.arguments(tickets, tmp_path / name, size, keys), size, tmp_path / job, kill_before
+        )
 
     def read(name: str) -> dict[str, bytes]:
         return {
-            f"{m}/{file}": (tmp_path / name / "run" / m / file).read_bytes() for m in ("valves", "pumps") for file in FILES
+            f"{m}/{file}": (tmp_path / name / "run" / m / file).read_bytes()
+            for m in ("valves", "pumps")
+            for file in FILES
         }
 
     whole, on_two = run("whole", "job"), run("two", "two-job", 2)

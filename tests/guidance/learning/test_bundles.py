@@ -1,4 +1,5 @@
-"""Learning from bundle to bundle, on made-up missions: which tickets teach, which are tested on, what it costs."""
+"""Learning from bundle to bundle, on made-up missions: which tickets teach, which are tested on,
+what it costs."""
 
 import json
 from collections import Counter
@@ -11,7 +12,13 @@ import pytest
 
 from stageb.engines.protocol import Completion, Prompt
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
-from stageb.guidance.judging.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all
+from stageb.guidance.judging.questions import (
+    Dialogue,
+    JudgeTickets,
+    Question,
+    SampleAnswers,
+    answer_all,
+)
 from stageb.guidance.learning import bundles as learning
 from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
@@ -57,21 +64,34 @@ class Mission:
 
     tickets: list[Ticket]
     config: LoopConfig
-    asked: Counter[tuple[str, int]] = field(default_factory=Counter)  # (rules, position) -> how often it was judged
+    # (rules, position) -> how often it was judged
+    asked: Counter[tuple[str, int]] = field(default_factory=Counter)
     tested_on: list[tuple[Sequence[Edit], Gate]] = field(default_factory=list)
 
     def tools(self) -> Tools:
         splits = split_tickets(self.tickets, self.config)["m"]
         pool = Pool(whole_groups(splits.test_order, self.tickets), self.config.gating.pool_size)
-        return Tools(self.config, self.tickets, splits, pool, Vocabulary.of(self.tickets), self.count_tokens, 16)
+        return Tools(
+            self.config,
+            self.tickets,
+            splits,
+            pool,
+            Vocabulary.of(self.tickets),
+            self.count_tokens,
+            16,
+        )
 
     def p_correct(self, guidance: Guidance, i: int) -> float:
         """How a ticket is judged: good rules mend most tickets, others hardly change one."""
-        number = max((int(rule.text.split()[2].strip(".")) for rule in guidance.rules[1:]), default=99)
+        number = max(
+            (int(rule.text.split()[2].strip(".")) for rule in guidance.rules[1:]), default=99
+        )
         name = self.tickets[i].key
         if number < GOOD and uniform(stream("mended", name), 0) < 0.8:
             return 1.0
-        return float(uniform(stream("merit", name if number >= GOOD else f"{number} {name}"), 0) < 0.4)
+        return float(
+            uniform(stream("merit", name if number >= GOOD else f"{number} {name}"), 0) < 0.4
+        )
 
     def answer(self, steps: Dialogue[T]) -> T:
         """What ``steps`` return, whose questions this mission answers."""
@@ -84,15 +104,20 @@ class Mission:
 
         return answer_all(steps, answered)
 
-    def gated(self, mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
+    def gated(
+        self, mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools
+    ) -> GateResult:
         """What the gate says of what is proposed."""
-        return self.answer(Reflection(tools).prove(mission, bundle, Lesson(proposals=tuple(proposals))))
+        return self.answer(
+            Reflection(tools).prove(mission, bundle, Lesson(proposals=tuple(proposals)))
+        )
 
     def _judged(self, question: JudgeTickets) -> list[list[Judgement]]:
         for guidance, positions in question.asked:
             self.asked.update((rule_lines(guidance), i) for i in positions)
         return [
-            [Judgement(self.p_correct(guidance, i), TOKENS) for i in positions] for guidance, positions in question.asked
+            [Judgement(self.p_correct(guidance, i), TOKENS) for i in positions]
+            for guidance, positions in question.asked
         ]
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
@@ -103,14 +128,21 @@ class Mission:
             text = f"Fail if {int(uniform(key, 0) * 10)}."
             return json.dumps({"operations": [{"op": "add", "text": text, "evidence": ["T1"]}]})
 
-        return [tuple(Completion(answer(key), 5, "stop") for key in request.keys) for request in question.requests]
+        return [
+            tuple(Completion(answer(key), 5, "stop") for key in request.keys)
+            for request in question.requests
+        ]
 
-    def rolled_out(self, mission: MissionState, positions: Sequence[int], step: int | None = None) -> MissionState:
+    def rolled_out(
+        self, mission: MissionState, positions: Sequence[int], step: int | None = None
+    ) -> MissionState:
         """The mission after a round of these tickets."""
         made = []
         for i in positions:
             ticket, match = self.tickets[i], uniform(stream("rolled", self.tickets[i].key), 0) < 0.5
-            verdict: Verdict = ticket.label if match else ("pass" if ticket.label == "fail" else "fail")
+            verdict: Verdict = (
+                ticket.label if match else ("pass" if ticket.label == "fail" else "fail")
+            )
             aside = "too long" if i % 11 == 0 else ""
             chosen = Selection(verdict, f"so (G{i % 2})", 0, 1.0, i % 7 == 0, match, "")
             at = mission.guidance.step if step is None else step
@@ -122,16 +154,26 @@ def made_up(chance: Random, **reflection: Any) -> Mission:
     """A mission of any size; a group in five comes back under the other label."""
     tickets = []
     for n in range(chance.randrange(12, 240)):
-        labels: list[Verdict] = ["pass", "fail"] if chance.random() < 0.2 else [chance.choice(("pass", "fail"))]
-        tickets += [Ticket("m", f"g{n}", label, (("image_1", f"a: {n % 5}; b: {n % 3}"),)) for label in labels]
+        labels: list[Verdict] = (
+            ["pass", "fail"] if chance.random() < 0.2 else [chance.choice(("pass", "fail"))]
+        )
+        tickets += [
+            Ticket("m", f"g{n}", label, (("image_1", f"a: {n % 5}; b: {n % 3}"),))
+            for label in labels
+        ]
     sizes = {
         "batch_size": chance.choice([1, 5, 20]),
         "evidence_tickets": chance.choice([0, 10, 40, 500]),
         "num_proposals": 4,
     }
-    gate = GateConfig(race_size=chance.choice([8, 30]), pool_size=chance.choice([120, 1000]), race_chunk=8)
+    gate = GateConfig(
+        race_size=chance.choice([8, 30]), pool_size=chance.choice([120, 1000]), race_chunk=8
+    )
     config = LoopConfig(
-        tickets=["x"], reflection=ReflectionConfig(**{**sizes, **reflection}), gate=gate, split=SplitConfig(1.0, 0.0, 0.0)
+        tickets=["x"],
+        reflection=ReflectionConfig(**{**sizes, **reflection}),
+        gate=gate,
+        split=SplitConfig(1.0, 0.0, 0.0),
     )
     return Mission(tickets, config)
 
@@ -154,17 +196,25 @@ def groups(tickets: Sequence[Ticket], positions: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listening: list[Any]) -> None:
+def test_one_fold_teaches_and_the_others_test_whatever_the_run(
+    seed: int, listening: list[Any]
+) -> None:
     chance = Random(f"run {seed}")
     world = made_up(chance)
     tools = world.tools()
     tickets, config = world.tickets, world.config.reflection
     mission, cost, tokens = MissionState(NEUTRAL, left=LEFT), 0, 0
     for number in range(7):
-        mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=chance.randrange(20)))
+        mission = world.rolled_out(
+            mission, chance.choices(tools.splits.rollout_pool, k=chance.randrange(20))
+        )
         before = mission
         mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
-        assert (bundle.number, bundle.name, mission.bundles) == (number, f"R{number + 1}", number + 1)
+        assert (bundle.number, bundle.name, mission.bundles) == (
+            number,
+            f"R{number + 1}",
+            number + 1,
+        )
         # What teaches is of one fold, each ticket once, as the present guidance judges it.
         fold = list(tools.pool.fold(number))
         where = [tools.splits.by_key[case.ticket.key] for case in bundle.judged]
@@ -172,31 +222,47 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         assert len(where) >= min(len(fold), config.evidence_tickets)
         for case, i in zip(bundle.judged, where, strict=True):
             told = mission.seen.get(case.ticket.key)
-            assert case == told or (told is None and case.right == (world.p_correct(mission.guidance, i) > 0.5))
+            assert case == told or (
+                told is None and case.right == (world.p_correct(mission.guidance, i) > 0.5)
+            )
             assert told is not None or case.reason is None
         assert {case.ticket.key for case in bundle.judged} >= {
             key for key in mission.seen if tools.splits.by_key[key] in fold
         }
-        assert len(mission.pending) == max(0, len(before.pending) - (0 if before.again else config.batch_size))
+        assert len(mission.pending) == max(
+            0, len(before.pending) - (0 if before.again else config.batch_size)
+        )
         # What is tested shares no group with it, nor with the race.
         (reflection,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
         learnt = world.gated(mission, bundle, reflection.proposals, tools)
         edits, gate = listening[-1]
         tested = groups(tickets, (i for group in gate.groups for i in group))
-        assert tested.isdisjoint(groups(tickets, where) | groups(tickets, fold) | groups(tickets, gate.race_on))
+        assert tested.isdisjoint(
+            groups(tickets, where) | groups(tickets, fold) | groups(tickets, gate.race_on)
+        )
         assert groups(tickets, gate.race_on).isdisjoint(groups(tickets, fold))
         for edit in edits:
-            assert {key for each in edit.proposals for key in each.cases} <= {case.ticket.key for case in bundle.judged}
+            assert {key for each in edit.proposals for key in each.cases} <= {
+                case.ticket.key for case in bundle.judged
+            }
             assert set(edit.evidence) <= set(where)
         # A ticket is judged once under one guidance, and all of it is counted.
-        cost, tokens = cost + bundle.asked + learnt.verdicts.judged, tokens + bundle.tokens + learnt.verdicts.tokens
+        cost, tokens = (
+            cost + bundle.asked + learnt.verdicts.judged,
+            tokens + bundle.tokens + learnt.verdicts.tokens,
+        )
         assert cost == world.asked.total()
         assert tokens == TOKENS * cost
         present = rule_lines(mission.guidance)
         assert all(count <= 1 for (rules, _), count in world.asked.items() if rules == present)
-        # What is learnt is another guidance: what is known of the old one teaches no more, and more is sought at once.
+        # What is learnt is another guidance: what is known of the old one teaches no more, and more
+        # is sought at once.
         after = after_learning(mission, learnt, tools)
-        assert after.again == (learnt.decision.winner is not None) == (after.guidance.rules != mission.guidance.rules)
+        assert (
+            after.again
+            == (learnt.decision.winner is not None)
+            == (after.guidance.rules != mission.guidance.rules)
+        )
         assert after.seen == ({} if after.again else mission.seen)
         assert is_due(State({"m": after}), "m", 1000, tools.config) == after.again
         if after.again:  # it may have been tried in vain before, and what that told is forgotten
@@ -215,7 +281,9 @@ def test_the_runs_of_these_tests_learn_now_and_then(listening: list[Any]) -> Non
         for _ in range(4):
             mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
             (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
-            mission = after_learning(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
+            mission = after_learning(
+                mission, world.gated(mission, bundle, answered.proposals, tools), tools
+            )
         accepted += len(mission.guidance.rules) - 1
     assert accepted >= 3
 
@@ -234,9 +302,13 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
             mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=15))
             mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
             (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
-            mission = after_learning(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
+            mission = after_learning(
+                mission, world.gated(mission, bundle, answered.proposals, tools), tools
+            )
             if committed:
-                mission = MissionState.from_plain("m", json.loads(json.dumps(mission.to_plain())), known)
+                mission = MissionState.from_plain(
+                    "m", json.loads(json.dumps(mission.to_plain())), known
+                )
             steps.append((mission, bundle))
         return steps
 
@@ -255,10 +327,19 @@ def test_records_of_an_older_guidance_do_not_teach(gate: str) -> None:
         world.config = replace(world.config, gate="none")
     tools = world.tools()
     mission, (bundle,) = world.answer(Reflection(tools).draw(records_of(world, 50, 3)))
-    assert (bundle.judged, bundle.why_not, mission.seen, mission.pending) == ((), "no ticket was judged", {}, ())
+    assert (bundle.judged, bundle.why_not, mission.seen, mission.pending) == (
+        (),
+        "no ticket was judged",
+        {},
+        (),
+    )
     mission, (bundle,) = world.answer(Reflection(tools).draw(records_of(world, 50, 4)))
     assert bundle.judged
-    rolled = {record.ticket.key: record for record in records_of(world, 50, 4).pending if not record.answers.set_aside}
+    rolled = {
+        record.ticket.key: record
+        for record in records_of(world, 50, 4).pending
+        if not record.answers.set_aside
+    }
     assert set(mission.seen) == set(rolled)
     assert all(case == case_of(rolled[case.ticket.key]) for case in bundle.judged)
     assert world.asked.total() == bundle.asked == 0
@@ -269,16 +350,23 @@ def test_of_a_ticket_that_was_rolled_out_twice_the_later_record_teaches() -> Non
     mission = records_of(world, 20, 4)
     turned = [
         replace(
-            record, selection=replace(record.selection, label_match=not record.selection.label_match, low_agreement=False)
+            record,
+            selection=replace(
+                record.selection, label_match=not record.selection.label_match, low_agreement=False
+            ),
         )
         for record in mission.pending
         if not record.answers.set_aside
     ]
-    mission, _ = world.answer(Reflection(world.tools()).draw(replace(mission, pending=(*mission.pending, *turned))))
+    mission, _ = world.answer(
+        Reflection(world.tools()).draw(replace(mission, pending=(*mission.pending, *turned)))
+    )
     assert mission.seen == {record.ticket.key: case_of(record) for record in turned}
 
 
-def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(learning, "REMEMBERED", 10)
     world = made_up(Random("many"), evidence_tickets=0, batch_size=1)
     tools, mission = world.tools(), MissionState(NEUTRAL)
@@ -297,20 +385,25 @@ def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: 
 def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where_another_does(
     outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That a test failed tells of the tickets that it saw: another fold's edits are tested on some of them."""
+    """That a test failed tells of the tickets that it saw: another fold's edits are tested on some
+    of them."""
     offered = []
 
     def fails(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
         yield from ()
         offered.append([edit.guidance.rules[1].text for edit in edits])
         test = ExactTest(0.01, 100)
-        return Decision(tuple(Trial(edit, outcome, test=test) for edit in edits if len(offered) == 1), left)
+        return Decision(
+            tuple(Trial(edit, outcome, test=test) for edit in edits if len(offered) == 1), left
+        )
 
     monkeypatch.setattr(learning, "decide", fails)
     world = made_up(Random("barred"), batch_size=5)
     tools = world.tools()
     mission, (bundle,) = world.answer(
-        Reflection(tools).draw(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool))
+        Reflection(tools).draw(
+            world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool)
+        )
     )
     proposals = world.answer(Reflection(tools).propose([bundle], NEUTRAL))[0].proposals
     mission = after_learning(mission, world.gated(mission, bundle, proposals, tools), tools)
@@ -325,21 +418,33 @@ def test_what_failed_beside_a_former_guidance_is_forgotten_with_it_and_kept_with
     world = made_up(Random("barred"), batch_size=5)
     tools = world.tools()
     mission = replace(MissionState(NEUTRAL, left=LEFT), failed=(("1234", 0),), idle_bundles=2)
-    learnt = replace(NEUTRAL, step=1, rules=(*NEUTRAL.rules, Rule("G1", "Fail if a is b.")), next_number=2)
-    for winner, failed, idle in ((None, (("1234", 0), ("5678", 1)), 3), (Edit((), 1, learnt), (), 0)):
+    learnt = replace(
+        NEUTRAL, step=1, rules=(*NEUTRAL.rules, Rule("G1", "Fail if a is b.")), next_number=2
+    )
+    for winner, failed, idle in (
+        (None, (("1234", 0), ("5678", 1)), 3),
+        (Edit((), 1, learnt), (), 0),
+    ):
         result = GateResult(Decision((), 0.0, winner), LEFT, failed=(("5678", 1),))
         after = after_learning(mission, result, tools)
-        assert (after.failed, after.idle_bundles, after.guidance.step) == (failed, idle, int(bool(winner)))
+        assert (after.failed, after.idle_bundles, after.guidance.step) == (
+            failed,
+            idle,
+            int(bool(winner)),
+        )
 
 
 def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() -> None:
-    """One that stopped early has judged few tickets of the next fold, one that went on has judged most of them."""
+    """One that stopped early has judged few tickets of the next fold, one that went on has judged
+    most of them."""
     world = made_up(Random("stopped"), evidence_tickets=10, batch_size=1)
     tools = world.tools()
     read = []
     for judged in (tools.splits.rollout_pool[:3], tools.splits.rollout_pool):
         known = {world.tickets[i].key: world.p_correct(NEUTRAL, i) for i in judged}
-        _, (bundle,) = world.answer(Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT, p_correct=known)))
+        _, (bundle,) = world.answer(
+            Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT, p_correct=known))
+        )
         read.append(bundle.judged)
     assert read[0] == read[1]
     assert len(read[0]) == 10 < len(list(tools.pool.fold(0)))
@@ -360,9 +465,13 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
     tools, before = world.tools(), replace(NEUTRAL, spent=Budget((0.1, 0.0, 0.0)))
     mission = MissionState(before, Budget((0.4, 0.2, 0.1)))
     for number in range(4):
-        mission, (bundle,) = world.answer(Reflection(tools).draw(world.rolled_out(mission, tools.splits.rollout_pool[:20])))
+        mission, (bundle,) = world.answer(
+            Reflection(tools).draw(world.rolled_out(mission, tools.splits.rollout_pool[:20]))
+        )
         (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
-        mission = after_learning(mission, world.gated(mission, bundle, answered.proposals, tools), tools)
+        mission = after_learning(
+            mission, world.gated(mission, bundle, answered.proposals, tools), tools
+        )
         if number == 1:
             assert mission.left == Budget((0.2, 0.1, 0.1))
             assert mission.guidance.spent.edits == pytest.approx((0.3, 0.1, 0.0))
@@ -375,7 +484,9 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:
     world = made_up(Random("none"), evidence=0, evidence_tickets=500)
     _, (bundle,) = world.answer(
-        Reflection(world.tools()).draw(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.rollout_pool[:9]))
+        Reflection(world.tools()).draw(
+            world.rolled_out(MissionState(NEUTRAL), world.tools().splits.rollout_pool[:9])
+        )
     )
     assert (bundle.asked, world.asked.total()) == (0, 0)
 
@@ -412,7 +523,9 @@ def accepting(text: str) -> Any:
 
     def decide_(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
         yield from ()
-        return Decision((), left, next((edit for edit in edits if edit.guidance.rules[-1].text == text), None))
+        return Decision(
+            (), left, next((edit for edit in edits if edit.guidance.rules[-1].text == text), None)
+        )
 
     return decide_
 
@@ -423,17 +536,23 @@ def proposing(text: str, case: str) -> list[Proposal]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(seed: int, listening: list[Any]) -> None:
+def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(
+    seed: int, listening: list[Any]
+) -> None:
     chance = Random(f"whole {seed}")
     world = whole(made_up(chance))
     tools = world.tools()
     mission, cost, tokens = MissionState(NEUTRAL, left=LEFT), 0, 0
     for turn in range(4):
-        mission = world.rolled_out(mission, chance.choices(tools.splits.rollout_pool, k=chance.randrange(1, 60)))
+        mission = world.rolled_out(
+            mission, chance.choices(tools.splits.rollout_pool, k=chance.randrange(1, 60))
+        )
         rolled = [record.ticket.key for record in mission.pending if not record.answers.set_aside]
         assert is_due(State({"m": mission}), "m", 1, tools.config)
         mission, bundles = world.answer(Reflection(tools).draw(mission))
-        assert [bundle.number for bundle in bundles] == [FOLDS * turn + fold for fold in range(FOLDS)]
+        assert [bundle.number for bundle in bundles] == [
+            FOLDS * turn + fold for fold in range(FOLDS)
+        ]
         assert mission.bundles == FOLDS * (turn + 1)
         assert mission.pending == ()
         assert set(rolled) <= set(mission.seen)
@@ -447,7 +566,9 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
         snapshot = mission.guidance
         reflections = world.answer(Reflection(tools).propose(bundles, snapshot))
         # What is sampled together is what would be sampled alone.
-        assert reflections == [world.answer(Reflection(tools).propose([bundle], snapshot))[0] for bundle in bundles]
+        assert reflections == [
+            world.answer(Reflection(tools).propose([bundle], snapshot))[0] for bundle in bundles
+        ]
         cost, tokens = cost + bundles[0].asked, tokens + bundles[0].tokens
         accepted = 0
         for bundle, reflection in zip(bundles, reflections, strict=True):
@@ -457,26 +578,34 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(see
             assert groups(world.tickets, (i for group in gate.groups for i in group)).isdisjoint(
                 groups(world.tickets, tools.pool.fold(bundle.number))
             )
-            assert all(edit.guidance.step == mission.guidance.step + 1 for edit in edits)  # of what was accepted by then
+            # of what was accepted by then
+            assert all(edit.guidance.step == mission.guidance.step + 1 for edit in edits)
             mission = after_learning(mission, learnt, tools)
             cost, tokens = cost + learnt.verdicts.judged, tokens + learnt.verdicts.tokens
             accepted += learnt.decision.winner is not None
-            assert mission.again == bool(accepted)  # one that taught something is not forgotten over the next
+            # one that taught something is not forgotten over the next
+            assert mission.again == bool(accepted)
         assert mission.guidance.step == NEUTRAL.step + len(mission.guidance.rules) - 1
         assert (cost, tokens) == (world.asked.total(), TOKENS * cost)
         assert set(rolled) <= set(mission.seen)
 
 
-def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text = "Fail if a is 1."
     monkeypatch.setattr(learning, "decide", accepting(text))
-    monkeypatch.setattr(Mission, "p_correct", lambda self, guidance, i: float(len(guidance.rules) % 2 == i % 2))
+    monkeypatch.setattr(
+        Mission, "p_correct", lambda self, guidance, i: float(len(guidance.rules) % 2 == i % 2)
+    )
     world = whole(made_up(Random("touched")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
     mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool)
     mission, bundles = world.answer(Reflection(tools).draw(mission))
     before, asked = dict(mission.seen), world.asked.total()
-    learnt = world.gated(mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools)
+    learnt = world.gated(
+        mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools
+    )
     mission = after_learning(mission, learnt, tools)
     after, new = world.answer(Reflection(tools).draw(mission))
 
@@ -493,7 +622,9 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkey
         else:
             assert case == before[key]
     touched = {
-        (rule_lines(mission.guidance), tools.splits.by_key[key]) for key, case in judged.items() if holds(case.ticket)
+        (rule_lines(mission.guidance), tools.splits.by_key[key])
+        for key, case in judged.items()
+        if holds(case.ticket)
     }
     assert world.asked.total() == asked + len(touched) == asked + new[0].asked
     assert all(world.asked[each] == 1 for each in touched)
@@ -503,10 +634,16 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(monkey
     learnt = world.gated(after, new[1], proposing(text, new[1].judged[0].ticket.key), tools)
     later, last = world.answer(Reflection(tools).draw(after_learning(after, learnt, tools)))
     assert last[0].asked == sum("b: 1" in case.ticket.per_image[0][1] for case in judged.values())
-    assert all(later.seen[key] == case for key, case in judged.items() if "b: 1" not in case.ticket.per_image[0][1])
+    assert all(
+        later.seen[key] == case
+        for key, case in judged.items()
+        if "b: 1" not in case.ticket.per_image[0][1]
+    )
 
 
-def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(learning, "decide", accepting("Fail if 5."))
     world = whole(made_up(Random("unreadable")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
@@ -517,7 +654,9 @@ def test_after_an_edit_that_code_cannot_read_all_of_a_round_is_judged_anew(monke
     mission = after_learning(mission, learnt, tools)
     assert set(mission.seen.values()) == {None}
     known = {ticket.key: ticket for ticket in world.tickets}
-    assert MissionState.from_plain("m", json.loads(json.dumps(mission.to_plain())), known) == mission
+    assert (
+        MissionState.from_plain("m", json.loads(json.dumps(mission.to_plain())), known) == mission
+    )
     _, new = world.answer(Reflection(tools).draw(mission))
     assert new[0].asked == len(mission.seen) == sum(len(bundle.judged) for bundle in new)
 
@@ -526,15 +665,22 @@ def test_of_a_round_a_verdict_settles_what_answers_leave_open() -> None:
     world = whole(made_up(Random("open")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
     mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool)
-    records = {record.ticket.key: record for record in mission.pending if not record.answers.set_aside}
+    records = {
+        record.ticket.key: record for record in mission.pending if not record.answers.set_aside
+    }
     _, bundles = world.answer(Reflection(tools).draw(mission))
     for case in (case for bundle in bundles for case in bundle.judged):
         record = records[case.ticket.key]
         if record.selection.low_agreement:
-            assert (case.right, case.reason) == (world.p_correct(NEUTRAL, tools.splits.by_key[case.ticket.key]) > 0.5, None)
+            assert (case.right, case.reason) == (
+                world.p_correct(NEUTRAL, tools.splits.by_key[case.ticket.key]) > 0.5,
+                None,
+            )
         else:
             assert case == case_of(record)
-    assert bundles[0].asked == sum(record.selection.low_agreement for record in records.values()) > 0
+    assert (
+        bundles[0].asked == sum(record.selection.low_agreement for record in records.values()) > 0
+    )
 
 
 def test_without_a_gate_a_round_is_one_bundle_and_what_the_edit_may_touch_teaches_no_more() -> None:
@@ -544,11 +690,15 @@ def test_without_a_gate_a_round_is_one_bundle_and_what_the_edit_may_touch_teache
     mission = world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool)
     mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
     assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
-    learnt = world.gated(mission, bundle, proposing("Fail if a is 1.", bundle.judged[0].ticket.key), tools)
+    learnt = world.gated(
+        mission, bundle, proposing("Fail if a is 1.", bundle.judged[0].ticket.key), tools
+    )
     mission = after_learning(mission, learnt, tools)
     assert not mission.again
     _, (following,) = world.answer(Reflection(tools).draw(mission))
-    assert following.judged == tuple(case for case in bundle.judged if "a: 1;" not in case.ticket.per_image[0][1])
+    assert following.judged == tuple(
+        case for case in bundle.judged if "a: 1;" not in case.ticket.per_image[0][1]
+    )
     assert world.asked.total() == following.asked == 0
 
 
@@ -556,5 +706,7 @@ def test_of_a_large_round_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(learning, "REMEMBERED", 10)
     world = whole(made_up(Random("large")), evidence_tickets=0, batch_size=1)
     tools = world.tools()
-    mission, _ = world.answer(Reflection(tools).draw(world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool)))
+    mission, _ = world.answer(
+        Reflection(tools).draw(world.rolled_out(MissionState(NEUTRAL), tools.splits.rollout_pool))
+    )
     assert len(mission.seen) == sum(i % 11 > 0 for i in tools.splits.rollout_pool) > 10

@@ -4,14 +4,33 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from stageb.guidance.learning.calibration import LEAST_SLOPE, calibrate, fit_calibration, measure_calibration_error
-from stageb.guidance.words.types import PASS_FAIL, UNCALIBRATED, Calibration, Guidance, Judgement, Rule, Ticket, Verdict
+from stageb.guidance.learning.calibration import (
+    LEAST_SLOPE,
+    calibrate,
+    fit_calibration,
+    measure_calibration_error,
+)
+from stageb.guidance.words.types import (
+    PASS_FAIL,
+    UNCALIBRATED,
+    Calibration,
+    Guidance,
+    Judgement,
+    Rule,
+    Ticket,
+    Verdict,
+)
 
 
 def fit(
-    log_odds: list[float], passes: list[bool], rulings: Sequence[Verdict | None] = (), counts: Sequence[float] = ()
+    log_odds: list[float],
+    passes: list[bool],
+    rulings: Sequence[Verdict | None] = (),
+    counts: Sequence[float] = (),
 ) -> Calibration:
-    return fit_calibration([(each, 0.0) for each in log_odds], name(passes), PASS_FAIL, rulings, counts=counts)
+    return fit_calibration(
+        [(each, 0.0) for each in log_odds], name(passes), PASS_FAIL, rulings, counts=counts
+    )
 
 
 def name(passes: list[bool]) -> list[Verdict]:
@@ -19,7 +38,9 @@ def name(passes: list[bool]) -> list[Verdict]:
 
 
 def right(log_odds: list[float], passes: list[bool], calibration: Calibration) -> int:
-    return sum((calibration.of(each) > 0) == label for each, label in zip(log_odds, passes, strict=True))
+    return sum(
+        (calibration.of(each) > 0) == label for each, label in zip(log_odds, passes, strict=True)
+    )
 
 
 def test_verdicts_that_all_lie_on_one_side_are_moved_to_both() -> None:
@@ -47,9 +68,13 @@ def test_too_few_tickets_or_one_label_calibrate_nothing() -> None:
 
 
 def test_a_ticket_far_above_the_least_points_is_surer_than_one_that_just_reaches_them() -> None:
-    """Of each five tickets with a lead of one point, three have the label; of those with a lead of six, all."""
+    """Of each five tickets with a lead of one point, three have the label; of those with a lead of
+    six, all."""
     leads = [[0.0, float(lead)] for lead in (1, 6, -1, -6) for _ in range(25)]
-    labelled = ["fail" if (n % 5 < (3 if lead == 1 else 5)) == (lead > 0) else "pass" for n, (_, lead) in enumerate(leads)]
+    labelled = [
+        "fail" if (n % 5 < (3 if lead == 1 else 5)) == (lead > 0) else "pass"
+        for n, (_, lead) in enumerate(leads)
+    ]
     rulings = ["fail" if lead > 0 else "pass" for _, lead in leads]
     found = fit_calibration([(0.0, 0.0)] * 100, labelled, PASS_FAIL, rulings, leads)
     assert found.points > 0
@@ -57,13 +82,19 @@ def test_a_ticket_far_above_the_least_points_is_surer_than_one_that_just_reaches
     assert far < near < 0 < found.given("pass", (("fail", -6),)).of(0.0)
     labels = ("low", "medium", "high")
     calibration = Calibration.of_labels(labels, 1.0, [0.0] * 3, rules=1.0, points=0.5)
-    assert calibration.given("low", (("low", 2), ("high", -4))).weigh((0.0, 0.0, 0.0)) == (2.0, 0.0, -2.0)
+    assert calibration.given("low", (("low", 2), ("high", -4))).weigh((0.0, 0.0, 0.0)) == (
+        2.0,
+        0.0,
+        -2.0,
+    )
 
 
 def test_two_calibrations_in_turn_are_one() -> None:
     first, then = Calibration(2.0, 1.0), Calibration(0.5, -3.0)
     assert then.after(first).of(4.0) == then.of(first.of(4.0))
-    assert then.after(replace(first, rules=3.0)).given("fail").of(4.0) == then.of(first.of(4.0) - 3.0)
+    assert then.after(replace(first, rules=3.0)).given("fail").of(4.0) == then.of(
+        first.of(4.0) - 3.0
+    )
 
 
 def test_what_rules_say_moves_a_verdict_either_way_and_their_silence_does_not() -> None:
@@ -78,29 +109,42 @@ def test_rules_weigh_what_they_are_worth_beside_the_model() -> None:
     right: list[Verdict | None] = ["pass" if is_pass else "fail" for is_pass in passes]
     often = [None if place % 4 else each for place, each in enumerate(right)]
     wrong: list[Verdict | None] = ["fail" if is_pass else "pass" for is_pass in passes]
-    always, at_times, never = (fit(log_odds, passes, rulings).rules for rulings in (right, often, wrong))
+    always, at_times, never = (
+        fit(log_odds, passes, rulings).rules for rulings in (right, often, wrong)
+    )
     assert always > 2 and at_times > 1 and never == 0.0
     assert fit(log_odds, passes, [None] * 80) == fit(log_odds, passes)
 
 
 def test_a_ticket_that_counts_twice_is_two_tickets() -> None:
-    passes, log_odds = [place % 3 > 0 for place in range(60)], [float(place % 7) for place in range(60)]
+    passes, log_odds = (
+        [place % 3 > 0 for place in range(60)],
+        [float(place % 7) for place in range(60)],
+    )
     rulings: list[Verdict | None] = [("pass", "fail", None)[place % 3] for place in range(60)]
     twice = fit(log_odds * 2, passes * 2, rulings * 2)
     counted = fit(log_odds, passes, rulings, [2.0] * 60)
-    assert all(math.isclose(*pair, abs_tol=1e-5) for pair in zip(astuple(twice)[:3], astuple(counted)[:3], strict=True))
+    assert all(
+        math.isclose(*pair, abs_tol=1e-5)
+        for pair in zip(astuple(twice)[:3], astuple(counted)[:3], strict=True)
+    )
 
 
 def test_the_calibration_error_is_how_far_shares_are_from_probabilities() -> None:
     passes = [place % 4 > 0 for place in range(400)]
     assert measure_calibration_error([(math.log(3), 0.0)] * 400, name(passes)) < 0.03
-    assert math.isclose(measure_calibration_error([(40.0, 0.0)] * 400, name(passes)), 0.25, abs_tol=1e-6)
+    assert math.isclose(
+        measure_calibration_error([(40.0, 0.0)] * 400, name(passes)), 0.25, abs_tol=1e-6
+    )
 
 
 def test_a_guidance_that_is_calibrated_again_weighs_what_the_model_says_by_both() -> None:
-    """What is judged under a calibration comes out of it; the next one stands behind, and neither takes its place."""
+    """What is judged under a calibration comes out of it; the next one stands behind, and neither
+    takes its place."""
     first = Calibration(0.5, -2.0)
-    tickets = [Ticket("m", f"g{n}", "pass" if n % 3 else "fail", (("image_1", "a"),)) for n in range(60)]
+    tickets = [
+        Ticket("m", f"g{n}", "pass" if n % 3 else "fail", (("image_1", "a"),)) for n in range(60)
+    ]
     raw = {n: (2.0 if n % 3 else -1.0) + 3 * (n % 7 == 0) for n in range(60)}
     judged = {n: Judgement(0.5, 0, scores=first.weigh((each, 0.0))) for n, each in raw.items()}
     guidance = Guidance("m", 1, (Rule("G0", "the headline"),), 1, calibration=first)
@@ -108,4 +152,6 @@ def test_a_guidance_that_is_calibrated_again_weighs_what_the_model_says_by_both(
     for n, each in raw.items():
         (log_odds, _) = found.calibration.weigh((each, 0.0))
         chance = 1 / (1 + math.exp(-log_odds))
-        assert p_correct[n] == pytest.approx(chance if tickets[n].label == "pass" else 1 - chance, abs=1e-4)
+        assert p_correct[n] == pytest.approx(
+            chance if tickets[n].label == "pass" else 1 - chance, abs=1e-4
+        )

@@ -26,18 +26,24 @@ CONFIG = LoopConfig(
     tickets=["made"],
     split=SplitConfig(1.0, 0.0, 0.0),
     runner=RunnerConfig(judge="both"),
-    reflection=ReflectionConfig(scope="all", arithmetic=True, max_rule_chars=10_000, max_guidance_tokens=100_000),
+    reflection=ReflectionConfig(
+        scope="all", arithmetic=True, max_rule_chars=10_000, max_guidance_tokens=100_000
+    ),
 )
 Rule = list[tuple[str, str, float]]
 """Field, above or below, limit: all must hold."""
 
 
 def ticket(number: int, row: dict[str, str], label: str) -> Ticket:
-    return Ticket("parts", f"p{number}", label, (("image_1", "-"),), content=Content(tuple(row.items()), ()))
+    return Ticket(
+        "parts", f"p{number}", label, (("image_1", "-"),), content=Content(tuple(row.items()), ())
+    )
 
 
 def holds(rule: Rule, row: dict[str, float]) -> bool:
-    return all(row[name] > limit if side == "above" else row[name] < limit for name, side, limit in rule)
+    return all(
+        row[name] > limit if side == "above" else row[name] < limit for name, side, limit in rule
+    )
 
 
 def draw_table(seed: int, rows: int) -> tuple[list[Ticket], list[Rule]]:
@@ -54,14 +60,26 @@ def draw_table(seed: int, rows: int) -> tuple[list[Ticket], list[Rule]]:
         rules: list[Rule] = []
         for _ in range(draw.randint(1, 3)):
             names = draw.sample("abcd", draw.randint(1, 3))
-            limits = [sorted(row[name] for row in numbers)[int(rows * draw.uniform(0.2, 0.8))] for name in names]
-            rule = [(n, draw.choice(("above", "below")), float(f"{x:.3g}")) for n, x in zip(names, limits, strict=True)]
+            limits = [
+                sorted(row[name] for row in numbers)[int(rows * draw.uniform(0.2, 0.8))]
+                for name in names
+            ]
+            rule = [
+                (n, draw.choice(("above", "below")), float(f"{x:.3g}"))
+                for n, x in zip(names, limits, strict=True)
+            ]
             rules.append(rule)
         held = [[holds(rule, row) for rule in rules] for row in numbers]
-        alone = [sum(each == [n == place for n in range(len(rules))] for each in held) for place in range(len(rules))]
+        alone = [
+            sum(each == [n == place for n in range(len(rules))] for each in held)
+            for place in range(len(rules))
+        ]
         if min(alone) > 0.03 * rows and sum(map(any, held)) < 0.7 * rows:
             told = zip(numbers, held, strict=True)
-            rows_told = [({n: f"{x:g}" for n, x in row.items()}, "fail" if any(each) else "pass") for row, each in told]
+            rows_told = [
+                ({n: f"{x:g}" for n, x in row.items()}, "fail" if any(each) else "pass")
+                for row, each in told
+            ]
             return [ticket(n, row, label) for n, (row, label) in enumerate(rows_told)], rules
 
 
@@ -76,9 +94,15 @@ def test_clean_tables_of_three_rules_are_learnt_without_an_error(seed: int) -> N
 
 def test_one_limit_is_one_rule_with_the_fewest_digits() -> None:
     draw = Random(0)
-    rows = [{"a": f"{draw.uniform(0, 20):.2f} mm", "b": f"{draw.uniform(0, 100):.2f}"} for _ in range(2000)]
+    rows = [
+        {"a": f"{draw.uniform(0, 20):.2f} mm", "b": f"{draw.uniform(0, 100):.2f}"}
+        for _ in range(2000)
+    ]
     is_fail = [float(row["a"].split()[0]) > 12.3 for row in rows]
-    tickets = [ticket(n, row, "fail" if each else "pass") for n, (row, each) in enumerate(zip(rows, is_fail, strict=True))]
+    tickets = [
+        ticket(n, row, "fail" if each else "pass")
+        for n, (row, each) in enumerate(zip(rows, is_fail, strict=True))
+    ]
     guidance, _ = learn(tickets, CONFIG)
     assert [rule.text for rule in guidance.rules] == [
         "A ticket passes unless a rule fails it.",
@@ -87,27 +111,46 @@ def test_one_limit_is_one_rule_with_the_fewest_digits() -> None:
 
 
 def test_a_limit_that_another_implies_does_not_creep() -> None:
-    """Each of three limits on one field would give way to the next better gap among the tickets that the others leave."""
+    """Each of three limits on one field would give way to the next better gap among the tickets
+    that the others leave."""
     draw = Random(3)
-    rows = [{"temp": f"{draw.gauss(80, 20):.0f}", "bar": f"{draw.uniform(1, 9):.1f}"} for _ in range(400)]
+    rows = [
+        {"temp": f"{draw.gauss(80, 20):.0f}", "bar": f"{draw.uniform(1, 9):.1f}"}
+        for _ in range(400)
+    ]
     rows = [row if n % 7 else {"bar": row["bar"]} for n, row in enumerate(rows)]
     is_fail = [float(row.get("temp", 0)) > 95 and float(row["bar"]) >= 4 for row in rows]
-    tickets = [ticket(n, row, "fail" if each else "pass") for n, (row, each) in enumerate(zip(rows, is_fail, strict=True))]
+    tickets = [
+        ticket(n, row, "fail" if each else "pass")
+        for n, (row, each) in enumerate(zip(rows, is_fail, strict=True))
+    ]
     guidance, _ = learn(tickets, CONFIG)
     assert all(are_right(guidance, Vocabulary.of(tickets), tickets))
     (rule,) = guidance.rules[1:]
-    assert rule.text.startswith("Fail if temp is not missing and temp is above 9") or rule.text.startswith("Fail if bar")
+    assert rule.text.startswith(
+        "Fail if temp is not missing and temp is above 9"
+    ) or rule.text.startswith("Fail if bar")
 
 
 @pytest.mark.parametrize(("share", "price"), [(0.65, 1.0), (0.9, 1.0), (0.35, 10.0), (0.65, 10.0)])
-def test_dealt_labels_prove_nothing_where_failing_all_costs_least(share: float, price: float) -> None:
+def test_dealt_labels_prove_nothing_where_failing_all_costs_least(
+    share: float, price: float
+) -> None:
     """A start that passed all tickets would let any rule that fails most of them seem proven."""
     proven = 0
     for seed in range(TIMES):
         draw = Random(f"{seed} {share}")
-        rows = [{name: draw.choice("xyz") for name in "abcd"} | {"e": str(draw.randint(0, 9))} for _ in range(300)]
-        tickets = [ticket(n, row, "fail" if draw.random() < share else "pass") for n, row in enumerate(rows)]
-        guidance, is_proven = learn(tickets, replace(CONFIG, price=PriceConfig(missed_failure=price)))
+        rows = [
+            {name: draw.choice("xyz") for name in "abcd"} | {"e": str(draw.randint(0, 9))}
+            for _ in range(300)
+        ]
+        tickets = [
+            ticket(n, row, "fail" if draw.random() < share else "pass")
+            for n, row in enumerate(rows)
+        ]
+        guidance, is_proven = learn(
+            tickets, replace(CONFIG, price=PriceConfig(missed_failure=price))
+        )
         proven += is_proven
         assert guidance.rules[0].text == "A ticket fails unless a rule passes it."
     assert proven == 0
@@ -123,11 +166,17 @@ def test_the_best_of_all_limits_is_found(numbers: list[float], data: st.DataObje
     everyone = (1 << len(numbers)) - 1
     scale = Scale.of(dict(enumerate(numbers)), "1 mm")
     for side in ("above", "below"):
-        text = scale.find_limit(side, wanted, everyone & ~wanted, lambda right, wrong: right - wrong)
+        text = scale.find_limit(
+            side, wanted, everyone & ~wanted, lambda right, wrong: right - wrong
+        )
         limit, without = parse_quantity(text), 2 * wanted.bit_count() - len(numbers)
 
         def score(at: float, side: str = side) -> int:
-            held = [n for n, number in enumerate(numbers) if (number > at if side == "above" else number < at)]
+            held = [
+                n
+                for n, number in enumerate(numbers)
+                if (number > at if side == "above" else number < at)
+            ]
             return sum(1 if wanted >> n & 1 else -1 for n in held)
 
         ordered = sorted(numbers)
@@ -137,7 +186,9 @@ def test_the_best_of_all_limits_is_found(numbers: list[float], data: st.DataObje
             continue
         assert limit and limit.unit == "mm" and score(limit.number) == max(map(score, middles))
         held = [
-            n for n, number in enumerate(numbers) if (number > limit.number if side == "above" else number < limit.number)
+            n
+            for n, number in enumerate(numbers)
+            if (number > limit.number if side == "above" else number < limit.number)
         ]
         assert scale.find_beyond(side, limit.number) == sum(1 << n for n in held)
 

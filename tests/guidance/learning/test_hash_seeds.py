@@ -1,5 +1,5 @@
-"""Conditions come in one order whatever the hash seed of a process: which of several that say the same is learnt hangs on
-it."""
+"""Conditions come in one order whatever the hash seed of a process: which of several that say the
+same is learnt hangs on it."""
 
 from __future__ import annotations
 

@@ -31,18 +31,33 @@ TOPICS = {
     "late": "late lost wrong missing empty unsigned illegible stained double foreign void expired".split(),
 }
 TOPICS |= {"clean": TOPICS["pass"], "worn": TOPICS["fail"]}
-FILLED = "the a pump valve line north crew shift report panel of and to with number two seen today site room".split()
+FILLED = (
+    "the a pump valve line north crew shift report panel of and to with number two seen "
+    "today site room".split()
+)
 
 
 def write(path: Path, labels: list[str], count: int = 360) -> Path:
-    """Notes of ten words: three of their label's topic and at times one of another's, among words that all have."""
+    """Notes of ten words: three of their label's topic and at times one of another's, among words
+    that all have."""
     draw, lines = Random(7), []
     for n in range(count):
         label = labels[n % len(labels)]
         other = draw.choice([each for each in labels if each != label])
-        words = draw.sample(TOPICS[label], 3) + draw.sample(TOPICS[other], draw.random() < 0.4) + draw.sample(FILLED, 6)
+        words = (
+            draw.sample(TOPICS[label], 3)
+            + draw.sample(TOPICS[other], draw.random() < 0.4)
+            + draw.sample(FILLED, 6)
+        )
         draw.shuffle(words)
-        lines.append({"mission": "notes", "group_id": f"g{n}", "label": label, "per_image": {"image_1": " ".join(words)}})
+        lines.append(
+            {
+                "mission": "notes",
+                "group_id": f"g{n}",
+                "label": label,
+                "per_image": {"image_1": " ".join(words)},
+            }
+        )
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -58,7 +73,11 @@ def write_chinese(seed: int) -> list[Ticket]:
     draw, tickets = Random(seed), []
     for n in range(240):
         place, part, state, act = (draw.choice(each) for each in (PLACES, PARTS, STATES, ACTS))
-        fails = [f"{place}的{part}{state}了", f"{part}{state}，在{place}", f"{state}：{place}{part}"]
+        fails = [
+            f"{place}的{part}{state}了",
+            f"{part}{state}，在{place}",
+            f"{state}：{place}{part}",
+        ]
         passes = [f"{act}{place}的{part}", f"{part}{act}，在{place}", f"在{place}{act}了{part}"]
         is_fail = n % 2 > 0
         text = draw.choice(fails if is_fail else passes)
@@ -72,7 +91,12 @@ def test_words_are_found_where_a_script_writes_no_spaces(seed: int) -> None:
     readings = [reading(each) for each in write_chinese(seed)]
     words = find_whole_words(readings)
     written = {*PARTS, *STATES, *ACTS, *PLACES}
-    pieces = {word[start:end] for word in written for start in range(len(word)) for end in range(start + 2, len(word) + 1)}
+    pieces = {
+        word[start:end]
+        for word in written
+        for start in range(len(word))
+        for end in range(start + 2, len(word) + 1)
+    }
     assert written <= words and not words & (pieces - written)
     assert not any("的" in (word[0], word[-1]) or "了" in (word[0], word[-1]) for word in words)
     said = {term.word for term in find_terms(readings, Forms(wide=True)) if term.word}
@@ -93,19 +117,28 @@ def test_words_of_texts_are_named_lists_that_all_judge_alike(
     lists = [each for each in map(read_word_list, texts) if each]
     rules = texts[len(lists) :]
     assert f"with {len(lists)} word lists, after" in capsys.readouterr().out
-    assert len(lists) >= len(labels) and not any(map(read_word_list, rules))  # lists first, then rules
+    # lists first, then rules
+    assert len(lists) >= len(labels) and not any(map(read_word_list, rules))
     words = {word for each in lists for word in each.words}
     topics = {word for label in labels for word in TOPICS[label]}
     assert len(words & topics) > 0.8 * len(topics) and not words & STOP_WORDS
-    assert all(f'"{each.name}" word' in " ".join(rules) for each in lists)  # each is named, by a word of its own
-    assert all(each.name in each.words for each in lists) and len({each.name for each in lists}) == len(lists)
+    # each is named, by a word of its own
+    assert all(f'"{each.name}" word' in " ".join(rules) for each in lists)
+    assert all(each.name in each.words for each in lists) and len(
+        {each.name for each in lists}
+    ) == len(lists)
     rows = [json.loads(line) for line in (run / "notes" / "metrics.jsonl").read_text().splitlines()]
     assert [row["acc"] for row in rows if row["split"] == "test"][-1] > 0.9
     sizes = json.loads((run / "notes" / "reflection.jsonl").read_text().splitlines()[0])["sizes"]
-    assert all(entry["conditions"] <= (30 if len(labels) == 2 else 80) for entry in sizes if entry["most"] in (30, 80))
+    assert all(
+        entry["conditions"] <= (30 if len(labels) == 2 else 80)
+        for entry in sizes
+        if entry["most"] in (30, 80)
+    )
 
     predict = ["predict", "--tickets", str(tickets), "--by", "rules"]
-    for guidance in (run, run / "notes" / "guidance.json"):  # with the tickets that taught it, and without
+    # with the tickets that taught it, and without
+    for guidance in (run, run / "notes" / "guidance.json"):
         output = tmp_path / f"{guidance.name}.jsonl"
         assert main([*predict, "--guidance", str(guidance), "--output", str(output)]) == 0
     judged = [
@@ -137,7 +170,11 @@ def test_words_of_texts_are_named_lists_that_all_judge_alike(
 
 
 @given(
-    st.lists(st.tuples(st.booleans(), st.lists(st.booleans(), min_size=6, max_size=6)), min_size=4, max_size=60),
+    st.lists(
+        st.tuples(st.booleans(), st.lists(st.booleans(), min_size=6, max_size=6)),
+        min_size=4,
+        max_size=60,
+    ),
     st.integers(1, 6),
 )
 def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
@@ -158,8 +195,11 @@ def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
 
 
 def test_beside_lists_no_stem_has_points() -> None:
-    ends = "ation ating ator atile ational ationless atively atory".split()  # each too rare for a list
-    texts = [(f"vibr{end} seen", True) for end in ends * 2] + [(f"{word} seen", False) for word in TOPICS["pass"] * 2]
+    # each too rare for a list
+    ends = "ation ating ator atile ational ationless atively atory".split()
+    texts = [(f"vibr{end} seen", True) for end in ends * 2] + [
+        (f"{word} seen", False) for word in TOPICS["pass"] * 2
+    ]
     texts += [("worn rim", True), ("torn rim", True), ("neat", False), ("dry", False)] * 3
     readings = [read_summaries((text,)) for text, _ in texts]
     masks, everyone = find_terms(readings, Forms(wide=True)), (1 << len(texts)) - 1
@@ -167,12 +207,16 @@ def test_beside_lists_no_stem_has_points() -> None:
     whole_words = find_whole_words(readings)
     words = masks.keep(term for term in masks if term.word in whole_words)
     labelled = {"fail": fails, "pass": everyone & ~fails}
-    material = Material(masks, {}, labelled, fails, frozenset(), {"fail": 1.0, "pass": 1.0}, words=words)
+    material = Material(
+        masks, {}, labelled, fails, frozenset(), {"fail": 1.0, "pass": 1.0}, words=words
+    )
 
     def find_stems(listing: Any) -> set[str]:
         learnt = learn_cards(listing, 5, material, everyone)
         lines = [
-            line for whole in learnt for line in (*whole.lines, *(line for card in whole.cards for line in card.points))
+            line
+            for whole in learnt
+            for line in (*whole.lines, *(line for card in whole.cards for line in card.points))
         ]
         return {term.word for line in lines for term in line if term.word.endswith(ANY)}
 

@@ -1,4 +1,5 @@
-"""Lists and scorecards, and which of them tickets teach: on tables whose rule is known, and on labels that follow none."""
+"""Lists and scorecards, and which of them tickets teach: on tables whose rule is known, and on
+labels that follow none."""
 
 from __future__ import annotations
 
@@ -13,8 +14,22 @@ from hypothesis import strategies as st
 from stageb.guidance.learning import whole as wholes
 from stageb.guidance.learning.forms import learn_lists
 from stageb.guidance.learning.lists import Demands, cover
-from stageb.guidance.learning.material import Material, MeasuredWhole, Whole, find_gain, find_undecided, find_wrong
-from stageb.guidance.learning.scorecards import MOST_POINTS, MOST_TERMS, Scorecard, grow_cards, grow_compared, judge_compared
+from stageb.guidance.learning.material import (
+    Material,
+    MeasuredWhole,
+    Whole,
+    find_gain,
+    find_undecided,
+    find_wrong,
+)
+from stageb.guidance.learning.scorecards import (
+    MOST_POINTS,
+    MOST_TERMS,
+    Scorecard,
+    grow_cards,
+    grow_compared,
+    judge_compared,
+)
 from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
@@ -46,7 +61,9 @@ FIELDS = dict.fromkeys("abcdef", ("one", "two", "three"))
 def table(rows: int, seed: int = 0) -> list[Reading]:
     draw = Random(seed)
     return [
-        read_summaries(("; ".join(f"{name}: {draw.choice(values)}" for name, values in FIELDS.items()),))
+        read_summaries(
+            ("; ".join(f"{name}: {draw.choice(values)}" for name, values in FIELDS.items()),)
+        )
         for _ in range(rows)
     ]
 
@@ -61,7 +78,9 @@ def label(fails: int, rows: int) -> dict[Verdict, int]:
 
 def material(readings: list[Reading], fails: int, prices: Prices = EQUAL) -> Material:
     """Tickets that all pass so far."""
-    return Material(find_terms(readings, Forms()), {}, label(fails, len(readings)), fails, frozenset(), prices)
+    return Material(
+        find_terms(readings, Forms()), {}, label(fails, len(readings)), fails, frozenset(), prices
+    )
 
 
 def learn_whole(of: Material, folds: list[int], size: int = 160) -> MeasuredWhole | None:
@@ -78,7 +97,9 @@ def count_wrong(whole: Whole | None, of: Material, among: int) -> int:
 
 def fails_by_rule(each: Reading) -> bool:
     pairs = each.pairs
-    return (pairs["a"] == "one" and pairs["b"] != "two") or (pairs["c"] == "three" and pairs["d"] == "one")
+    return (pairs["a"] == "one" and pairs["b"] != "two") or (
+        pairs["c"] == "three" and pairs["d"] == "one"
+    )
 
 
 def test_tickets_that_say_the_same_prove_as_much_as_one_of_them() -> None:
@@ -86,7 +107,9 @@ def test_tickets_that_say_the_same_prove_as_much_as_one_of_them() -> None:
     readings = table(rows)
     places = [place for place, each in enumerate(readings) if fails_by_rule(each)]
     once = learn_whole(material(readings, mask(places)), folds(rows))
-    repeated = material(readings * times, mask([place + n * rows for n in range(times) for place in places]))
+    repeated = material(
+        readings * times, mask([place + n * rows for n in range(times) for place in places])
+    )
     parts = [sum(fold << n * rows for n in range(times)) for fold in folds(rows)]
     groups = [mask([place + n * rows for n in range(times)]) for place in range(rows)]
     joined, apart = (learn_whole(replace(repeated, groups=each), parts) for each in (groups, ()))
@@ -96,7 +119,8 @@ def test_tickets_that_say_the_same_prove_as_much_as_one_of_them() -> None:
 
 def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> None:
     readings = [
-        Reading({k: v for k, v in each.pairs.items() if k != "b" or n % 5}, each.words) for n, each in enumerate(table(200))
+        Reading({k: v for k, v in each.pairs.items() if k != "b" or n % 5}, each.words)
+        for n, each in enumerate(table(200))
     ]
     terms = find_terms(readings, Forms(wide=True))
     lines = cover(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
@@ -106,22 +130,41 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
 def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     draw, rows = Random(1), 300
     readings = [
-        Reading({name: value for name, value in each.pairs.items() if draw.random() > 0.2}, each.words)
+        Reading(
+            {name: value for name, value in each.pairs.items() if draw.random() > 0.2}, each.words
+        )
         for each in table(rows)
     ]
-    fails = mask([n for n, each in enumerate(readings) if (each.pairs.get("a"), each.pairs.get("b")) == ("one", "two")])
+    fails = mask(
+        [
+            n
+            for n, each in enumerate(readings)
+            if (each.pairs.get("a"), each.pairs.get("b")) == ("one", "two")
+        ]
+    )
     masks, everyone = find_terms(readings, Forms()), (1 << rows) - 1
     gaps = find_gaps(masks, readings)
-    of = Material(masks.plus(find_guards(gaps, everyone)), gaps, label(fails, rows), fails, frozenset(), EQUAL)
+    of = Material(
+        masks.plus(find_guards(gaps, everyone)), gaps, label(fails, rows), fails, frozenset(), EQUAL
+    )
     whole = learn_whole(of, folds(rows))
-    assert whole and not whole.cards and count_wrong(whole, of, everyone) == find_undecided(whole, of, everyone) == 0
+    assert (
+        whole
+        and not whole.cards
+        and count_wrong(whole, of, everyone) == find_undecided(whole, of, everyone) == 0
+    )
     (line,) = whole.lines
     assert {name for term in line if is_guard(term) for name in term.fields} == {"a", "b"}
 
 
 def fails_by_points(each: Reading) -> bool:
     pairs = each.pairs
-    return 3 * (pairs["a"] == "one") + 2 * (pairs["b"] == "one") + sum(pairs[name] == "one" for name in "cdef") >= 4
+    return (
+        3 * (pairs["a"] == "one")
+        + 2 * (pairs["b"] == "one")
+        + sum(pairs[name] == "one" for name in "cdef")
+        >= 4
+    )
 
 
 def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> None:
@@ -138,28 +181,47 @@ def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> No
 
 def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
     readings = table(400)
-    fails = mask([place for place, each in enumerate(readings) if list(each.pairs.values()).count("one") == 2])
+    fails = mask(
+        [
+            place
+            for place, each in enumerate(readings)
+            if list(each.pairs.values()).count("one") == 2
+        ]
+    )
     study = material(readings, fails)
     whole = learn_whole(study, folds(300))
     assert whole
     assert count_wrong(whole, study, mask(list(range(400)))) == 0
     (line,) = whole.lines
-    assert {(term.affirmed.to_plain().get("at_least"), term.is_denied) for term in line} == {(2, False), (3, True)}
+    assert {(term.affirmed.to_plain().get("at_least"), term.is_denied) for term in line} == {
+        (2, False),
+        (3, True),
+    }
 
 
 def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
     readings = table(400)
-    fails = mask([place for place in range(300) if list(readings[place].pairs.values()).count("one") == 2])
+    fails = mask(
+        [place for place in range(300) if list(readings[place].pairs.values()).count("one") == 2]
+    )
     among = (1 << 300) - 1
     found = find_counts(find_terms(readings, Forms()), {}, fails, among & ~fails)
     assert found and all(held & among == held for held in found.values())
 
 
 def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -> None:
-    texts = ["it leaks", "all leaking", "ended after it", "broken frames", "broken lid", "blue frames"]
+    texts = [
+        "it leaks",
+        "all leaking",
+        "ended after it",
+        "broken frames",
+        "broken lid",
+        "blue frames",
+    ]
     found = find_terms([read_summaries((text,)) for text in texts * 3], Forms(wide=True))
     named = {term.word for term in found}
-    assert {"after", "leak", "leaks"} <= named  # leaks and leaking have no other word in common than leak
+    # leaks and leaking have no other word in common than leak
+    assert {"after", "leak", "leaks"} <= named
     assert "broken frames" in named
     assert named.isdisjoint({"aft", "broken frame", "broken fram"})
 
@@ -218,11 +280,17 @@ def test_a_dear_miss_makes_more_tickets_fail() -> None:
 def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
     readings, draw = table(rows, seed), Random(seed)
     masks = find_terms(readings, Forms())
-    fails, everything = mask([place for place in range(rows) if draw.random() < 0.5]), (1 << rows) - 1
+    fails, everything = (
+        mask([place for place in range(rows) if draw.random() < 0.5]),
+        (1 << rows) - 1,
+    )
     for card in grow_cards(masks, label(fails, rows), everything, EQUAL):
         assert len(card.points) <= MOST_TERMS
         assert all(0 < abs(points) <= MOST_POINTS for points in card.points.values())
-        sums = [sum(points for line, points in card.points.items() if masks[line[0]] >> place & 1) for place in range(rows)]
+        sums = [
+            sum(points for line, points in card.points.items() if masks[line[0]] >> place & 1)
+            for place in range(rows)
+        ]
         failing = mask([place for place in range(rows) if sums[place] >= card.least])
         assert judge_compared([card], masks, everything) == {"fail": failing}
 
@@ -230,28 +298,44 @@ def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
 def test_words_of_a_card_that_have_the_same_points_are_listed() -> None:
     words = {word: Mentions((word,)) for word in ("fire", "smoke", "water")}
     sealed = OneOf("seal", ("worn",))
-    points: dict[Conjunction, int] = {(words["fire"],): 3, (sealed,): 3, (words["water"],): -2, (words["smoke"],): 3}
+    points: dict[Conjunction, int] = {
+        (words["fire"],): 3,
+        (sealed,): 3,
+        (words["water"],): -2,
+        (words["smoke"],): 3,
+    }
     texts = tuple(f"{word} seen" for word in words)
     tickets = [Ticket("m", "g", "fail", (("image_1", "; ".join(["seal: worn", *texts])),))]
-    (rule,) = write_whole(Whole((Scorecard("fail", points, 4),), "pass"), Vocabulary.of(tickets), WORDS["en"])
-    listed = "3 for each of fire, smoke that a summary mentions; 3 if seal is worn; -2 if a summary mentions water"
+    (rule,) = write_whole(
+        Whole((Scorecard("fail", points, 4),), "pass"), Vocabulary.of(tickets), WORDS["en"]
+    )
+    listed = (
+        "3 for each of fire, smoke that a summary mentions; 3 if seal is worn; -2 if a "
+        "summary mentions water"
+    )
     assert rule.text == f"Fail if it has 4 points or more: {listed}."
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 10_000), st.integers(10, 80), st.sampled_from((0.5, 0.75, 0.875)))
 @example(1536, 37, 0.5)  # a line that is grown anew takes tickets of one behind it
-def test_of_what_lines_hold_a_share_above_the_least_is_wanted(seed: int, rows: int, least: float) -> None:
+def test_of_what_lines_hold_a_share_above_the_least_is_wanted(
+    seed: int, rows: int, least: float
+) -> None:
     readings, draw = table(rows, seed), Random(seed)
     masks = find_terms(readings, Forms())
-    wanted, everything = mask([place for place in range(rows) if draw.random() < 0.5]), (1 << rows) - 1
+    wanted, everything = (
+        mask([place for place in range(rows) if draw.random() < 0.5]),
+        (1 << rows) - 1,
+    )
     held = hold_any(masks, cover(masks, wanted, everything & ~wanted, least))
     assert not held or (held & wanted).bit_count() > least * held.bit_count()
 
 
 def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
     readings = [
-        read_summaries((text,)) for text in [*["a: one"] * 5, *["a: two"] * 6, *["b: one; leak"] * 7, *["leaks"] * 5]
+        read_summaries((text,))
+        for text in [*["a: one"] * 5, *["a: two"] * 6, *["b: one; leak"] * 7, *["leaks"] * 5]
     ]
     masks = find_terms(readings, Forms())
     assert masks[OneOf("a", ("one",))] == mask(list(range(5)))
@@ -274,22 +358,36 @@ def test_the_guards_of_a_line_stand_in_the_order_of_its_terms() -> None:
 def test_cards_of_a_size_are_the_same_after_those_of_another(rows: int) -> None:
     readings = table(rows)
     fails = mask([place for place, each in enumerate(readings) if fails_by_points(each)])
-    others = mask([place for place, each in enumerate(readings) if each.pairs["a"] == "two"]) & ~fails
+    others = (
+        mask([place for place, each in enumerate(readings) if each.pairs["a"] == "two"]) & ~fails
+    )
     everyone = (1 << rows) - 1
     labelled = {"fail": fails, "other": others, "pass": everyone & ~(fails | others)}
     known = find_terms(readings, Forms())
     for longest in (12, 24, 3, 11):
         fresh = find_terms(readings, Forms())
-        assert grow_compared(known, labelled, everyone, longest) == grow_compared(fresh, labelled, everyone, longest)
+        assert grow_compared(known, labelled, everyone, longest) == grow_compared(
+            fresh, labelled, everyone, longest
+        )
 
 
 LITERALS = [
-    *(each for name in "ab" for each in (Missing(name), make_guard(name), OneOf(name, ("x",)), Not(OneOf(name, ("x",))))),
+    *(
+        each
+        for name in "ab"
+        for each in (Missing(name), make_guard(name), OneOf(name, ("x",)), Not(OneOf(name, ("x",))))
+    ),
     Mentions(("leak",)),
 ]
 
 
-@given(st.lists(st.lists(st.sampled_from(LITERALS), min_size=1, max_size=4, unique=True).map(tuple), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.lists(st.sampled_from(LITERALS), min_size=1, max_size=4, unique=True).map(tuple),
+        min_size=1,
+        max_size=4,
+    )
+)
 @example([(Missing("a"),), (make_guard("a"), OneOf("a", ("x",)))])
 def test_a_guard_that_is_dropped_changes_no_verdict(lines: list[Conjunction]) -> None:
     """On any ticket, whatever it lacks."""
@@ -298,11 +396,15 @@ def test_a_guard_that_is_dropped_changes_no_verdict(lines: list[Conjunction]) ->
         assert kept == (lines[0], (OneOf("a", ("x",)),))
     judges = []
     for some in (lines, kept):
-        rules = [CodedRule(f"G{n}", "", RuleCode("fail", conjoin(line))) for n, line in enumerate(some, 1)]
+        rules = [
+            CodedRule(f"G{n}", "", RuleCode("fail", conjoin(line)))
+            for n, line in enumerate(some, 1)
+        ]
         judges.append(CodedRules(rules).compile())
     for a, b, leaks in product(("x", "y", ""), ("x", "y", ""), (True, False)):
         ticket = Reading(
-            {name: value for name, value in zip("ab", (a, b), strict=True) if value}, frozenset(["leak"] * leaks)
+            {name: value for name, value in zip("ab", (a, b), strict=True) if value},
+            frozenset(["leak"] * leaks),
         )
         before, after = (judge(ticket) for judge in judges)
         assert before.verdict == after.verdict
@@ -310,8 +412,11 @@ def test_a_guard_that_is_dropped_changes_no_verdict(lines: list[Conjunction]) ->
 
 @pytest.mark.parametrize("verdict", ["fail", "pass"])
 def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: Verdict) -> None:
-    """A third of the worn parts has the label: to give it to all of them pays where missing one costs more than twice."""
-    readings = [read_summaries((f"seal: {'worn' if n % 4 else 'new'}; part: p{n}",)) for n in range(400)]
+    """A third of the worn parts has the label: to give it to all of them pays where missing one
+    costs more than twice."""
+    readings = [
+        read_summaries((f"seal: {'worn' if n % 4 else 'new'}; part: p{n}",)) for n in range(400)
+    ]
     labelled, worn = mask([n for n in range(400) if n % 12 in (3, 6, 9)]), OneOf("seal", ("worn",))
     fails = labelled if verdict == "fail" else (1 << 400) - 1 & ~labelled
     for missed, alarm in ((1.0, 1.0), (20.0, 1.0), (1.0, 20.0)):
@@ -319,13 +424,17 @@ def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: V
         mended, broken = (missed, alarm) if verdict == "fail" else (alarm, missed)
         default = "pass" if verdict == "fail" else "fail"
         learnt = learn_lists(verdict, default, Demands(), of.masks, None)(of, (1 << 400) - 1)
-        assert ((worn,) in [line for whole in learnt for line in whole.lines]) == (mended > 2 * broken)
+        assert ((worn,) in [line for whole in learnt for line in whole.lines]) == (
+            mended > 2 * broken
+        )
 
 
 def test_a_line_holds_nothing_that_changes_nothing() -> None:
     grades = [read_summaries((f"grade: {'ABCDF'[n % 5]}",)) for n in range(200)]
     best = mask([n for n in range(200) if n % 5 == 0])
-    assert cover(find_terms(grades, Forms()), best, (1 << 200) - 1 & ~best, 0.5) == [(OneOf("grade", ("A",)),)]
+    assert cover(find_terms(grades, Forms()), best, (1 << 200) - 1 & ~best, 0.5) == [
+        (OneOf("grade", ("A",)),)
+    ]
 
 
 @pytest.mark.parametrize("mended", [1, 2, 8])
@@ -333,7 +442,10 @@ def test_a_condition_stands_in_a_line_only_for_more_than_two_tickets(mended: int
     """Tickets of ward a fail, but for some that were seen: two of them may be labelled wrong."""
     spared = set(range(0, 4 * mended, 4))
     readings = [
-        read_summaries((f"ward: {'abcd'[n % 4]}; seen: {'yes' if n in spared or n % 4 == 1 else 'no'}",)) for n in range(200)
+        read_summaries(
+            (f"ward: {'abcd'[n % 4]}; seen: {'yes' if n in spared or n % 4 == 1 else 'no'}",)
+        )
+        for n in range(200)
     ]
     fails = mask([n for n in range(0, 200, 4) if n not in spared])
     masks, passes = find_terms(readings, Forms()), (1 << 200) - 1 & ~fails
@@ -345,19 +457,25 @@ def test_a_condition_stands_in_a_line_only_for_more_than_two_tickets(mended: int
 def wins(each: Reading) -> bool:
     cells = [each.pairs[name] == "x" for name in "abcdefghi"]
     return any(
-        all(cells[place] for place in line) for line in ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8))
+        all(cells[place] for place in line)
+        for line in ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8))
     )
 
 
 def test_lines_that_share_tickets_keep_conditions_that_cost_more_than_they_mend() -> None:
     draw = Random(1)
-    readings = [read_summaries(("; ".join(f"{name}: {draw.choice('xob')}" for name in "abcdefghi"),)) for _ in range(500)]
+    readings = [
+        read_summaries(("; ".join(f"{name}: {draw.choice('xob')}" for name in "abcdefghi"),))
+        for _ in range(500)
+    ]
     study = material(readings, mask([place for place, each in enumerate(readings) if wins(each)]))
     whole = learn_whole(study, folds(500))
     assert count_wrong(whole, study, (1 << 500) - 1) <= 10
 
 
-@pytest.mark.parametrize(("right", "wrong"), [(86, 19), (109, 4), (119, 12), (125, 3), (135, 13), (205, 8)])
+@pytest.mark.parametrize(
+    ("right", "wrong"), [(86, 19), (109, 4), (119, 12), (125, 3), (135, 13), (205, 8)]
+)
 def test_a_line_says_nothing_twice(right: int, wrong: int) -> None:
     """Of these counts the logarithms of numpy and of Python differ in the last bit."""
     among, wanted = (1 << 600) - 1, (1 << right) - 1
@@ -375,23 +493,35 @@ def test_a_sum_takes_the_place_of_plain_limits_only_where_it_tells_much_more(see
     plain = mask([n for n, (a, b, _, _) in enumerate(numbers) if a > 60 and b > 40])
     summed = mask([n for n, (a, b, _, _) in enumerate(numbers) if a + b > 110])
     for fails, is_computed in ((plain, False), (summed, True)):
-        lines = cover(find_terms(readings, Forms(arithmetic=True)), fails, (1 << 300) - 1 & ~fails, 0.5)
-        assert [any(term.family == "computed" for term in line) for line in lines[:1]] == [is_computed]
+        lines = cover(
+            find_terms(readings, Forms(arithmetic=True)), fails, (1 << 300) - 1 & ~fails, 0.5
+        )
+        assert [any(term.family == "computed" for term in line) for line in lines[:1]] == [
+            is_computed
+        ]
 
 
 def test_one_value_of_a_hundred_is_not_denied() -> None:
-    readings = [read_summaries((f"speed: {n % 100}; state: {'new' if n % 3 else 'worn'}",)) for n in range(1000)]
+    readings = [
+        read_summaries((f"speed: {n % 100}; state: {'new' if n % 3 else 'worn'}",))
+        for n in range(1000)
+    ]
     denied = {term.fields[0] for term in find_terms(readings, Forms()) if term.is_denied}
     assert denied <= {"state"}
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_where_missed_failures_are_dearer_a_card_fails_more(seed: int) -> None:
-    """Seven of ten fail on one side, three of ten on the other: at ten to one both should, at one to ten neither."""
+    """Seven of ten fail on one side, three of ten on the other: at ten to one both should, at one
+    to ten neither."""
     readings, draw = table(200, seed), Random(seed)
     masks, everything = find_terms(readings, Forms()), (1 << 200) - 1
     fails = mask(
-        [place for place, each in enumerate(readings) if draw.random() < (0.7 if each.pairs["a"] == "one" else 0.3)]
+        [
+            place
+            for place, each in enumerate(readings)
+            if draw.random() < (0.7 if each.pairs["a"] == "one" else 0.3)
+        ]
     )
     failing = []
     for missed, alarm in ((1.0, 10.0), (1.0, 1.0), (10.0, 1.0)):
@@ -404,18 +534,26 @@ def test_where_missed_failures_are_dearer_a_card_fails_more(seed: int) -> None:
 def test_of_so_many_conditions_all_may_be_used(size: int) -> None:
     """Two lines of two conditions each; with fewer, what fewer say, and never more."""
     readings = table(400)
-    study = material(readings, mask([place for place, each in enumerate(readings) if fails_by_rule(each)]))
+    study = material(
+        readings, mask([place for place, each in enumerate(readings) if fails_by_rule(each)])
+    )
     found = [learn_whole(study, folds(400), each) for each in (size, 4)]
     sizes = [each.size if each else 0 for each in found]
     assert sizes[0] <= size and sizes[1] == 4
     assert count_wrong(found[1], study, (1 << 400) - 1) == 0 or size < 4
-    assert sizes[0] == size or size in (1, 3)  # what is between two lines tells no more than the first
+    # what is between two lines tells no more than the first
+    assert sizes[0] == size or size in (1, 3)
 
 
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255), st.integers(1, 50))
-def test_a_gain_has_as_many_standard_errors_in_any_currency(one: int, other: int, fails: int, price: int) -> None:
+def test_a_gain_has_as_many_standard_errors_in_any_currency(
+    one: int, other: int, fails: int, price: int
+) -> None:
     groups = [0b11, 0b111000]
     prices = [{"fail": each, "pass": 3.0 * each} for each in (1.0, float(price))]
-    of = [Material(Masks({}), {}, label(fails, 8), 0, frozenset(), each, groups=groups) for each in prices]
+    of = [
+        Material(Masks({}), {}, label(fails, 8), 0, frozenset(), each, groups=groups)
+        for each in prices
+    ]
     plain, dear = (find_gain(one, other, each, 255) for each in of)
     assert dear == pytest.approx(plain)

@@ -1,4 +1,5 @@
-"""Reasons of people: learning reads those of train tickets, and nothing that judges a ticket reads any."""
+"""Reasons of people: learning reads those of train tickets, and nothing that judges a ticket reads
+any."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_reflection_alone_reads_reasons_and_of_train_alone(judge: str, tmp_path:
     }
     assert main(small.arguments(path, tmp_path / "out", keys={**keys, "runner.judge": judge})) == 0
     reading = [text for text in asked if "REASON" in text]
-    assert reading and all('"operations"' in text for text in reading), "no prompt that asks for a verdict"
+    assert reading and all('"operations"' in text for text in reading), (
+        "no prompt that asks for a verdict"
+    )
     assert len(reading) < len(asked) or judge == "both"
     run = tmp_path / "out" / "run" / "valves"
     splits: dict[str, set[str]] = {}
@@ -52,7 +55,9 @@ def test_reflection_alone_reads_reasons_and_of_train_alone(judge: str, tmp_path:
         splits.setdefault(row["split"], set()).add(row["group_id"])
     read = {name for text in reading for name in re.findall("REASON-(g-[0-9]+)", text)}
     assert read and splits["test"] and splits["val"] and not read & (splits["test"] | splits["val"])
-    left = "".join(file.read_text() for file in run.rglob("*.json*") if file.name not in OF_REFLECTION)
+    left = "".join(
+        file.read_text() for file in run.rglob("*.json*") if file.name not in OF_REFLECTION
+    )
     assert "REASON" not in left, "demonstrations, selections and rules hold none"
 
 
@@ -64,7 +69,10 @@ def ticket(number: int, text: str, reason: str) -> Ticket:
 def test_evidence_of_few_tickets_prefers_what_reasons_name() -> None:
     """Two conditions hold for the same tickets but one: the reasons tell which of them it was."""
     wrong = [f"seal: worn; belt: {'old' if n else 'new'}" for n in range(6)]
-    right = [f"seal: {'good' if n % 2 else 'fine'}; belt: {'new' if n % 3 else 'fresh'}" for n in range(12)]
+    right = [
+        f"seal: {'good' if n % 2 else 'fine'}; belt: {'new' if n % 3 else 'fresh'}"
+        for n in range(12)
+    ]
 
     def first(reason: str) -> str:
         tickets = [ticket(n, text, reason) for n, text in enumerate(wrong)]
@@ -77,7 +85,8 @@ def test_evidence_of_few_tickets_prefers_what_reasons_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "reason"), [("leaking", "It leaks."), ("leak", "leaking"), ("bay B", "in Bays"), ("漏水", "阀门漏水了")]
+    ("word", "reason"),
+    [("leaking", "It leaks."), ("leak", "leaking"), ("bay B", "in Bays"), ("漏水", "阀门漏水了")],
 )
 def test_reasons_name_a_word_with_any_ending(word: str, reason: str) -> None:
     named, other = Mentions((word,)), Mentions(("noisy",))

@@ -1,4 +1,5 @@
-"""A mission's guidance before it learns with a model that reads instruct texts: demonstrations, and a calibration."""
+"""A mission's guidance before it learns with a model that reads instruct texts: demonstrations, and
+a calibration."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +26,10 @@ from stageb.guidance.words.calibration import CALIBRATED_ON, sigmoid
 from stageb.guidance.words.types import UNCALIBRATED, Judgement, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))
-TICKETS = [Ticket("m", f"g{n}", "fail" if n % 2 else "pass", (("image_1", f"text {n}"),)) for n in range(300)]
+TICKETS = [
+    Ticket("m", f"g{n}", "fail" if n % 2 else "pass", (("image_1", f"text {n}"),))
+    for n in range(300)
+]
 START = MissionState(make_neutral("m", WORDS["en"]))
 BIAS = 3.0  # log-odds that the model adds to every pass
 
@@ -41,14 +45,21 @@ def judge(question: JudgeTickets) -> list[list[Judgement]]:
         assert guidance.calibration == UNCALIBRATED and guidance.shown
         sides = [1 if TICKETS[i].label == "pass" else -1 for i in positions]
         odds = {side: 2.0 * side + BIAS for side in sides}
-        found.append([Judgement(sigmoid(side * odds[side], 0.7), 9, scores=(odds[side], 0.0)) for side in sides])
+        found.append(
+            [
+                Judgement(sigmoid(side * odds[side], 0.7), 9, scores=(odds[side], 0.0))
+                for side in sides
+            ]
+        )
     return found
 
 
 def tools(config: LoopConfig = CONFIG, weighs: bool = True) -> Tools:
     splits = split_tickets(TICKETS, config)["m"]
     pool = Pool(whole_groups(splits.test_order, TICKETS), 64)
-    return Tools(config, TICKETS, splits, pool, Vocabulary.of(TICKETS), count_tokens, 16, weighs=weighs)
+    return Tools(
+        config, TICKETS, splits, pool, Vocabulary.of(TICKETS), count_tokens, 16, weighs=weighs
+    )
 
 
 def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels_are() -> None:
@@ -72,7 +83,9 @@ def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -
 
 
 @pytest.mark.parametrize("tokens", [0, 1536])
-def test_without_probabilities_there_is_no_calibration_and_without_room_no_demonstration(tokens: int) -> None:
+def test_without_probabilities_there_is_no_calibration_and_without_room_no_demonstration(
+    tokens: int,
+) -> None:
     config = replace(CONFIG, prompt=PromptConfig(demonstration_tokens=tokens))
     mission, _ = answer_all(prepare(START, tools(config, weighs=False)), judge)
     assert mission.guidance.calibration == UNCALIBRATED

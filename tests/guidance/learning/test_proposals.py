@@ -26,16 +26,32 @@ GUIDANCE = Guidance(
 )
 CASES = [
     Case(Ticket("m", f"g{n}", "fail", (("image_1", summary),)), False, "")
-    for n, summary in enumerate(["x: y; one two three four five six seven", "x: z", "左侧法兰松动并且有油滴落在地面上"])
+    for n, summary in enumerate(
+        ["x: y; one two three four five six seven", "x: z", "左侧法兰松动并且有油滴落在地面上"]
+    )
 ]
-ADD = {"op": "add", "text": "Fail if x is y.", "rationale": "they share it", "evidence": ["T1", "T2"]}
+ADD = {
+    "op": "add",
+    "text": "Fail if x is y.",
+    "rationale": "they share it",
+    "evidence": ["T1", "T2"],
+}
 UPDATE = {"op": "update", "key": "G1", "text": "Fail if a is b and x is y.", "evidence": ["T1"]}
-MERGE = {"op": "merge", "merged_from": ["G1", "G3"], "text": "Fail if a is b or c is d.", "evidence": ["T1"]}
+MERGE = {
+    "op": "merge",
+    "merged_from": ["G1", "G3"],
+    "text": "Fail if a is b or c is d.",
+    "evidence": ["T1"],
+}
 REMOVE = {"op": "remove", "key": "G3", "evidence": ["T2"]}
 
 
-def parse(text: str, config: ReflectionConfig = CONFIG, language: str = "en", evidence: Evidence = NOTHING) -> Proposal:
-    return parse_proposal(text, ReflectionInput(tuple(CASES), evidence), GUIDANCE, config, WORDS[language], 0)
+def parse(
+    text: str, config: ReflectionConfig = CONFIG, language: str = "en", evidence: Evidence = NOTHING
+) -> Proposal:
+    return parse_proposal(
+        text, ReflectionInput(tuple(CASES), evidence), GUIDANCE, config, WORDS[language], 0
+    )
 
 
 def answer(*operations: object) -> str:
@@ -44,9 +60,20 @@ def answer(*operations: object) -> str:
 
 def test_a_fixed_rule_is_not_touched() -> None:
     rules = [replace(rule, metadata={"fixed": rule.key in ("G0", "G3")}) for rule in GUIDANCE.rules]
-    given = ReflectionInput(tuple(CASES), NOTHING), replace(GUIDANCE, rules=tuple(rules)), CONFIG, WORDS["en"], 0
+    given = (
+        ReflectionInput(tuple(CASES), NOTHING),
+        replace(GUIDANCE, rules=tuple(rules)),
+        CONFIG,
+        WORDS["en"],
+        0,
+    )
     headline = {**UPDATE, "key": "G0"}
-    for operation, key in ((REMOVE, "G3"), (MERGE, "G3"), (headline, "G0"), ({**UPDATE, "key": "G3"}, "G3")):
+    for operation, key in (
+        (REMOVE, "G3"),
+        (MERGE, "G3"),
+        (headline, "G0"),
+        ({**UPDATE, "key": "G3"}, "G3"),
+    ):
         (refused,) = parse_proposal(answer(operation), *given).refusals
         assert refused.reason == f"{key} is fixed"
     assert len(parse_proposal(answer(UPDATE, ADD), *given).operations) == 2
@@ -66,7 +93,9 @@ def test_each_operation_is_read() -> None:
         0,
         answer(ADD, UPDATE, REMOVE),
         (
-            Operation("add", None, (), "Fail if x is y.", "they share it", ("g0::fail", "g1::fail")),
+            Operation(
+                "add", None, (), "Fail if x is y.", "they share it", ("g0::fail", "g1::fail")
+            ),
             Operation("update", "G1", (), "Fail if a is b and x is y.", "", ("g0::fail",)),
             Operation("remove", "G3", (), "", "", ("g1::fail",)),
         ),
@@ -74,11 +103,18 @@ def test_each_operation_is_read() -> None:
         ("g0::fail", "g1::fail", "g2::fail"),
     )
     (merge,) = parse(answer(MERGE)).operations
-    assert merge == Operation("merge", None, ("G1", "G3"), "Fail if a is b or c is d.", "", ("g0::fail",))
+    assert merge == Operation(
+        "merge", None, ("G1", "G3"), "Fail if a is b or c is d.", "", ("g0::fail",)
+    )
 
 
 COUNTED = Evidence(
-    9, 8, (Clue((Limit("Tool wear [min]", "above", "200"), OneOf("Type", ("L",))), 7, 0), Clue((Mentions(("leak",)),), 5, 2))
+    9,
+    8,
+    (
+        Clue((Limit("Tool wear [min]", "above", "200"), OneOf("Type", ("L",))), 7, 0),
+        Clue((Mentions(("leak",)),), 5, 2),
+    ),
 )
 
 
@@ -89,16 +125,22 @@ def test_a_counted_line_stands_for_its_words_in_a_rule_and_for_its_counts_in_a_r
         "Fail if a summary mentions leak and x is y.",
         "a summary mentions leak (5 tickets for it, 2 against); x is y: T1",
     )
-    (add,) = parse(answer({**ADD, "text": "不通过：[1]。"}), replace(CONFIG, max_rule_chars=99), "zh", COUNTED).operations
+    (add,) = parse(
+        answer({**ADD, "text": "不通过：[1]。"}), replace(CONFIG, max_rule_chars=99), "zh", COUNTED
+    ).operations
     assert add.text == "不通过：Tool wear [min]大于200且Type为L。"
 
 
 def test_a_line_that_was_not_counted_is_refused_and_brackets_of_tickets_are_left_alone() -> None:
     for number in (0, 3, 12):
-        (refused,) = parse(answer({**ADD, "text": f"Fail if [{number}]."}), evidence=COUNTED).refusals
+        (refused,) = parse(
+            answer({**ADD, "text": f"Fail if [{number}]."}), evidence=COUNTED
+        ).refusals
         assert refused.reason == f"no counted line [{number}]: there are 2"
     (refused,) = parse(
-        answer({**ADD, "text": "Fail if [1]."}), replace(CONFIG, max_rule_chars=20), evidence=COUNTED
+        answer({**ADD, "text": "Fail if [1]."}),
+        replace(CONFIG, max_rule_chars=20),
+        evidence=COUNTED,
     ).refusals
     assert "at most 20" in refused.reason
     (add,) = parse(answer({**ADD, "text": "Fail if x is [1]."})).operations
@@ -128,7 +170,8 @@ def test_rules_that_all_say_what_the_headline_says_turn_it(language: str) -> Non
     failing = Rule("G0", start)
     assert headline_of(propose([failing], add("fail"))) == turned
     assert headline_of(propose([Rule("G0", turned)], add("pass"))) == start
-    # A rule of the other verdict gives the headline its meaning, whether it was there before or comes with the edit.
+    # A rule of the other verdict gives the headline its meaning, whether it was there before or
+    # comes with the edit.
     assert headline_of(propose([failing], add("pass"))) == start
     assert headline_of(propose([failing], add("fail"), add("pass"))) == start
     passing = Rule("G1", texts["pass"][language])
@@ -141,7 +184,11 @@ def test_rules_that_all_say_what_the_headline_says_turn_it(language: str) -> Non
 
 
 def test_white_space_and_one_json_fence_are_forgiven() -> None:
-    for text in (f"\n {answer(ADD)} \n", f"```json\n{answer(ADD)}\n```\n", f"```\n{answer(ADD)}\n```"):
+    for text in (
+        f"\n {answer(ADD)} \n",
+        f"```json\n{answer(ADD)}\n```\n",
+        f"```\n{answer(ADD)}\n```",
+    ):
         assert len(parse(text).operations) == 1
 
 
@@ -207,7 +254,10 @@ def test_an_unusable_answer_is_one_refusal(text: str, says: str) -> None:
         ({**ADD, "text": "Fail if x is \u202ey."}, "U+202E"),
         ({**ADD, "text": "Look at x."}, "without a verdict"),
         ({**ADD, "text": "A compass if x is y."}, "without a verdict"),
-        ({**ADD, "text": "Fail one, two three four five six"}, "copied from a case: one two three four five six"),
+        (
+            {**ADD, "text": "Fail one, two three four five six"},
+            "copied from a case: one two three four five six",
+        ),
         ({key: value for key, value in ADD.items() if key != "evidence"}, "no evidence"),
         ({**ADD, "evidence": []}, "no evidence"),
         ({**ADD, "evidence": None}, "no evidence"),
@@ -262,7 +312,10 @@ def test_operations_beyond_the_allowed_number_are_refused_one_by_one() -> None:
 
 def test_a_bad_operation_does_not_take_the_good_ones_with_it() -> None:
     proposal = parse(answer("x", ADD, {**REMOVE, "key": "G9"}))
-    assert ([operation.op for operation in proposal.operations], len(proposal.refusals)) == (["add"], 2)
+    assert ([operation.op for operation in proposal.operations], len(proposal.refusals)) == (
+        ["add"],
+        2,
+    )
 
 
 def test_rationales_become_one_short_line() -> None:

@@ -10,20 +10,45 @@ from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.judging.questions import answer_all
 from stageb.guidance.learning.proposer import Lesson, why_ineligible
-from stageb.guidance.learning.reflect import ErrorKind, case_of, choose_cases, deciding_rule, merge_equal, of_kind, reflect
+from stageb.guidance.learning.reflect import (
+    ErrorKind,
+    case_of,
+    choose_cases,
+    deciding_rule,
+    merge_equal,
+    of_kind,
+    reflect,
+)
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.prompts import WORDS, Case, ordered_cases
-from stageb.guidance.words.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
+from stageb.guidance.words.types import (
+    Answers,
+    Guidance,
+    Operation,
+    Proposal,
+    Record,
+    Rule,
+    Selection,
+    Ticket,
+    Verdict,
+)
 from stageb.seeds import stream
 
-GUIDANCE = Guidance("m", 2, (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if a is b.")), 2)
+GUIDANCE = Guidance(
+    "m",
+    2,
+    (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if a is b.")),
+    2,
+)
 CONFIG = ReflectionConfig(num_proposals=6, max_cases=4)
 REASONS = ["so (G1)", "G1: a is b", "(G0)", "(G7)", "因为a为b（G1）", "not G1 but (G2)", "", None]
 
 
 def record(match: bool = True, low: bool = False) -> Record:
     ticket = Ticket("m", "g", "pass", (("image_1", "a: b"),))
-    selection = Selection("pass" if match else "fail", "why", 0, 0.6 if low else 1.0, low, match, "")
+    selection = Selection(
+        "pass" if match else "fail", "why", 0, 0.6 if low else 1.0, low, match, ""
+    )
     return Record(ticket, 1, 0, 2, Answers(ticket.key, 9, ()), selection)
 
 
@@ -32,7 +57,13 @@ def case(group: str, label: Verdict, right: bool = True, reason: str | None = "w
 
 
 CASES = st.lists(
-    st.builds(case, st.sampled_from("abcdefgh"), st.sampled_from(["pass", "fail"]), st.booleans(), st.sampled_from(REASONS)),
+    st.builds(
+        case,
+        st.sampled_from("abcdefgh"),
+        st.sampled_from(["pass", "fail"]),
+        st.booleans(),
+        st.sampled_from(REASONS),
+    ),
     max_size=14,
     unique_by=lambda each: each.ticket.key,
 )
@@ -50,10 +81,14 @@ class Parrot:
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         self.asked += requests
-        return [tuple(Completion(self.text, 1, "stop") for _ in request.keys) for request in requests]
+        return [
+            tuple(Completion(self.text, 1, "stop") for _ in request.keys) for request in requests
+        ]
 
 
-def reflection_of(judged: Sequence[Case], engine: Parrot, config: ReflectionConfig = CONFIG, key: int = 5) -> Lesson:
+def reflection_of(
+    judged: Sequence[Case], engine: Parrot, config: ReflectionConfig = CONFIG, key: int = 5
+) -> Lesson:
     """What reflecting on ``judged`` brings, where ``engine`` answers."""
     steps = reflect(judged, GUIDANCE, engine.count_tokens, config, WORDS["en"], key)
     return answer_all(steps, lambda question: engine.generate(question.requests))
@@ -101,12 +136,18 @@ def test_a_kind_of_error_is_a_label_and_where_a_rule_is_to_be_mended_its_tickets
 ) -> None:
     errors, contrast = of_kind(judged, (label, rule), GUIDANCE)
     there = [each for each in judged if not rule or deciding_rule(each, GUIDANCE) == rule]
-    assert errors == [each for each in there if (each.right, each.ticket.label == label) == (False, True)]
-    assert contrast == [each for each in there if (each.right, each.ticket.label == label) == (True, False)]
+    assert errors == [
+        each for each in there if (each.right, each.ticket.label == label) == (False, True)
+    ]
+    assert contrast == [
+        each for each in there if (each.right, each.ticket.label == label) == (True, False)
+    ]
 
 
 @given(CASES, st.integers(1, 9), st.integers(0, 99))
-def test_cases_show_one_kind_of_error_and_its_contrast(judged: list[Case], most: int, key: int) -> None:
+def test_cases_show_one_kind_of_error_and_its_contrast(
+    judged: list[Case], most: int, key: int
+) -> None:
     kind, cases = choose_cases(judged, GUIDANCE, most, key)
     assert bool(cases) == (why_ineligible(judged) == "")
     if not cases:
@@ -120,7 +161,8 @@ def test_cases_show_one_kind_of_error_and_its_contrast(judged: list[Case], most:
     right = [each for each in cases if each.right]
     assert all(each in errors for each in wrong)
     assert all(each in contrast for each in right)
-    assert len(cases) == min(most, len(errors) + len(contrast))  # no place is left empty that could teach
+    # no place is left empty that could teach
+    assert len(cases) == min(most, len(errors) + len(contrast))
     assert len(wrong) >= min(len(errors), max(1, most // 2))
     assert len(right) == min(len(contrast), most - min(len(errors), max(1, most // 2)))
     if kind[1]:  # one error of a rule says nothing of it
@@ -134,12 +176,16 @@ def kinds(judged: list[Case]) -> Counter[ErrorKind]:
 
 
 def test_kinds_of_error_come_in_their_shares() -> None:
-    judged = [case(f"f{n}", "fail", right=False) for n in range(9)] + [case(f"p{n}", "pass", right=False) for n in range(3)]
+    judged = [case(f"f{n}", "fail", right=False) for n in range(9)] + [
+        case(f"p{n}", "pass", right=False) for n in range(3)
+    ]
     assert 0.71 < kinds(judged)["fail", ""] / 2000 < 0.79
 
 
 def test_half_of_the_answers_that_meet_errors_of_a_rule_mend_it() -> None:
-    judged = [case(f"p{n}", "pass", right=False, reason="(G1)" if n < 6 else "(G0)") for n in range(8)]
+    judged = [
+        case(f"p{n}", "pass", right=False, reason="(G1)" if n < 6 else "(G0)") for n in range(8)
+    ]
     assert 0.34 < kinds(judged)["pass", "G1"] / 2000 < 0.41
     assert set(kinds(judged)) == {("pass", "G1"), ("pass", "")}
     assert set(kinds(judged[5:])) == {("pass", "")}
@@ -157,17 +203,26 @@ def test_no_rule_is_mended_where_nobody_knows_what_it_decides_rightly() -> None:
 def test_a_verdict_without_a_reason_was_asked_for_none() -> None:
     one = record(match=False)
     assert case_of(replace(one, selection=replace(one.selection, reason=""))).reason is None
-    assert case_of(replace(one, selection=replace(one.selection, verdict=None, reason=""))).reason == ""
+    assert (
+        case_of(replace(one, selection=replace(one.selection, verdict=None, reason=""))).reason
+        == ""
+    )
 
 
 def test_every_error_gets_its_turn() -> None:
-    seen = {each.ticket.key for n in range(200) for each in choose_cases(MANY, GUIDANCE, 4, stream("turn", n))[1]}
+    seen = {
+        each.ticket.key
+        for n in range(200)
+        for each in choose_cases(MANY, GUIDANCE, 4, stream("turn", n))[1]
+    }
     assert len(seen) == 60
 
 
 # What is asked
 
-MANY = [case(f"f{n}", "fail", right=False) for n in range(30)] + [case(f"p{n}", "pass") for n in range(30)]
+MANY = [case(f"f{n}", "fail", right=False) for n in range(30)] + [
+    case(f"p{n}", "pass") for n in range(30)
+]
 
 
 def asked(judged: list[Case], key: int) -> list[Request]:
@@ -190,11 +245,15 @@ def test_requests_carry_the_config_and_a_stream_each() -> None:
     assert {request.decode.temperature for request in requests} == {CONFIG.temperature}
     assert {request.decode.max_new_tokens for request in requests} == {CONFIG.max_new_tokens}
     assert all("T2. a: a => why" in request.prompt.user for request in requests)
-    assert {request.keys for request in requests}.isdisjoint(request.keys for request in asked(judged, 6))
+    assert {request.keys for request in requests}.isdisjoint(
+        request.keys for request in asked(judged, 6)
+    )
 
 
 def test_reflect_parses_each_answer_against_the_cases_it_saw() -> None:
-    text = json.dumps({"operations": [{"op": "add", "text": "Fail if c is d.", "evidence": ["T2"]}]})
+    text = json.dumps(
+        {"operations": [{"op": "add", "text": "Fail if c is d.", "evidence": ["T2"]}]}
+    )
     judged = [case("a", "fail", right=False), case("b", "pass")]
     answered = reflection_of(judged, Parrot(text))
     assert [proposal.index for proposal in answered.proposals] == list(range(6))
@@ -213,7 +272,10 @@ def test_reflect_counts_what_was_read_and_written() -> None:
 def test_evidence_is_counted_over_all_tickets_of_the_kind_and_not_over_the_cases_alone() -> None:
     judged = [
         *(case("b", "fail", right=False, reason=None), case("b2", "fail", right=False)),
-        *(replace(each, ticket=replace(each.ticket, per_image=(("image_1", "x: y"),))) for each in MANY),
+        *(
+            replace(each, ticket=replace(each.ticket, per_image=(("image_1", "x: y"),)))
+            for each in MANY
+        ),
     ]
     for shown in reflection_of(judged, Parrot("x")).shown:
         assert len(shown.cases) == CONFIG.max_cases
@@ -235,7 +297,9 @@ def test_evidence_to_mend_a_rule_is_counted_between_tickets_that_it_decided() ->
     assert {each.rule for each in shown} == {"", "G1"}
     for each in shown:
         errors, contrast = of_kind(judged, ("pass", each.rule), GUIDANCE)
-        wanted = find_evidence([one.ticket for one in errors], [one.ticket for one in contrast], CONFIG.evidence)
+        wanted = find_evidence(
+            [one.ticket for one in errors], [one.ticket for one in contrast], CONFIG.evidence
+        )
         assert each.evidence == wanted
         assert (each.evidence.wrong, each.evidence.right) == ((9, 9) if each.rule else (9, 18))
         assert len(each.evidence.clues) == 1
@@ -244,7 +308,10 @@ def test_evidence_to_mend_a_rule_is_counted_between_tickets_that_it_decided() ->
 def test_a_prompt_that_is_too_long_shows_fewer_cases_and_one_at_least() -> None:
     class Long(Parrot):
         def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
-            return [100 + sum(line.startswith("T") for line in prompt.user.splitlines()) for prompt in prompts]
+            return [
+                100 + sum(line.startswith("T") for line in prompt.user.splitlines())
+                for prompt in prompts
+            ]
 
     config = replace(CONFIG, max_cases=20, max_prompt_tokens=107)
     assert {len(shown.cases) for shown in reflection_of(MANY, Long("x"), config).shown} == {7}

@@ -37,7 +37,9 @@ WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n")
 SIZES = st.integers(1, 12)
 CONFIGS = st.builds(
     lambda epochs, drawn, distill: replace(
-        CONFIG, runner=RunnerConfig(epochs=epochs, tickets_per_epoch=drawn), distill=DistillConfig(size=distill)
+        CONFIG,
+        runner=RunnerConfig(epochs=epochs, tickets_per_epoch=drawn),
+        distill=DistillConfig(size=distill),
     ),
     st.integers(0, 3),
     st.none() | st.integers(1, 9),
@@ -53,18 +55,31 @@ class Walk:
     config: LoopConfig
     places: list[Place] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
-    written: dict[str, str] = field(default_factory=dict)  # by mission, a letter for each thing done
+    # by mission, a letter for each thing done
+    written: dict[str, str] = field(default_factory=dict)
 
     def skip(self, state: State, batch: Round, why: str) -> State:
         self.rounds.append(batch)
         letters = {"train": "r", "val": "v", "test": "t"}
-        return self._note(state, batch.place, batch.mission, "d" if batch.kind == "distill" else letters[batch.split])
+        return self._note(
+            state,
+            batch.place,
+            batch.mission,
+            "d" if batch.kind == "distill" else letters[batch.split],
+        )
 
     def record_epoch(self, state: State, epoch: int, mission: MissionState) -> State:
-        return self._note(state, self.schedule.close(epoch, mission.guidance.mission), mission.guidance.mission, "c")
+        return self._note(
+            state,
+            self.schedule.close(epoch, mission.guidance.mission),
+            mission.guidance.mission,
+            "c",
+        )
 
     def record_choice(self, state: State, mission: MissionState) -> State:
-        return self._note(state, self.schedule.choice(mission.guidance.mission), mission.guidance.mission, "o")
+        return self._note(
+            state, self.schedule.choice(mission.guidance.mission), mission.guidance.mission, "o"
+        )
 
     def _note(self, state: State, place: Place, mission: str, letter: str) -> State:
         self.places.append(place)
@@ -82,10 +97,14 @@ def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> W
         return act(*args)
 
     def consult(answer: object, act: Callable[..., Dialogue[State]], *args: Any) -> State:
-        return answer_all(act(*args), lambda question: pytest.fail("nothing is due, so nothing is asked"))
+        return answer_all(
+            act(*args), lambda question: pytest.fail("nothing is due, so nothing is asked")
+        )
 
     splits = split_tickets(world, config)
-    state = State({name: MissionState(make_neutral(name, words_of(config.prompt))) for name in splits})
+    state = State(
+        {name: MissionState(make_neutral(name, words_of(config.prompt))) for name in splits}
+    )
     walk = Walk(GuidanceSchedule(splits, config, size), config)
     stand_in = SimpleNamespace(lead=lead, alone=alone, consult=consult)
     epochs(stand_in, walk, SimpleNamespace(answer=None), state)  # type: ignore[arg-type]
@@ -96,20 +115,26 @@ def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> W
 
 
 @given(WORLDS, SIZES, CONFIGS)
-def test_places_increase_along_the_loops_own_way(world: list[Ticket], size: int, config: LoopConfig) -> None:
+def test_places_increase_along_the_loops_own_way(
+    world: list[Ticket], size: int, config: LoopConfig
+) -> None:
     """So a run goes on from a commit by passing over what is at or before its place."""
     places = [NOWHERE, *walked(world, size, config).places]
     assert all(before < after for before, after in itertools.pairwise(places))
 
 
 @given(WORLDS, SIZES, CONFIGS)
-def test_the_count_is_that_of_the_rounds_that_the_loop_comes_to(world: list[Ticket], size: int, config: LoopConfig) -> None:
+def test_the_count_is_that_of_the_rounds_that_the_loop_comes_to(
+    world: list[Ticket], size: int, config: LoopConfig
+) -> None:
     walk = walked(world, size, config)
     assert walk.schedule.count() == len(walk.rounds)
     for place in [NOWHERE, *walk.places]:
         later = [batch for batch in walk.rounds if batch.place > place]
         assert walk.schedule.count(place) == len(walk.rounds) - len(later)
-        assert sum(walk.schedule.to_come(place).values()) == sum(len(batch.tickets) for batch in later)
+        assert sum(walk.schedule.to_come(place).values()) == sum(
+            len(batch.tickets) for batch in later
+        )
 
 
 @given(WORLDS, SIZES)
@@ -121,9 +146,16 @@ def test_every_epoch_learns_closes_and_judges_and_the_final_guidance_is_chosen_b
     for mission in list_missions(world):
         assert re.fullmatch("v*t*(r*cv*){2}ot*d*", walk.written[mission])
     for batch in walk.rounds:
-        assert batch.learns == (batch.epoch > 0 and batch.split == "train" and batch.kind != "distill")
+        assert batch.learns == (
+            batch.epoch > 0 and batch.split == "train" and batch.kind != "distill"
+        )
     for mission, splits in split_tickets(world, config).items():
-        drawn = [i for batch in walk.rounds if (batch.mission, batch.kind) == (mission, "distill") for i in batch.tickets]
+        drawn = [
+            i
+            for batch in walk.rounds
+            if (batch.mission, batch.kind) == (mission, "distill")
+            for i in batch.tickets
+        ]
         assert sorted(drawn) == sorted(splits.train)
 
 
@@ -141,15 +173,23 @@ def test_missions_learn_in_turn(world: list[Ticket], size: int) -> None:
 
 def rounds_of(rounds: Sequence[Round], epoch: int, mission: str, split: Split) -> list[Round]:
     wanted = (epoch, mission, split)
-    return [batch for batch in rounds if batch.kind == "round" and (batch.epoch, batch.mission, batch.split) == wanted]
+    return [
+        batch
+        for batch in rounds
+        if batch.kind == "round" and (batch.epoch, batch.mission, batch.split) == wanted
+    ]
 
 
 @given(WORLDS, SIZES, st.integers(0, 3))
-def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int, epochs: int) -> None:
-    """Val and test before learning; train, without what edits are raced on, and val in each epoch; test once more at the
-    end."""
+def test_rounds_partition_what_each_epoch_judges(
+    world: list[Ticket], size: int, epochs: int
+) -> None:
+    """Val and test before learning; train, without what edits are raced on, and val in each epoch;
+    test once more at the end."""
     every = walked(world, size, replace(CONFIG, runner=RunnerConfig(epochs=epochs))).rounds
-    held_out = {(0, "val"), (0, "test"), (epochs, "test")} | {(epoch, "val") for epoch in range(epochs + 1)}
+    held_out = {(0, "val"), (0, "test"), (epochs, "test")} | {
+        (epoch, "val") for epoch in range(epochs + 1)
+    }
     for epoch in range(epochs + 1):
         for mission, splits in split_tickets(world, CONFIG).items():
             for split in SPLITS:
@@ -157,19 +197,28 @@ def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int,
                 judged = epoch > 0 if split == "train" else (epoch, split) in held_out
                 times = 2 if (epoch, split) == (0, "test") and epochs == 0 else 1
                 wanted = splits.rollout_pool if split == "train" else splits.of(split)
-                assert sorted(i for batch in rounds for i in batch.tickets) == sorted([*wanted] * times * judged)
+                assert sorted(i for batch in rounds for i in batch.tickets) == sorted(
+                    [*wanted] * times * judged
+                )
                 assert all(0 < len(batch.tickets) <= size for batch in rounds)
                 if times == 1:
                     assert [batch.number for batch in rounds] == list(range(len(rounds)))
-                    assert [batch.last for batch in rounds] == [False] * (len(rounds) - 1) + [True] * bool(rounds)
+                    assert [batch.last for batch in rounds] == [False] * (len(rounds) - 1) + [
+                        True
+                    ] * bool(rounds)
                     assert all(len(batch.tickets) == size for batch in rounds[:-1])
 
 
 @given(tickets(min_size=1), SIZES, st.integers(1, 9))
-def test_a_draw_of_train_tickets_leaves_val_and_test_whole(world: list[Ticket], size: int, drawn: int) -> None:
+def test_a_draw_of_train_tickets_leaves_val_and_test_whole(
+    world: list[Ticket], size: int, drawn: int
+) -> None:
     config = replace(CONFIG, runner=RunnerConfig(epochs=2, tickets_per_epoch=drawn))
     whole, some = (Counter[tuple[int, str]](), Counter[tuple[int, str]]())
-    for counter, rounds in ((whole, walked(world, size).rounds), (some, walked(world, size, config).rounds)):
+    for counter, rounds in (
+        (whole, walked(world, size).rounds),
+        (some, walked(world, size, config).rounds),
+    ):
         for batch in rounds:
             counter[batch.epoch, batch.split] += len(batch.tickets)
             assert len(set(batch.tickets)) == len(batch.tickets)
@@ -185,7 +234,10 @@ def forecast(world: Sequence[Ticket], config: LoopConfig) -> Forecast:
 
 
 def test_a_mission_that_learns_no_more_waits_for_this_epochs_judgements_and_the_end_alone() -> None:
-    tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", (("image_1", f"seen {n}"),)) for n in range(40)]
+    tickets = [
+        Ticket("m", f"g{n}", "pass" if n % 2 else "fail", (("image_1", f"seen {n}"),))
+        for n in range(40)
+    ]
     splits = split_tickets(tickets, CONFIG)
     schedule = GuidanceSchedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=4)), 4)
     first = next(schedule.train(2))
@@ -205,7 +257,12 @@ def test_a_budget_that_ends_learning_leaves_room_for_every_val_and_test() -> Non
 
 
 def test_a_forecast_counts_the_rounds() -> None:
-    config = replace(CONFIG, sampler=SamplerConfig(samples_per_decode=3), distill=DistillConfig(size=1), gate="none")
+    config = replace(
+        CONFIG,
+        sampler=SamplerConfig(samples_per_decode=3),
+        distill=DistillConfig(size=1),
+        gate="none",
+    )
     config = replace(config, reflection=ReflectionConfig(batch_size=20, num_proposals=5))
     splits = split_tickets(numbered(100), config)["m"]
     train, val, test = map(len, (splits.train, splits.val, splits.test))
@@ -215,7 +272,9 @@ def test_a_forecast_counts_the_rounds() -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "rounds"), [(1, 1), (12, 1), (13, 2), (24, 2), (25, 3)])
-def test_a_forecast_of_whole_rounds_counts_a_bundle_for_each_third_of_train(batch_size: int, rounds: int) -> None:
+def test_a_forecast_of_whole_rounds_counts_a_bundle_for_each_third_of_train(
+    batch_size: int, rounds: int
+) -> None:
     reflection = ReflectionConfig(scope="round", batch_size=batch_size, num_proposals=5)
     config = replace(CONFIG, reflection=reflection, runner=RunnerConfig(epochs=1))
     together = -(-len(split_tickets(numbered(200), config)["m"].rollout_pool) // (12 * rounds))
@@ -223,7 +282,8 @@ def test_a_forecast_of_whole_rounds_counts_a_bundle_for_each_third_of_train(batc
     assert (found.bundles, found.reflections) == (3 * together, 15 * together)
     found = forecast(numbered(200), replace(config, gate="none"))
     assert found.bundles == -(
-        -len(split_tickets(numbered(200), replace(config, gate="none"))["m"].rollout_pool) // (12 * rounds)
+        -len(split_tickets(numbered(200), replace(config, gate="none"))["m"].rollout_pool)
+        // (12 * rounds)
     )
 
 
@@ -233,16 +293,29 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
 ) -> None:
     """Each edit mends tickets of its own, so that all look good and join."""
     train = data.draw(st.integers(batch_size, 160))
-    gate = GateConfig(race_size=race_size, race_chunk=data.draw(st.integers(1, 24)), pool_size=pool_size)
+    gate = GateConfig(
+        race_size=race_size, race_chunk=data.draw(st.integers(1, 24)), pool_size=pool_size
+    )
     reflection = ReflectionConfig(batch_size=batch_size, num_proposals=proposals, max_cases=6)
     one_bundle = RunnerConfig(epochs=1, tickets_per_epoch=batch_size)
-    config = replace(CONFIG, gate=gate, reflection=reflection, runner=one_bundle, split=SplitConfig(1.0, 0.0, 0.0))
+    config = replace(
+        CONFIG,
+        gate=gate,
+        reflection=reflection,
+        runner=one_bundle,
+        split=SplitConfig(1.0, 0.0, 0.0),
+    )
     world = World(numbered(train), [0.0] * train)
     splits = split_tickets(world.tickets, config)["m"]
     pool = splits.test_order[:pool_size]
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
-    edits = [world.edit(f"{n}", p_correct, range(min(6, batch_size))[n % 2 :]) for n, p_correct in enumerate(better)]
-    tried_with = world.gate(splits.race_set, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk)
+    edits = [
+        world.edit(f"{n}", p_correct, range(min(6, batch_size))[n % 2 :])
+        for n, p_correct in enumerate(better)
+    ]
+    tried_with = world.gate(
+        splits.race_set, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk
+    )
     world.answer(decide(edits, tried_with, world.join, 0.5))
     expected = forecast(world.tickets, config)
     assert expected.bundles == 1
@@ -250,32 +323,50 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
 
 
 def test_epochs_draw_orders_of_their_own() -> None:
-    first, second = (batch.tickets for batch in walked(numbered(60), 60).rounds if batch.split == "train")
+    first, second = (
+        batch.tickets for batch in walked(numbered(60), 60).rounds if batch.split == "train"
+    )
     assert first != second
     assert sorted(first) == sorted(second)
 
 
 def test_of_what_is_drawn_by_price_rounds_roll_out_no_other_ticket_and_count_no_other() -> None:
-    """Before learning and in every epoch, val as train; test is whole. The forecast, the rest of it and the time left go by
-    the same."""
-    config = replace(CONFIG, price=PriceConfig(missed_failure=20.0), split=SplitConfig(0.6, 0.3, 0.1))
-    given = [replace(ticket, label="pass" if n % 25 else "fail") for n, ticket in enumerate(numbered(1500))]
+    """Before learning and in every epoch, val as train; test is whole. The forecast, the rest of it
+    and the time left go by the same."""
+    config = replace(
+        CONFIG, price=PriceConfig(missed_failure=20.0), split=SplitConfig(0.6, 0.3, 0.1)
+    )
+    given = [
+        replace(ticket, label="pass" if n % 25 else "fail")
+        for n, ticket in enumerate(numbered(1500))
+    ]
     splits = split_tickets(given, config)["m"]
     schedule = GuidanceSchedule({"m": splits}, config, 32)
     rounds = [
         *schedule.before(),
-        *(each for epoch in schedule.epochs for each in (*schedule.train(epoch), *schedule.val(epoch))),
+        *(
+            each
+            for epoch in schedule.epochs
+            for each in (*schedule.train(epoch), *schedule.val(epoch))
+        ),
     ]
     rounds += schedule.after()
     assert set(splits.val_sample) < set(splits.val) and set(splits.rollout_pool) < set(splits.train)
     for epoch in (0, *schedule.epochs):
         of = {
-            split: [i for each in rounds if (each.epoch, each.split) == (epoch, split) for i in each.tickets]
+            split: [
+                i
+                for each in rounds
+                if (each.epoch, each.split) == (epoch, split)
+                for i in each.tickets
+            ]
             for split in SPLITS
         }
         assert sorted(of["val"]) == sorted(splits.val_sample)
         assert sorted(of["train"]) == (sorted(splits.rollout_pool) if epoch else [])
-        assert sorted(of["test"]) == (sorted(splits.test) if epoch in (0, config.runner.epochs) else [])
+        assert sorted(of["test"]) == (
+            sorted(splits.test) if epoch in (0, config.runner.epochs) else []
+        )
     samples = config.sampler.samples_per_decode * len(config.sampler.grid)
     assert schedule.forecast().rollouts == samples * sum(len(each.tickets) for each in rounds)
     assert schedule.forecast_rest() == samples * (len(splits.val_sample) + len(splits.test))

@@ -32,7 +32,14 @@ def test_no_field_of_a_mission_is_forgotten_and_tickets_are_named_alone() -> Non
     """A commit is written after every round: what tickets say stays in their files."""
     ticket = Ticket("m", "g", "fail", (("image_1", "a: b"),))
     guidance = Guidance("m", 3, (Rule("G0", "headline"),), 1)
-    record = Record(ticket, 1, 2, 3, Answers("g::fail", 9, ()), Selection(None, "", None, 0.0, True, False, "why"))
+    record = Record(
+        ticket,
+        1,
+        2,
+        3,
+        Answers("g::fail", 9, ()),
+        Selection(None, "", None, 0.0, True, False, "why"),
+    )
     mission = MissionState(
         guidance,
         Budget((0.1, 0.2, 0.3)),
@@ -52,23 +59,33 @@ def test_no_field_of_a_mission_is_forgotten_and_tickets_are_named_alone() -> Non
         Spent(1, 2, 3, 4, 5),
         True,
     )
-    assert all(getattr(mission, each.name) != getattr(MissionState(guidance), each.name) for each in fields(mission)[1:])
+    assert all(
+        getattr(mission, each.name) != getattr(MissionState(guidance), each.name)
+        for each in fields(mission)[1:]
+    )
     written = json.dumps(mission.to_plain())
     assert MissionState.from_plain("m", json.loads(written), {ticket.key: ticket}) == mission
     assert ticket.key in written and "a: b" not in written
 
 
 def test_no_field_of_a_run_is_forgotten() -> None:
-    first = (Candidate(0, 1, 0.7, "It fails.", None, "", False, 3, "hm", "not the two-line answer"),)
+    first = (
+        Candidate(0, 1, 0.7, "It fails.", None, "", False, 3, "hm", "not the two-line answer"),
+    )
     state = State({}, (2, 1, 3, 4), "budget.rollouts", {"m": "budget.tokens"}, True, first)
-    assert all(getattr(state, each.name) != getattr(State({}), each.name) for each in fields(state)[1:])
+    assert all(
+        getattr(state, each.name) != getattr(State({}), each.name) for each in fields(state)[1:]
+    )
     assert State.from_plain(json.loads(json.dumps(state.to_plain())), {}) == state
 
 
 # Tallies
 
-Judged = tuple[Verdict, Verdict | None, bool, int]  # label, verdict, whether sent to review, candidates
-CASES = st.lists(st.tuples(VERDICT, st.none() | VERDICT, st.booleans(), st.integers(0, 3)), max_size=12)
+# label, verdict, whether sent to review, candidates
+Judged = tuple[Verdict, Verdict | None, bool, int]
+CASES = st.lists(
+    st.tuples(VERDICT, st.none() | VERDICT, st.booleans(), st.integers(0, 3)), max_size=12
+)
 
 
 def counted(cases: list[Judged]) -> Tally:
@@ -76,7 +93,9 @@ def counted(cases: list[Judged]) -> Tally:
     for label, verdict, review, candidates in cases:
         ticket = Ticket("m", "g", label, (("image_1", "x"),))
         answers = Answers("g", 9, (Candidate(0, 0, 0.7, "", None, "", False, 5),) * candidates)
-        selection = Selection(verdict, "", None, 1.0, False, verdict == label, "why" if review else "")
+        selection = Selection(
+            verdict, "", None, 1.0, False, verdict == label, "why" if review else ""
+        )
         tally = tally.plus(ticket, answers, selection)
     return tally
 
@@ -84,55 +103,90 @@ def counted(cases: list[Judged]) -> Tally:
 @given(CASES)
 def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
     row = counted(cases).row(EQUAL)
-    for figures, group in ((row, cases), (row["without_review"], [case for case in cases if not case[2]])):
+    for figures, group in (
+        (row, cases),
+        (row["without_review"], [case for case in cases if not case[2]]),
+    ):
         assert figures["n"] == len(group)
         assert figures["fp"] == sum(case[:2] == ("fail", "pass") for case in group)
         assert figures["fn"] == sum(case[:2] == ("pass", "fail") for case in group)
-        assert figures["acc"] == measure_ratio(sum(case[0] == case[1] for case in group), len(group))
+        assert figures["acc"] == measure_ratio(
+            sum(case[0] == case[1] for case in group), len(group)
+        )
     assert row["unanswered"] == sum(case[1] is None for case in cases)
     for label, figures in row["classes"].items():
-        own, said = [case[1] for case in cases if case[0] == label], [case[0] for case in cases if case[1] == label]
+        own, said = (
+            [case[1] for case in cases if case[0] == label],
+            [case[0] for case in cases if case[1] == label],
+        )
         assert figures == {
             "n": len(own),
             "recall": measure_ratio(own.count(label), len(own)),
             "precision": measure_ratio(said.count(label), len(said)),
             "unanswered": own.count(None),
         }
-    assert (row["rollouts"], row["tokens"]) == (sum(case[3] for case in cases), 5 * sum(case[3] for case in cases))
+    assert (row["rollouts"], row["tokens"]) == (
+        sum(case[3] for case in cases),
+        5 * sum(case[3] for case in cases),
+    )
 
 
 @given(CASES, st.integers(1, 5))
-def test_a_sample_of_one_label_is_scaled_up_to_what_it_stands_for(cases: list[Judged], times: int) -> None:
+def test_a_sample_of_one_label_is_scaled_up_to_what_it_stands_for(
+    cases: list[Judged], times: int
+) -> None:
     prices = {"pass": 1.0, "fail": 20.0}
     row = counted(cases).row(prices, {"pass": float(times)})
-    whole = counted([case for case in cases for _ in range(times if case[0] == "pass" else 1)]).row(prices)
+    whole = counted([case for case in cases for _ in range(times if case[0] == "pass" else 1)]).row(
+        prices
+    )
     for name in ("acc", "cost", "classes", "always"):
-        assert row[name] == pytest.approx(whole[name]) if name in ("acc", "cost") else row[name] == whole[name]
-    assert (row["n"], row["fp"], row["fn"]) == tuple(counted(cases).row(prices)[name] for name in ("n", "fp", "fn"))
+        assert (
+            row[name] == pytest.approx(whole[name])
+            if name in ("acc", "cost")
+            else row[name] == whole[name]
+        )
+    assert (row["n"], row["fp"], row["fn"]) == tuple(
+        counted(cases).row(prices)[name] for name in ("n", "fp", "fn")
+    )
 
 
 def test_accuracy_of_a_sample_is_known_as_well_as_its_tickets_tell() -> None:
-    """Half of 100 passes stand for 1,000 and are right in 90 of 100 cases; that of all failures counts next to nothing."""
+    """Half of 100 passes stand for 1,000 and are right in 90 of 100 cases; that of all failures
+    counts next to nothing."""
     cases: list[Judged] = [("pass", "pass" if n % 10 else "fail", False, 1) for n in range(100)]
     failures: list[Judged] = [("fail", "fail", False, 1)] * 10
     alone, beside = counted(cases), counted(cases + failures)
     assert alone.row(EQUAL, {"pass": 10.0})["acc_interval"] == alone.row(EQUAL)["acc_interval"]
-    assert beside.row(EQUAL, {"pass": 10.0})["acc_interval"] == pytest.approx(alone.row(EQUAL)["acc_interval"], abs=0.005)
+    assert beside.row(EQUAL, {"pass": 10.0})["acc_interval"] == pytest.approx(
+        alone.row(EQUAL)["acc_interval"], abs=0.005
+    )
 
 
 def test_a_share_of_nothing_is_none() -> None:
-    assert (measure_ratio(0, 0), measure_ratio(0, 3), measure_ratio(1, 3), measure_ratio(3, 3)) == (None, 0.0, 0.333333, 1.0)
+    assert (measure_ratio(0, 0), measure_ratio(0, 3), measure_ratio(1, 3), measure_ratio(3, 3)) == (
+        None,
+        0.0,
+        0.333333,
+        1.0,
+    )
 
 
 @given(SPENT, SPENT)
 def test_what_was_spent_adds_up(one: Spent, other: Spent) -> None:
-    assert asdict(one.plus(**asdict(other))) == {name: value + getattr(other, name) for name, value in asdict(one).items()}
+    assert asdict(one.plus(**asdict(other))) == {
+        name: value + getattr(other, name) for name, value in asdict(one).items()
+    }
 
 
 def test_what_was_spent_on_tests_stays_spent_where_val_prefers_an_earlier_guidance() -> None:
     """Or a run that goes on from it would spend it twice."""
     early = Guidance("m", 1, (Rule("G0", "headline"),), 1)
     late = replace(early, step=2, spent=Budget((0.01, 0.02, 0.0)))
-    choices = tuple(Choice(each, 100, {"pass": wrong, "fail": 0}) for each, wrong in ((early, 1), (late, 60)))
-    chosen = after_choice(MissionState(late, choices=choices), LoopConfig(tickets=["t.jsonl"])).guidance
+    choices = tuple(
+        Choice(each, 100, {"pass": wrong, "fail": 0}) for each, wrong in ((early, 1), (late, 60))
+    )
+    chosen = after_choice(
+        MissionState(late, choices=choices), LoopConfig(tickets=["t.jsonl"])
+    ).guidance
     assert (chosen.step, chosen.spent) == (1, late.spent) and late.spent != early.spent

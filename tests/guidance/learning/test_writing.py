@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.material import DecisionList, Whole
 from stageb.guidance.learning.writing import join_codes, write_whole
-from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Mentions, Not, OneOf, Some, compile_expression
+from stageb.guidance.rules.conditions import (
+    All,
+    AtLeast,
+    Expression,
+    Limit,
+    Mentions,
+    Not,
+    OneOf,
+    Some,
+    compile_expression,
+)
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
@@ -23,13 +33,24 @@ from stageb.guidance.words.types import Content, Guidance, Rule, Ticket
 LEAKS = ["seep", "drip", "puddle", "spill"]
 TEXTS = ("leak", "leaking", "leaked oil", "oil", "open", "not open", "worn", "door open")
 ATOMS: st.SearchStrategy[Expression] = st.one_of(
-    st.builds(lambda name, value: OneOf(name, (value,)), st.sampled_from("ab"), st.sampled_from("xyz")),
-    st.builds(lambda word: Mentions((word,)), st.sampled_from(("leak*", "leak", "lea*", "oil", "not open", "open"))),
+    st.builds(
+        lambda name, value: OneOf(name, (value,)), st.sampled_from("ab"), st.sampled_from("xyz")
+    ),
+    st.builds(
+        lambda word: Mentions((word,)),
+        st.sampled_from(("leak*", "leak", "lea*", "oil", "not open", "open")),
+    ),
 )
 PARTS = st.lists(ATOMS, min_size=1, max_size=2, unique=True)
-CODES = st.lists(PARTS.map(lambda parts: parts[0] if len(parts) == 1 else All(tuple(parts))), min_size=1, max_size=6)
+CODES = st.lists(
+    PARTS.map(lambda parts: parts[0] if len(parts) == 1 else All(tuple(parts))),
+    min_size=1,
+    max_size=6,
+)
 SUMMARIES = st.builds(
-    lambda pairs, texts: "; ".join([*(f"{name}: {value}" for name, value in pairs.items()), *texts]),
+    lambda pairs, texts: "; ".join(
+        [*(f"{name}: {value}" for name, value in pairs.items()), *texts]
+    ),
     st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"), max_size=2),
     st.lists(st.sampled_from(TEXTS), max_size=2),
 )
@@ -48,16 +69,24 @@ def test_joined_rules_say_the_same(codes: list[Expression], summaries: list[str]
 def test_words_that_tell_the_same_verdict_are_one_list_without_those_implied() -> None:
     words = ("blow*", "blow", "com*", "not open", "open")
     codes: Any = [(Mentions((word,)), ()) for word in words]
-    assert [expression for expression, _ in join_codes(codes)] == [Mentions(("blow*", "com*", "open"))]
+    assert [expression for expression, _ in join_codes(codes)] == [
+        Mentions(("blow*", "com*", "open"))
+    ]
     codes = [(All((OneOf("a", ("x",)), OneOf("b", (value,)))), ()) for value in "xyz"]
-    assert [expression for expression, _ in join_codes(codes)] == [All((OneOf("a", ("x",)), OneOf("b", ("x", "y", "z"))))]
+    assert [expression for expression, _ in join_codes(codes)] == [
+        All((OneOf("a", ("x",)), OneOf("b", ("x", "y", "z"))))
+    ]
 
 
-LIMITS = st.builds(Limit, st.sampled_from("ab"), st.sampled_from(["above", "below"]), st.sampled_from("1379"))
+LIMITS = st.builds(
+    Limit, st.sampled_from("ab"), st.sampled_from(["above", "below"]), st.sampled_from("1379")
+)
 
 
 @given(st.sampled_from("137"), st.sampled_from(["above", "below"]), st.booleans())
-def test_a_limit_takes_in_the_value_at_which_it_stands(value: str, side: Any, is_first: bool) -> None:
+def test_a_limit_takes_in_the_value_at_which_it_stands(
+    value: str, side: Any, is_first: bool
+) -> None:
     some: list[Expression] = [OneOf("a", (value,)), Limit("a", side, value)]
     ((joined, _),) = join_codes([(each, ()) for each in (some if is_first else some[::-1])])
     known = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", f"a: {value}"),))])
@@ -65,13 +94,25 @@ def test_a_limit_takes_in_the_value_at_which_it_stands(value: str, side: Any, is
     assert text == f"Fail if a is at {'least' if side == 'above' else 'most'} {value}."
     assert parse_rule(text, known, WORDS["en"]) == RuleCode("fail", joined)
     before, after = compile_expression(Some(tuple(some))), compile_expression(joined)
-    assert all(before(each) == after(each) for each in (read_summaries((f"a: {n}",)) for n in range(10)))
+    assert all(
+        before(each) == after(each) for each in (read_summaries((f"a: {n}",)) for n in range(10))
+    )
 
 
-@given(st.lists(LIMITS | st.just(OneOf("c", ("x",))), min_size=2, max_size=5, unique_by=lambda each: each.key[:2]))
+@given(
+    st.lists(
+        LIMITS | st.just(OneOf("c", ("x",))),
+        min_size=2,
+        max_size=5,
+        unique_by=lambda each: each.key[:2],
+    )
+)
 def test_limits_of_a_field_stand_together_from_below_upwards(line: list[Expression]) -> None:
     rows = [{"a": str(a), "b": str(b), "c": "x"} for a in range(0, 10, 2) for b in range(0, 10, 2)]
-    tickets = [Ticket("m", f"g{n}", "pass", (), content=Content(tuple(row.items()), ())) for n, row in enumerate(rows)]
+    tickets = [
+        Ticket("m", f"g{n}", "pass", (), content=Content(tuple(row.items()), ()))
+        for n, row in enumerate(rows)
+    ]
     known, words = Vocabulary.of(tickets), WORDS["en"]
     (rule,) = write_whole(Whole((DecisionList("fail", (tuple(line),)),), "pass"), known, words)
     assert all(rule.text.count(f"{name} is") <= 1 for name in "abc")
@@ -83,16 +124,28 @@ def test_limits_of_a_field_stand_together_from_below_upwards(line: list[Expressi
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_many_words_of_a_rule_are_a_list_that_has_a_name(language: str) -> None:
-    tickets = [Ticket("m", f"g{n}", "pass", (("image_1", f"{word} here; a: x"),)) for n, word in enumerate(LEAKS)]
+    tickets = [
+        Ticket("m", f"g{n}", "pass", (("image_1", f"{word} here; a: x"),))
+        for n, word in enumerate(LEAKS)
+    ]
     known, words = Vocabulary.of(tickets), WORDS[language]
     for some in (LEAKS, LEAKS[:3]):
         lines = tuple((Mentions((word,)), OneOf("a", ("x",))) for word in some)
         whole = Whole((DecisionList("fail", lines),), "pass")
         *lists, rule = write_whole(whole, known, words)
-        assert [read_word_list(each.text) for each in lists] == [WordList("drip", tuple(sorted(some)))][: len(some) > 3]
+        assert [read_word_list(each.text) for each in lists] == [
+            WordList("drip", tuple(sorted(some)))
+        ][: len(some) > 3]
         assert rule.lines == whole.lines and all(each.lines == whole.lines for each in lists)
         judge = read_rules(
-            Guidance("m", 1, tuple(Rule(f"G{n}", each.text) for n, each in enumerate([*lists, rule], 1)), 9), known, words
+            Guidance(
+                "m",
+                1,
+                tuple(Rule(f"G{n}", each.text) for n, each in enumerate([*lists, rule], 1)),
+                9,
+            ),
+            known,
+            words,
         ).compile()
         judged = [judge(reading(each)).verdict for each in tickets]
         assert judged == ["fail" if word in some else "pass" for word in LEAKS]

@@ -24,7 +24,12 @@ FIELDS = {
         "is sealed": ["yes", "not yet", "no"],
         "Grade": ["1", "1.0", "2.50", "-0.50", "1.0.0", "10", "A1.0"],
     },
-    "zh": {"螺钉": ["松动", "牢固"], "标签": ["有", "无"], "转速": ["1390", "1500"], "扭矩": ["40", "1390"]},
+    "zh": {
+        "螺钉": ["松动", "牢固"],
+        "标签": ["有", "无"],
+        "转速": ["1390", "1500"],
+        "扭矩": ["40", "1390"],
+    },
 }
 NOTES = {"en": "the lid is cracked, and a stain shows", "zh": "表面有裂纹"}
 MENTIONED = {"en": ["lid", "cracked", "stain", "a stain", "stain show"], "zh": ["裂纹", "表面"]}
@@ -32,7 +37,9 @@ MENTIONED = {"en": ["lid", "cracked", "stain", "a stain", "stain show"], "zh": [
 
 def ticket(fields: Fields, note: str = "") -> Ticket:
     pairs = "; ".join(f"{name}: {value}" for name, value in fields.items() if value)
-    return Ticket("m", pairs + note, "pass", (("image_1", pairs), *([("image_2", note)] if note else [])))
+    return Ticket(
+        "m", pairs + note, "pass", (("image_1", pairs), *([("image_2", note)] if note else []))
+    )
 
 
 def tickets_of(language: str) -> list[Ticket]:
@@ -58,11 +65,16 @@ def export_text(exporter: Exporter, missions: Sequence[CodedMission]) -> str:
 def judge_by_python(missions: Sequence[CodedMission]) -> Any:
     """``judge`` of the module that is exported."""
     names: dict[str, Any] = {"__name__": "exported"}
-    exec(compile(export_text(PythonExporter(), missions), "exported.py", "exec", dont_inherit=True), names)
+    exec(
+        compile(export_text(PythonExporter(), missions), "exported.py", "exec", dont_inherit=True),
+        names,
+    )
     return names["judge"]
 
 
-def judge_by_sql(mission: CodedMission, rows: Sequence[Fields]) -> list[tuple[str | None, str | None]]:
+def judge_by_sql(
+    mission: CodedMission, rows: Sequence[Fields]
+) -> list[tuple[str | None, str | None]]:
     """Verdict and rule of each row, by SQLite."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     quoted = ['"' + name.replace('"', '""') + '"' for name in columns]

@@ -10,15 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.attempts import OTHERWISE, explain_refusals
-from stageb.guidance.rules.edits import apply, compare_rules, compare_words, find_moves, named, number, rebase
+from stageb.guidance.rules.edits import (
+    apply,
+    compare_rules,
+    compare_words,
+    find_moves,
+    named,
+    number,
+    rebase,
+)
 from stageb.guidance.rules.guidance_file import to_json
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule
 
-TEXTS = st.sampled_from(["Fail if a is b.", "Fail if c is d.", "Pass if e is f.", "Fail if g is h.", "Pass if i is j."])
+TEXTS = st.sampled_from(
+    ["Fail if a is b.", "Fail if c is d.", "Pass if e is f.", "Fail if g is h.", "Pass if i is j."]
+)
 
 
 def guidance(*texts: str, next_number: int | None = None) -> Guidance:
-    rules = tuple(Rule(f"G{k}", text, {"reflection_id": f"old {k}"}) for k, text in enumerate(texts))
+    rules = tuple(
+        Rule(f"G{k}", text, {"reflection_id": f"old {k}"}) for k, text in enumerate(texts)
+    )
     return Guidance("m", 7, rules, next_number or len(texts))
 
 
@@ -44,12 +56,18 @@ def texts(after: Guidance) -> dict[str, str]:
 
 @st.composite
 def edits(draw: st.DrawFn) -> tuple[Guidance, list[Operation]]:
-    """A guidance with gaps in its numbers and texts that may repeat, and operations that share no rule."""
+    """A guidance with gaps in its numbers and texts that may repeat, and operations that share no
+    rule."""
     numbers = sorted({0, *draw(st.sets(st.integers(1, 12), max_size=7))})
     rules = tuple(Rule(f"G{k}", draw(TEXTS), {"reflection_id": f"old {k}"}) for k in numbers)
-    before = Guidance("m", draw(st.integers(0, 5)), rules, numbers[-1] + 1 + draw(st.integers(0, 3)))
+    before = Guidance(
+        "m", draw(st.integers(0, 5)), rules, numbers[-1] + 1 + draw(st.integers(0, 3))
+    )
     free = draw(st.permutations([f"G{k}" for k in numbers if k]))
-    operations = [add(text, draw(st.sampled_from(["why", "since"]))) for text in draw(st.lists(TEXTS, max_size=3))]
+    operations = [
+        add(text, draw(st.sampled_from(["why", "since"])))
+        for text in draw(st.lists(TEXTS, max_size=3))
+    ]
     if draw(st.booleans()):
         operations.append(update("G0", draw(TEXTS)))
     while len(free) > 0 and draw(st.booleans()):
@@ -65,13 +83,19 @@ def edits(draw: st.DrawFn) -> tuple[Guidance, list[Operation]]:
 
 
 @given(edits(), st.data())
-def test_the_order_of_operations_does_not_matter(edit: tuple[Guidance, list[Operation]], data: st.DataObject) -> None:
+def test_the_order_of_operations_does_not_matter(
+    edit: tuple[Guidance, list[Operation]], data: st.DataObject
+) -> None:
     before, operations = edit
-    assert apply(before, data.draw(st.permutations(operations)), "r1") == apply(before, operations, "r1")
+    assert apply(before, data.draw(st.permutations(operations)), "r1") == apply(
+        before, operations, "r1"
+    )
 
 
 @given(edits())
-def test_rules_that_no_operation_names_stay_as_they_are(edit: tuple[Guidance, list[Operation]]) -> None:
+def test_rules_that_no_operation_names_stay_as_they_are(
+    edit: tuple[Guidance, list[Operation]],
+) -> None:
     before, operations = edit
     after = apply(before, operations, "r1")
     touched = {key for operation in operations for key in named(operation)}
@@ -81,7 +105,9 @@ def test_rules_that_no_operation_names_stay_as_they_are(edit: tuple[Guidance, li
 
 
 @given(edits())
-def test_every_text_asked_for_is_there_and_no_other_is_new(edit: tuple[Guidance, list[Operation]]) -> None:
+def test_every_text_asked_for_is_there_and_no_other_is_new(
+    edit: tuple[Guidance, list[Operation]],
+) -> None:
     before, operations = edit
     after = apply(before, operations, "r1")
     asked = {operation.text for operation in operations if operation.op != "remove"}
@@ -118,7 +144,9 @@ def test_only_what_operations_name_goes(edit: tuple[Guidance, list[Operation]]) 
 
 
 @given(edits())
-def test_a_step_is_counted_exactly_when_something_changed(edit: tuple[Guidance, list[Operation]]) -> None:
+def test_a_step_is_counted_exactly_when_something_changed(
+    edit: tuple[Guidance, list[Operation]],
+) -> None:
     before, operations = edit
     after = apply(before, operations, "r1")
     if texts(after) == texts(before):
@@ -139,12 +167,16 @@ def test_metadata_is_new_exactly_where_the_text_is(edit: tuple[Guidance, list[Op
             assert rule.metadata["reflection_id"] == "r1"
             assert rule.metadata["sources"] == ["g1::fail"]
             assert rule.metadata["rationale"] in ("why", "since")
-            assert rule.metadata["op"] in {operation.op for operation in operations if operation.text == rule.text}
+            assert rule.metadata["op"] in {
+                operation.op for operation in operations if operation.text == rule.text
+            }
 
 
 def test_each_operation() -> None:
     before = guidance("head", "one", "two", "three")
-    after = apply(before, [add("five"), update("G1", "uno"), merge(("G2", "G3"), "two or three")], "r1")
+    after = apply(
+        before, [add("five"), update("G1", "uno"), merge(("G2", "G3"), "two or three")], "r1"
+    )
     assert texts(after) == {"G0": "head", "G1": "uno", "G2": "two or three", "G4": "five"}
     assert after.rules[2].metadata["merged_from"] == ["G2", "G3"]
     assert texts(apply(before, [remove("G2")])) == {"G0": "head", "G1": "one", "G3": "three"}
@@ -158,7 +190,10 @@ def test_a_merge_into_the_text_of_one_of_its_rules_keeps_that_rule() -> None:
 
 def test_of_equal_rules_that_are_removed_and_added_the_first_is_kept() -> None:
     before = guidance("head", "one", "one")
-    for operations in ([remove("G1"), remove("G2"), add("one")], [remove("G2"), add("one"), remove("G1")]):
+    for operations in (
+        [remove("G1"), remove("G2"), add("one")],
+        [remove("G2"), add("one"), remove("G1")],
+    ):
         assert apply(before, operations).rules == before.rules[:2]
 
 
@@ -190,7 +225,10 @@ def test_operations_that_no_check_would_pass_are_refused(operations: list[Operat
     with pytest.raises(ValueError, match=r"rule|headline|text"):
         apply(guidance("head", "one", "two"), operations)
     with pytest.raises(ValueError, match="rule G1 is fixed"):
-        apply(Guidance("m", 0, (Rule("G0", "head"), Rule("G1", "one", {"fixed": True})), 2), [remove("G1")])
+        apply(
+            Guidance("m", 0, (Rule("G0", "head"), Rule("G1", "one", {"fixed": True})), 2),
+            [remove("G1")],
+        )
 
 
 # What differs between two guidances, and between two texts
@@ -204,10 +242,15 @@ def test_changes_say_all_that_differs_and_nothing_else(one: Guidance, other: Gui
     found = compare_rules(one, other)
     assert all(rules.get(change.key, "") == change.before != change.after for change in found)
     rules |= {change.key: change.after for change in found}
-    assert {key: text for key, text in rules.items() if text} == {rule.key: rule.text for rule in other.rules}
+    assert {key: text for key, text in rules.items() if text} == {
+        rule.key: rule.text for rule in other.rules
+    }
     assert compare_rules(one, one) == ()
     assert to_json(one) != to_json(other) or not found
-    before, after = {change.key: change.before for change in found}, {change.key: change.after for change in found}
+    before, after = (
+        {change.key: change.before for change in found},
+        {change.key: change.after for change in found},
+    )
     moves = find_moves(found)
     assert len(set(moves.values())) == len(moves)
     assert all(after[new] == before[old] != "" for new, old in moves.items())
@@ -225,7 +268,10 @@ def test_a_difference_holds_both_texts(before: str, after: str) -> None:
 
 
 def test_thousands_of_rules_are_compared_in_time() -> None:
-    old, new = (Guidance("m", 0, tuple(Rule(f"G{n}", f"Rule {n + by}.") for n in range(20_000)), 20_000) for by in (0, 1))
+    old, new = (
+        Guidance("m", 0, tuple(Rule(f"G{n}", f"Rule {n + by}.") for n in range(20_000)), 20_000)
+        for by in (0, 1)
+    )
     begun = time.process_time()
     assert find_moves(compare_rules(old, new)) == {f"G{n}": f"G{n + 1}" for n in range(19_999)}
     assert time.process_time() - begun < 5
@@ -233,10 +279,14 @@ def test_thousands_of_rules_are_compared_in_time() -> None:
 
 # Proposals that come to the gate after an edit of the same round was accepted
 
-FIRST = Guidance("m", 3, (Rule("G0", "Pass all."), Rule("G1", "Fail if a."), Rule("G2", "Fail if b.")), 3)
+FIRST = Guidance(
+    "m", 3, (Rule("G0", "Pass all."), Rule("G1", "Fail if a."), Rule("G2", "Fail if b.")), 3
+)
 
 
-def operation(op: Any, key: str | None = None, text: str = "", merged_from: tuple[str, ...] = ()) -> Operation:
+def operation(
+    op: Any, key: str | None = None, text: str = "", merged_from: tuple[str, ...] = ()
+) -> Operation:
     return Operation(op, key, merged_from, text, "", ("t",))
 
 
@@ -244,7 +294,9 @@ def proposal(*operations: Operation) -> Proposal:
     return Proposal(0, "as it came", operations, ())
 
 
-LATER = apply(FIRST, [operation("update", "G1", "Fail if a and c."), operation("add", text="Fail if d.")])
+LATER = apply(
+    FIRST, [operation("update", "G1", "Fail if a and c."), operation("add", text="Fail if d.")]
+)
 LATE = "named a rule that another edit of the same round had changed, or did what one had done"
 
 
@@ -255,7 +307,8 @@ LATE = "named a rule that another edit of the same round had changed, or did wha
         [operation("remove", "G1")],
         [operation("merge", text="Fail if a or b.", merged_from=("G1", "G2"))],
         [operation("add", text="Fail if d.")],  # done
-        [operation("remove", "G2"), operation("update", "G1", "Fail if x.")],  # they belong together
+        # they belong together
+        [operation("remove", "G2"), operation("update", "G1", "Fail if x.")],
     ],
 )
 def test_what_comes_too_late_is_refused_and_said_so(late: list[Operation]) -> None:
@@ -270,7 +323,12 @@ def test_what_comes_too_late_is_refused_and_said_so(late: list[Operation]) -> No
 
 @pytest.mark.parametrize(
     "kept",
-    [[operation("add", text="Fail if e.")], [operation("remove", "G2")], [operation("update", "G2", "Fail if x.")], []],
+    [
+        [operation("add", text="Fail if e.")],
+        [operation("remove", "G2")],
+        [operation("update", "G2", "Fail if x.")],
+        [],
+    ],
 )
 def test_all_else_stays_as_it_was_proposed(kept: list[Operation]) -> None:
     assert rebase([proposal(*kept)], FIRST, LATER) == (proposal(*kept),)

@@ -19,14 +19,20 @@ CHINESE = ("正常", "干净", "有灰", "漏油", "完好", "新换")
 
 
 def ticket(number: int, *summaries: str, label: Verdict = "fail") -> Ticket:
-    return Ticket("m", f"g{number}", label, tuple((f"image_{n}", text) for n, text in enumerate(summaries, 1)))
+    return Ticket(
+        "m", f"g{number}", label, tuple((f"image_{n}", text) for n, text in enumerate(summaries, 1))
+    )
 
 
 def world(seed: int, count: int = 300) -> list[Ticket]:
     """Tickets of many attributes and words, all independent."""
     chance, made = Random(f"world {seed}"), []
     for number in range(count):
-        pairs = [("colour", chance.choice(COLOURS)), ("size", chance.choice(SIZES)), ("level", chance.choice(LEVELS))]
+        pairs = [
+            ("colour", chance.choice(COLOURS)),
+            ("size", chance.choice(SIZES)),
+            ("level", chance.choice(LEVELS)),
+        ]
         pairs += [
             ("top", chance.choice(LEVELS)),
             ("weight", f"{chance.randrange(10)} kg"),
@@ -35,12 +41,17 @@ def world(seed: int, count: int = 300) -> list[Ticket]:
         pairs += [(f"a{n}", str(chance.choice("xyz"))) for n in range(5)]
         chance.shuffle(pairs)
         text = "; ".join(f"{name}: {value}" for name, value in pairs)
-        made.append(ticket(number, text, " ".join(chance.sample(WORDS, 3)), "".join(chance.sample(CHINESE, 2))))
+        made.append(
+            ticket(
+                number, text, " ".join(chance.sample(WORDS, 3)), "".join(chance.sample(CHINESE, 2))
+            )
+        )
     return made
 
 
 def holds(conditions_: Sequence[Expression], each: Ticket) -> bool:
-    """Whether all of them hold for a ticket: a condition is as it is of that ticket among any others."""
+    """Whether all of them hold for a ticket: a condition is as it is of that ticket among any
+    others."""
     found = reading(each)
     for condition in conditions_:
         pairs, (kind, name, value, second) = found.pairs, condition.key
@@ -49,7 +60,11 @@ def holds(conditions_: Sequence[Expression], each: Ticket) -> bool:
         elif kind in ("is", "among"):
             true = pairs.get(name) in {value, second or value}
         elif kind in ("equals", "differs"):
-            true = name in pairs and value in pairs and (pairs[name] == pairs[value]) == (kind == "equals")
+            true = (
+                name in pairs
+                and value in pairs
+                and (pairs[name] == pairs[value]) == (kind == "equals")
+            )
         else:
             left = pairs.get(name)
             right = pairs.get(value) if kind in ("over", "under") else value
@@ -63,14 +78,29 @@ def holds(conditions_: Sequence[Expression], each: Ticket) -> bool:
 
 
 def told(evidence_: Evidence) -> list[frozenset[tuple[str, str, str]]]:
-    return [frozenset(condition.key[:3] for condition in clue.conditions) for clue in evidence_.clues]
+    return [
+        frozenset(condition.key[:3] for condition in clue.conditions) for clue in evidence_.clues
+    ]
 
 
 # What is counted
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["a: x", "a: y", "a: z", "b: x", "b: y", "c: 1", "c: 2", "c: 3 kg", "leak", "rust leak", "漏油", "d: 5"]
+        [
+            "a: x",
+            "a: y",
+            "a: z",
+            "b: x",
+            "b: y",
+            "c: 1",
+            "c: 2",
+            "c: 3 kg",
+            "leak",
+            "rust leak",
+            "漏油",
+            "d: 5",
+        ]
     ),
     max_size=4,
 ).map("; ".join)
@@ -87,7 +117,9 @@ def sides(drawn: list[tuple[str, bool]]) -> tuple[list[Ticket], list[Ticket]]:
 
 
 @given(SIDES, st.integers(0, 15))
-def test_what_is_counted_is_so_and_each_clue_tells_something_new(drawn: list[tuple[str, bool]], most: int) -> None:
+def test_what_is_counted_is_so_and_each_clue_tells_something_new(
+    drawn: list[tuple[str, bool]], most: int
+) -> None:
     wrong, right = sides(drawn)
     counted = find_evidence(wrong, right, most)
     if not most or not wrong:
@@ -101,19 +133,25 @@ def test_what_is_counted_is_so_and_each_clue_tells_something_new(drawn: list[tup
         assert clue.wrong == sum(holds(clue.conditions, each) for each in wrong) >= 2
         assert clue.right == sum(holds(clue.conditions, each) for each in right)
         assert clue.wrong > share * (clue.wrong + clue.right)
-    which = [{each.group_id for each in (*wrong, *right) if holds(clue.conditions, each)} for clue in counted.clues]
+    which = [
+        {each.group_id for each in (*wrong, *right) if holds(clue.conditions, each)}
+        for clue in counted.clues
+    ]
     for place, clue in enumerate(counted.clues):
         errors = {each.group_id for each in wrong if holds(clue.conditions, each)}
         for before, earlier in zip(which[:place], counted.clues[:place], strict=True):
             if compares(earlier) and not compares(clue):
                 continue  # what compares two names hides nothing plain
             assert len(before & which[place]) <= 0.8 * len(before | which[place])
-            assert not (errors <= before and earlier.right <= clue.right)  # no line that an earlier one makes idle
+            # no line that an earlier one makes idle
+            assert not (errors <= before and earlier.right <= clue.right)
     assert find_evidence(wrong, right, most + 5).clues[:most] == counted.clues
 
 
 @given(SIDES, st.randoms(use_true_random=False))
-def test_the_order_of_tickets_does_not_matter(drawn: list[tuple[str, bool]], chance: Random) -> None:
+def test_the_order_of_tickets_does_not_matter(
+    drawn: list[tuple[str, bool]], chance: Random
+) -> None:
     wrong, right = sides(drawn)
     counted = find_evidence(wrong, right, MOST)
     chance.shuffle(wrong)
@@ -124,7 +162,9 @@ def test_the_order_of_tickets_does_not_matter(drawn: list[tuple[str, bool]], cha
 @given(SIDES)
 def test_names_groups_and_labels_are_no_evidence(drawn: list[tuple[str, bool]]) -> None:
     wrong, right = sides(drawn)
-    renamed = [replace(each, group_id=f"{n} rust leak", label="pass") for n, each in enumerate(wrong)]
+    renamed = [
+        replace(each, group_id=f"{n} rust leak", label="pass") for n, each in enumerate(wrong)
+    ]
     assert find_evidence(renamed, right, MOST) == find_evidence(wrong, right, MOST)
 
 
@@ -157,14 +197,18 @@ PLANTED: dict[str, list[Expression]] = {
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_planted_rule_is_found_among_noise(name: str, seed: int) -> None:
-    """Every ticket that it holds for is wrong, one in fifty others besides; of the first three lines, one says it."""
+    """Every ticket that it holds for is wrong, one in fifty others besides; of the first three
+    lines, one says it."""
     chance = Random(f"{name} {seed}")
     made = world(seed)
     rule = PLANTED[name]
     wrong = [each for each in made if holds(rule, each) or chance.random() < 0.02]
     right = [each for each in made if each not in wrong]
     counted = find_evidence(wrong, right, MOST)
-    best = [{each.group_id for each in made if holds(clue.conditions, each)} for clue in counted.clues[:3]]
+    best = [
+        {each.group_id for each in made if holds(clue.conditions, each)}
+        for clue in counted.clues[:3]
+    ]
     meant = {each.group_id for each in made if holds(rule, each)}
     closest = max(best, key=lambda found: len(found & meant) / len(found | meant))
     assert closest == meant, told(counted)[:3]
@@ -172,7 +216,8 @@ def test_a_planted_rule_is_found_among_noise(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_two_rules_are_both_found(seed: int) -> None:
-    """Nor does it matter that a condition of one speaks against the other, so that it promises nothing by itself."""
+    """Nor does it matter that a condition of one speaks against the other, so that it promises
+    nothing by itself."""
     made = world(seed)
     one, other = PLANTED["a value and another"], PLANTED["a word and a value"]
     wrong = [each for each in made if holds(one, each) or holds(other, each)]
@@ -190,26 +235,32 @@ def test_a_condition_is_joined_only_where_it_tells_more() -> None:
     assert told(counted) == [frozenset({("is", "a1", "y")})]
 
 
-def test_a_condition_that_halves_what_a_rule_catches_is_not_joined_for_the_few_that_it_spares() -> None:
+def test_a_condition_that_halves_what_a_rule_catches_is_not_joined_for_the_few_that_it_spares() -> (
+    None
+):
     made = world(5, 600)
     chance, rule = Random("spared"), PLANTED["a value"]
     wrong = [each for each in made if holds(rule, each) and chance.random() < 0.95]
     counted = find_evidence(wrong, [each for each in made if each not in wrong], MOST)
     assert told(counted)[0] == frozenset({("is", "a1", "y")})
-    assert not [joined for joined in told(counted) if len(joined) > 1 and ("is", "a1", "y") in joined]
+    assert not [
+        joined for joined in told(counted) if len(joined) > 1 and ("is", "a1", "y") in joined
+    ]
 
 
 def test_of_clues_for_nearly_the_same_tickets_one_is_listed() -> None:
     wrong = [ticket(n, *["a: x"] * (n < 10), *["b: y"] * (n > 0)) for n in range(11)]
     right = [ticket(n, "c: z") for n in range(20, 40)]
-    assert told(find_evidence(wrong, right, MOST)) == [frozenset({("is", "a", "x")})]  # nine of eleven are the same
+    # nine of eleven are the same
+    assert told(find_evidence(wrong, right, MOST)) == [frozenset({("is", "a", "x")})]
     wrong = [ticket(n, *["a: x"] * (n < 7), *["b: y"] * (n > 3)) for n in range(11)]
     assert len(find_evidence(wrong, right, MOST).clues) == 2
 
 
 def test_a_plain_condition_stands_before_a_comparison_with_the_same_counts() -> None:
-    """Of two names that share their values one nearly never changes, so comparing them says what the other one says by
-    itself: and there are few comparisons to choose from, but hundreds of words."""
+    """Of two names that share their values one nearly never changes, so comparing them says what
+    the other one says by itself: and there are few comparisons to choose from, but hundreds of
+    words."""
     chance = Random("plain before compared")
 
     def make(number: int, bxqsq: str, mulch: str) -> Ticket:
@@ -224,9 +275,13 @@ def test_a_plain_condition_stands_before_a_comparison_with_the_same_counts() -> 
 
 
 def test_of_one_name_no_two_conditions_say_which_values_it_may_have() -> None:
-    """Two that are true of one value alone are a longer way to say it, and would be the likelier one where words abound."""
+    """Two that are true of one value alone are a longer way to say it, and would be the likelier
+    one where words abound."""
     values = [COLOURS[n % 3] for n in range(60)]
-    made = [ticket(n, f"colour: {colour}", " ".join(f"word{n}x{k}" for k in range(40))) for n, colour in enumerate(values)]
+    made = [
+        ticket(n, f"colour: {colour}", " ".join(f"word{n}x{k}" for k in range(40)))
+        for n, colour in enumerate(values)
+    ]
     wrong = [each for each, colour in zip(made, values, strict=True) if colour == "red"]
     counted = find_evidence(wrong, [each for each in made if each not in wrong], MOST)
     assert counted.clues[0] == Clue((OneOf("colour", ("red",)),), 20, 0)
@@ -234,7 +289,9 @@ def test_of_one_name_no_two_conditions_say_which_values_it_may_have() -> None:
 
 def test_of_words_that_say_the_same_the_longest_is_listed() -> None:
     wrong = [ticket(n, f"{n}管子漏油") for n in range(5)]
-    assert told(find_evidence(wrong, [ticket(n, "正常") for n in range(9, 14)], MOST)) == [{("mentions", "", "管子漏油")}]
+    assert told(find_evidence(wrong, [ticket(n, "正常") for n in range(9, 14)], MOST)) == [
+        {("mentions", "", "管子漏油")}
+    ]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -257,16 +314,23 @@ def test_any_text_can_be_counted(texts: list[str], cut: int) -> None:
             assert each in masks
 
 
-def test_what_only_a_product_tells_is_counted_where_it_is_asked_for_and_the_fields_are_allowed() -> None:
+def test_what_only_a_product_tells_is_counted_where_it_is_asked_for_and_the_fields_are_allowed() -> (
+    None
+):
     rows = [(torque, speed) for torque in range(10, 70, 6) for speed in range(10, 70, 6)]
-    made = [ticket(n, f"torque: {torque} Nm; speed: {speed}") for n, (torque, speed) in enumerate(rows)]
-    wrong = [each for each, (torque, speed) in zip(made, rows, strict=True) if torque * speed > 1500]
+    made = [
+        ticket(n, f"torque: {torque} Nm; speed: {speed}") for n, (torque, speed) in enumerate(rows)
+    ]
+    wrong = [
+        each for each, (torque, speed) in zip(made, rows, strict=True) if torque * speed > 1500
+    ]
     right = [each for each in made if each not in wrong]
     allowed = Forms(arithmetic=True, comparable=frozenset({"torque", "speed"}))
     first = find_evidence(wrong, right, MOST, forms=allowed).clues[0]
     (condition,) = first.conditions
     assert condition.key[:2] == ("above", "speed × torque")
     assert first.wrong > 0.8 * len(wrong)
-    for forms in (Forms(), Forms(arithmetic=True)):  # unasked for, or of a torque and a speed that nobody put side by side
+    # unasked for, or of a torque and a speed that nobody put side by side
+    for forms in (Forms(), Forms(arithmetic=True)):
         clues = find_evidence(wrong, right, MOST, forms=forms).clues
         assert not any(each.family == "computed" for clue in clues for each in clue.conditions)

@@ -9,7 +9,15 @@ from bending import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.rules.conditions import Expression, Limit, Mentions, OneOf, Order, Same, compile_expression
+from stageb.guidance.rules.conditions import (
+    Expression,
+    Limit,
+    Mentions,
+    OneOf,
+    Order,
+    Same,
+    compile_expression,
+)
 from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
 from stageb.guidance.rules.limits import LIMITS
 from stageb.guidance.rules.parse import RuleCode, parse_rule
@@ -46,13 +54,16 @@ from stageb.untrusted.clean_text import text_fault
         ("its is a wee age-old shoe's age", {}, "its is wee age-old shoe's shoe' age"),
         ("漏油", {}, "漏油"),
         ("管子漏油 now", {}, "管子 子漏 漏油 管子漏 子漏油 管子漏油 now"),
-        ("note: the hose had been torn by it", {}, "note the hose had been torn by it"),  # a heading
+        # a heading
+        ("note: the hose had been torn by it", {}, "note the hose had been torn by it"),
         ("a: ; : b; :; = ; is", {}, "is"),
         ("a: \u200b; \u200b: b", {}, ""),
         ("", {}, ""),
     ],
 )
-def test_pairs_are_told_from_words_by_punctuation(summary: str, pairs: dict[str, str], words: str) -> None:
+def test_pairs_are_told_from_words_by_punctuation(
+    summary: str, pairs: dict[str, str], words: str
+) -> None:
     found = read_summaries((summary,))
     assert found.pairs == pairs
     assert found.words == set(words.split())
@@ -60,7 +71,11 @@ def test_pairs_are_told_from_words_by_punctuation(summary: str, pairs: dict[str,
 
 def test_summaries_are_read_together() -> None:
     read = read_summaries(("a: b", "Leak; c: d"))
-    assert (read.pairs, read.words, read.texts) == ({"a": "b", "c": "d"}, frozenset({"leak"}), ("leak",))
+    assert (read.pairs, read.words, read.texts) == (
+        {"a": "b", "c": "d"},
+        frozenset({"leak"}),
+        ("leak",),
+    )
 
 
 @given(st.lists(TEXTS, max_size=3))
@@ -79,14 +94,23 @@ NUMBERS = st.sampled_from(["0", "1", "2", "3", "2.5", "-4", "12 mm", "1400"])
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), min_size=3, max_size=9))
-def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_were_counted(rows: list[Any]) -> None:
+def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_were_counted(
+    rows: list[Any],
+) -> None:
     names = ("Torque [Nm]", "speed", "a", "tool wear")
-    texts = ["; ".join(f"{name}: {value}" for name, value in zip(names, row, strict=True)) for row in rows]
+    texts = [
+        "; ".join(f"{name}: {value}" for name, value in zip(names, row, strict=True))
+        for row in rows
+    ]
     readings = [read_summaries((text,)) for text in texts]
-    known = Vocabulary.of(Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts))
+    known = Vocabulary.of(
+        Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts)
+    )
     computed = {
         condition: mask
-        for condition, mask in find_conditions(readings, Forms(arithmetic=True, comparable=frozenset(names))).items()
+        for condition, mask in find_conditions(
+            readings, Forms(arithmetic=True, comparable=frozenset(names))
+        ).items()
         if condition.family == "computed"
     }
     for condition, mask in computed.items():
@@ -114,18 +138,28 @@ def test_limits_lie_where_the_wrong_tickets_do() -> None:
         assert condition not in evenly
 
 
-SAID = st.lists(st.sampled_from(["oil", "leaks", "leaking", "at", "the", "hose", "a", "hoses,"]), min_size=1, max_size=9)
+SAID = st.lists(
+    st.sampled_from(["oil", "leaks", "leaking", "at", "the", "hose", "a", "hoses,"]),
+    min_size=1,
+    max_size=9,
+)
 
 
 def test_products_are_compared_with_products_of_other_names() -> None:
-    readings = [Reading({"a": "2", "b": "3", "c": "1", "d": str(d)}, frozenset()) for d in (1, 5, 6, 7)]
-    readings += [Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)]
+    readings = [
+        Reading({"a": "2", "b": "3", "c": "1", "d": str(d)}, frozenset()) for d in (1, 5, 6, 7)
+    ]
+    readings += [
+        Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)
+    ]
     readings.append(Reading({"a": "9", "b": "1", "c": "7", "d": "1"}, frozenset()))
     found = find_conditions(readings, Forms(arithmetic=True, comparable=frozenset("abcd")))
     assert found[Order(Computed("a", "×", "b"), "above", Computed("c", "×", "d"))] == 0b1000011
 
 
-def test_fields_of_two_units_or_of_other_values_are_not_compared_unless_a_person_allows_it() -> None:
+def test_fields_of_two_units_or_of_other_values_are_not_compared_unless_a_person_allows_it() -> (
+    None
+):
     rows = [(f"{300 + n % 7}", f"{310 + n % 5}", f"{n % 40}", f"{n % 4}") for n in range(200)]
     names = ("air [K]", "process [K]", "torque [Nm]", "roles")
     readings = [Reading(dict(zip(names, row, strict=True)), frozenset()) for row in rows]
@@ -141,7 +175,12 @@ def test_fields_of_two_units_or_of_other_values_are_not_compared_unless_a_person
 
 
 def test_no_rule_names_a_word_that_only_holds_a_sentence_together() -> None:
-    found = find_conditions([read_summaries((text,)) for text in ("it is the seal", "the seal was not in", "a hose off")])
+    found = find_conditions(
+        [
+            read_summaries((text,))
+            for text in ("it is the seal", "the seal was not in", "a hose off")
+        ]
+    )
     assert {each.word for each in found if each.word} == {"seal", "not", "hose", "off"}
 
 
@@ -223,10 +262,18 @@ def plainly(condition: Expression, each: Reading) -> bool:
 def test_a_condition_holds_where_its_words_say(readings: list[Reading]) -> None:
     found = find_conditions(readings)
     for condition, mask in found.items():
-        assert mask == sum(plainly(condition, each) << place for place, each in enumerate(readings)), condition
-    assert {c.key[1:3] for c in found if c.key[0] == "is"} == {pair for each in readings for pair in each.pairs.items()}
+        assert mask == sum(
+            plainly(condition, each) << place for place, each in enumerate(readings)
+        ), condition
+    assert {c.key[1:3] for c in found if c.key[0] == "is"} == {
+        pair for each in readings for pair in each.pairs.items()
+    }
     words = {word for each in readings for word in each.words}
-    assert {word for word in words if not begins_cjk(word)} <= {c.word for c in found if c.word} <= words
+    assert (
+        {word for word in words if not begins_cjk(word)}
+        <= {c.word for c in found if c.word}
+        <= words
+    )
 
 
 def column(values: list[str], name: str = "a") -> list[Reading]:
@@ -237,12 +284,18 @@ def of_kind(found: Mapping[Expression, int], *kinds: str) -> set[Expression]:
     return {condition for condition in found if condition.key[0] in kinds}
 
 
-def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_they_are_not() -> None:
-    numbers, words = find_conditions(column(["1", "2", "3"])), find_conditions(column(["1", "2", "x"]))
+def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_they_are_not() -> (
+    None
+):
+    numbers, words = (
+        find_conditions(column(["1", "2", "3"])),
+        find_conditions(column(["1", "2", "x"])),
+    )
     assert len(of_kind(numbers, "above", "below")) == 6
     assert of_kind(numbers, "among") == of_kind(words, "above", "below") == set()
     assert len(of_kind(words, "among")) == 3
-    assert of_kind(find_conditions(column(["1", "2"])), "above", "below", "among") == set()  # nothing that is does not say
+    # nothing that is does not say
+    assert of_kind(find_conditions(column(["1", "2"])), "above", "below", "among") == set()
     assert of_kind(find_conditions(column(list("abcdefgh"))), "among") == set()  # names, rather
 
 
@@ -257,22 +310,36 @@ def test_limits_are_written_as_tickets_have_them_and_are_spread_evenly(values: l
     assert max(gaps) - min(gaps) <= 1
 
 
-@given(st.lists(NUMBERS, min_size=3, max_size=60), st.lists(SAID.map(" ".join), min_size=3, max_size=60))
+@given(
+    st.lists(NUMBERS, min_size=3, max_size=60),
+    st.lists(SAID.map(" ".join), min_size=3, max_size=60),
+)
 def test_a_rule_in_the_words_of_a_condition_decides_the_tickets_that_were_counted(
     numbers: list[str], texts: list[str]
 ) -> None:
-    contents = [Content((("size", size), ("note", note)), ()) for size, note in zip(numbers, texts, strict=False)]
-    tickets = [Ticket("m", str(place), "pass", (("image_1", "-"),), content=each) for place, each in enumerate(contents)]
+    contents = [
+        Content((("size", size), ("note", note)), ())
+        for size, note in zip(numbers, texts, strict=False)
+    ]
+    tickets = [
+        Ticket("m", str(place), "pass", (("image_1", "-"),), content=each)
+        for place, each in enumerate(contents)
+    ]
     readings, known = [*map(reading, tickets)], Vocabulary.of(tickets)
     for condition, mask in find_conditions(readings, Forms(wide=True)).items():
         code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
         assert isinstance(code, RuleCode)
         holds = compile_expression(code.expression)
-        assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each)), condition
+        assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each)), (
+            condition
+        )
 
 
 def test_a_stem_stands_for_all_words_that_begin_so() -> None:
-    readings = [read_summaries((text,)) for text in ("vibrates", "high vibration", "vibrating shaft", "quiet shaft")]
+    readings = [
+        read_summaries((text,))
+        for text in ("vibrates", "high vibration", "vibrating shaft", "quiet shaft")
+    ]
     found = find_conditions(readings, Forms(wide=True))
     assert found[Mentions(("vibra*",))] == 0b111
     assert Mentions(("shaft*",)) not in found  # no stem of several words
@@ -280,9 +347,15 @@ def test_a_stem_stands_for_all_words_that_begin_so() -> None:
 
 
 def test_words_of_a_text_column_count_in_short_texts_too() -> None:
-    notes = ["leak at the lower seal of pump", "leak", "seal replaced", "torn hose at the upper end"]
+    notes = [
+        "leak at the lower seal of pump",
+        "leak",
+        "seal replaced",
+        "torn hose at the upper end",
+    ]
     readings = [
-        reading(Ticket("m", str(n), "pass", (), content=Content((("note", note),), ()))) for n, note in enumerate(notes)
+        reading(Ticket("m", str(n), "pass", (), content=Content((("note", note),), ())))
+        for n, note in enumerate(notes)
     ]
     found = find_conditions(readings)
     assert found[Mentions(("leak",))] == 0b11
@@ -291,17 +364,24 @@ def test_words_of_a_text_column_count_in_short_texts_too() -> None:
 
 def test_two_limits_at_once_hold_for_most_of_many_tickets_and_rules_say_them() -> None:
     readings, forms = column([str(n) for n in range(3000)]), Forms(wide=True)
-    found = {condition.key: mask for condition, mask in find_conditions(readings, forms).items() if condition.is_between}
+    found = {
+        condition.key: mask
+        for condition, mask in find_conditions(readings, forms).items()
+        if condition.is_between
+    }
     assert any(int(low) < 500 and int(high) > 2500 for _, _, low, high in found)
     for (_, _, low, high), mask in found.items():
         inside = [n for n in range(3000) if int(low) < n < int(high)]
         assert mask == sum(1 << n for n in inside) and len(inside) > 1500
-    assert not any(each.is_between for each in find_conditions(readings[::8], forms))  # from few, chance makes them
+    # from few, chance makes them
+    assert not any(each.is_between for each in find_conditions(readings[::8], forms))
 
 
 def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_both_ends() -> None:
     found = find_conditions(column(["95.1275", "95.8956", "98.2103", "104"]), Forms(wide=True))
-    limits = {(limit.side, limit.limit): mask for each, mask in found.items() if (limit := each.as_limit)}
+    limits = {
+        (limit.side, limit.limit): mask for each, mask in found.items() if (limit := each.as_limit)
+    }
     assert limits["above", "97"] == 0b1100
     assert limits["above", "100"] == 0b1000
     assert limits["below", "97"] == 0b11
@@ -331,7 +411,8 @@ def test_names_are_compared_where_they_have_values_in_common() -> None:
     apart = [Reading({"a": "1", "b": "x"}, frozenset()), Reading({"a": "2", "b": "y"}, frozenset())]
     alike = [Reading({"a": "x", "b": "x"}, frozenset()), Reading({"a": "y", "b": "x"}, frozenset())]
     assert of_kind(find_conditions(apart), "equals", "differs") == set()
-    assert of_kind(find_conditions(alike), "equals", "differs", "over", "under") == set()  # one value in common is a chance
+    # one value in common is a chance
+    assert of_kind(find_conditions(alike), "equals", "differs", "over", "under") == set()
     alike.append(Reading({"a": "x", "b": "y"}, frozenset()))
     assert find_conditions(alike)[Same("a", "b")] == 0b001
     assert find_conditions(alike)[Same("a", "b", False)] == 0b110
@@ -344,7 +425,9 @@ def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.
     masks, mixed = find_conditions(readings), find_conditions([readings[place] for place in order])
     assert set(masks) == set(mixed)
     for condition, mask in masks.items():
-        assert mixed[condition] == sum((mask >> place & 1) << now for now, place in enumerate(order))
+        assert mixed[condition] == sum(
+            (mask >> place & 1) << now for now, place in enumerate(order)
+        )
 
 
 @pytest.mark.parametrize(
@@ -359,7 +442,9 @@ def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.
         ("1e-05-", None), ("3 --", 3.0), ("3 mm-", 3.0),
     ],
 )  # fmt: skip
-def test_a_value_is_a_number_if_nothing_follows_but_a_unit(value: str, wanted: float | None) -> None:
+def test_a_value_is_a_number_if_nothing_follows_but_a_unit(
+    value: str, wanted: float | None
+) -> None:
     assert parse_number(value) == wanted
 
 
@@ -369,7 +454,9 @@ def test_no_value_breaks_numbers(value: str) -> None:
 
 
 @given(st.integers(0, 60), st.integers(13, 40), st.booleans())
-def test_whole_numbers_in_a_row_are_measured_and_scattered_ones_may_be_codes(least: int, count: int, in_a_row: bool) -> None:
+def test_whole_numbers_in_a_row_are_measured_and_scattered_ones_may_be_codes(
+    least: int, count: int, in_a_row: bool
+) -> None:
     values = [least + each if in_a_row else 100 + 37 * each for each in range(count)]
     readings = [read_summaries((f"a: {value}",)) for value in values for _ in range(6)]
     found = find_conditions(readings, Forms(wide=True))

@@ -1,5 +1,5 @@
-"""Thousands of rules: read back as they were written, refused where they name what nobody knows, judged alike by the rules
-themselves and by exported Python and SQL."""
+"""Thousands of rules: read back as they were written, refused where they name what nobody knows,
+judged alike by the rules themselves and by exported Python and SQL."""
 
 from __future__ import annotations
 
@@ -44,7 +44,14 @@ from stageb.guidance.rules.conditions import (
 from stageb.guidance.rules.conditions.logic import conjoin
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import BY_NAMES, read_row
-from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, make_explainer, read_rules, write_rule
+from stageb.guidance.rules.judge import (
+    CodedRule,
+    CodedRules,
+    keep_named,
+    make_explainer,
+    read_rules,
+    write_rule,
+)
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import name_labels, words_of
 from stageb.guidance.rules.sorting import make_sorter
@@ -71,19 +78,28 @@ def generate_condition(draw: Random, language: str) -> Expression:
     if draw.random() < 0.1:
         return generate_points(draw, language)
     parts = [generate_all(draw, language) for _ in range(draw.choice([1, 1, 2, 3]))]
-    parts = list({listed_with(part): part for part in parts}.values())  # of two that are written as one list, one
+    # of two that are written as one list, one
+    parts = list({listed_with(part): part for part in parts}.values())
     return parts[0] if len(parts) == 1 else Some(tuple(parts))
 
 
 def generate_points(draw: Random, language: str) -> Expression:
-    parts = [list(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([1, 1, 2])))) for _ in range(4)]
+    parts = [
+        list(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([1, 1, 2]))))
+        for _ in range(4)
+    ]
     scored = [(draw.randint(-9, 9), join(part)) for part in parts]
     listed = [Mentions((word,)) for word in draw.sample(MENTIONED[language], draw.choice([0, 2]))]
-    return Points(draw.randint(-5, 12), (*scored[: draw.choice([1, 2, 4])], *((4, word) for word in listed)))
+    return Points(
+        draw.randint(-5, 12), (*scored[: draw.choice([1, 2, 4])], *((4, word) for word in listed))
+    )
 
 
 def generate_all(draw: Random, language: str) -> Expression:
-    pieces = [generate_count if draw.random() < 0.15 else generate_atom for _ in range(draw.choice([1, 2, 2, 3]))]
+    pieces = [
+        generate_count if draw.random() < 0.15 else generate_atom
+        for _ in range(draw.choice([1, 2, 2, 3]))
+    ]
     parts = tuple(dict.fromkeys(piece(draw, language) for piece in pieces))
     return join(parts)
 
@@ -94,7 +110,9 @@ def join(parts: Sequence[Expression]) -> Expression:
 
 
 def generate_count(draw: Random, language: str) -> Expression:
-    parts = tuple(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([3, 4, 5]))))
+    parts = tuple(
+        dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([3, 4, 5])))
+    )
     count = AtLeast(draw.randint(1, len(parts)), parts)
     return parts[0] if len(parts) == 1 else draw.choice((count, Not(count)))
 
@@ -105,15 +123,28 @@ def generate_atom(draw: Random, language: str) -> Expression:
     kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed", "within", "missing"])
     if kind == "within":
         name = draw.choice(numeric)
-        return All((Limit(name, "above", str(draw.choice([-3, 0]))), Limit(name, "below", str(draw.choice([12.5, 40])))))
+        return All(
+            (
+                Limit(name, "above", str(draw.choice([-3, 0]))),
+                Limit(name, "below", str(draw.choice([12.5, 40]))),
+            )
+        )
     if kind == "computed":
-        one, other = (Computed(a, draw.choice("+-×/"), b) for a, b in (draw.sample(numeric, 2) for _ in range(2)))
+        one, other = (
+            Computed(a, draw.choice("+-×/"), b)
+            for a, b in (draw.sample(numeric, 2) for _ in range(2))
+        )
         if draw.random() < 0.5:
             return Order(one, draw.choice(SIDES), other)
         return Limit(one, draw.choice(SIDES), generate_limit(draw))
     if kind == "pair":
         name, beside = draw.sample(numeric, 2)
-        pairs = Same(name, beside), Same(name, beside, False), Order(name, "above", beside), Order(name, "below", beside)
+        pairs = (
+            Same(name, beside),
+            Same(name, beside, False),
+            Order(name, "above", beside),
+            Order(name, "below", beside),
+        )
         return draw.choice(pairs)
     if kind == "limit":
         atom: Expression = Limit(draw.choice(numeric), draw.choice(SIDES), generate_limit(draw))
@@ -138,7 +169,10 @@ def rename(expression: Expression, old: Expression, new: Expression) -> Expressi
     if isinstance(expression, Condition):
         return new if expression == old else expression
     if isinstance(expression, Points):
-        return replace(expression, scored=tuple((points, rename(part, old, new)) for points, part in expression.scored))
+        return replace(
+            expression,
+            scored=tuple((points, rename(part, old, new)) for points, part in expression.scored),
+        )
     assert isinstance(expression, All | Some | AtLeast)
     return replace(expression, parts=tuple(rename(part, old, new) for part in expression.parts))
 
@@ -162,22 +196,29 @@ def test_what_is_written_is_read_back_and_what_nobody_knows_is_refused(language:
             atom: Any = draw.choice(list(code.condition.conditions()))
             first = dataclasses.fields(atom)[0].name
             said = getattr(atom, first)
-            unheard = {tuple: ("quux",), Computed: Computed("quux", "+", "quux"), str: "quux"}[type(said)]
+            unheard = {tuple: ("quux",), Computed: Computed("quux", "+", "quux"), str: "quux"}[
+                type(said)
+            ]
             unknown = replace(atom, **{first: unheard})
             text = write_rule(replace(code, condition=rename(code.condition, atom, unknown)), words)
             assert isinstance(parse_rule(text, vocabulary, words), OutOfReach), text
 
 
 def make_missions(language: str) -> list[CodedMission]:
-    """Five rules a mission, every other one with labels of its own and some cards that are compared."""
+    """Five rules a mission, every other one with labels of its own and some cards that are
+    compared."""
     draw, codes = Random(1), list(generate(language, RULES // 2))
     missions = []
     for n in range(0, len(codes), 5):
         some, labels = codes[n : n + 5], LABELS if n % 10 else PASS_FAIL
         if labels == LABELS:
-            cards = [generate_points(draw, language) if draw.random() < 0.7 else code.condition for code in some]
+            cards = [
+                generate_points(draw, language) if draw.random() < 0.7 else code.condition
+                for code in some
+            ]
             some = [
-                replace(code, verdict=draw.choice(LABELS), condition=card) for code, card in zip(some, cards, strict=True)
+                replace(code, verdict=draw.choice(LABELS), condition=card)
+                for code, card in zip(some, cards, strict=True)
             ]
         rules = [CodedRule(f"G{1 + i}", "", code) for i, code in enumerate(some)]
         missions.append(CodedMission(f"m{n}", 0, CodedRules(rules, labels)))
@@ -190,10 +231,20 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
     draw, missions = Random(1), make_missions(language)
     fields = FIELDS[language]
     rows = [
-        {name: draw.choice(values) if draw.random() < 0.8 else None for name, values in fields.items()} for _ in range(12)
+        {
+            name: draw.choice(values) if draw.random() < 0.8 else None
+            for name, values in fields.items()
+        }
+        for _ in range(12)
     ]
     tickets = [ticket(row) for row in rows]
-    noted = [*tickets, *(replace(each, per_image=(*each.per_image, ("image_2", NOTES[language]))) for each in tickets)]
+    noted = [
+        *tickets,
+        *(
+            replace(each, per_image=(*each.per_image, ("image_2", NOTES[language])))
+            for each in tickets
+        ),
+    ]
     readings = list(map(reading, noted))
     by_python = judge_by_python(missions)
     given = set()
@@ -201,29 +252,48 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
         judge = mission.coded.compile()
         rulings = [judge(each) for each in readings]
         given |= {ruling.verdict for ruling in rulings}
-        assert [by_python({"per_image": dict(each.per_image)}, mission.name) for each in noted] == rulings
+        assert [
+            by_python({"per_image": dict(each.per_image)}, mission.name) for each in noted
+        ] == rulings
         if number % 10 in (0, 1):
             limited = limit_to_sql(replace(mission, letters=find_letters(readings)))
-            said = [(ruling.verdict, ruling.rule or None) for ruling in map(judge, readings[: len(rows)])]
+            said = [
+                (ruling.verdict, ruling.rule or None)
+                for ruling in map(judge, readings[: len(rows)])
+            ]
             by_sql = judge_by_sql(limited, rows)  # says nothing where it hangs on words
             for row, one, other in zip(rows, by_sql, said, strict=True):
-                assert one == other or (limited.unreadable and one[0] in (other[0], None)), (row, limited.coded)
+                assert one == other or (limited.unreadable and one[0] in (other[0], None)), (
+                    row,
+                    limited.coded,
+                )
     assert given == {"pass", "fail", *LABELS, None}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_rows_of_one_key_are_judged_alike_for_the_same_reason(language: str) -> None:
     """Rows as tables have them, some of them without some fields, and with a column of texts."""
-    draw, fields = Random(2), {**FIELDS[language], "note": [NOTES[language], "cracked; a stain", "lid"]}
-    rows = [{name: draw.choice(["", *values, *values]) for name, values in fields.items()} for _ in range(300)]
+    draw, fields = (
+        Random(2),
+        {**FIELDS[language], "note": [NOTES[language], "cracked; a stain", "lid"]},
+    )
+    rows = [
+        {name: draw.choice(["", *values, *values]) for name, values in fields.items()}
+        for _ in range(300)
+    ]
     columns = {name: [row[name] for row in rows] for name in fields}
     readings = [read_row(row, BY_NAMES)[1] for row in rows]
     kinds = 0
     for mission in make_missions(language):
         words = name_labels(words_of(PromptConfig(language=language)), mission.coded.labels)  # type: ignore[arg-type]
-        judge, explain = mission.coded.compile(), make_explainer(replace(mission.coded, words=words))
+        judge, explain = (
+            mission.coded.compile(),
+            make_explainer(replace(mission.coded, words=words)),
+        )
         found: dict[Hashable, object] = {}
-        for key, content in zip(make_sorter(mission.coded, [*fields])(columns), readings, strict=True):
+        for key, content in zip(
+            make_sorter(mission.coded, [*fields])(columns), readings, strict=True
+        ):
             ruling = judge(read_content(content))
             said = ruling, explain(ruling, read_content(content))
             assert found.setdefault(key, said) == said, (content, mission.coded)

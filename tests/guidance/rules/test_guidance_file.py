@@ -15,7 +15,14 @@ from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
 from stageb.guidance.config import GateConfig
 from stageb.guidance.learning.gate.budget import compute_spending, divide_budget
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.guidance_file import from_json, keep_origins, load_seed, make_neutral, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import (
+    from_json,
+    keep_origins,
+    load_seed,
+    make_neutral,
+    read_guidance,
+    to_json,
+)
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.rules_file import parse
 from stageb.guidance.words.types import (
@@ -36,7 +43,9 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["step", "next_number", "experiences", "metadata", "G0", "G1", "G01", "m", "x"]),
+            st.sampled_from(
+                ["step", "next_number", "experiences", "metadata", "G0", "G1", "G01", "m", "x"]
+            ),
             inner,
             max_size=4,
         )
@@ -59,7 +68,11 @@ def test_json_and_back(guidance: Guidance) -> None:
 
 def test_a_user_may_write_experiences_alone_in_any_order(tmp_path: Path) -> None:
     path = seed(
-        tmp_path, {"m": {"experiences": {"G10": "ten", "G2": "two", "G0": "head"}}, "n": {"experiences": {"G0": "h"}}}
+        tmp_path,
+        {
+            "m": {"experiences": {"G10": "ten", "G2": "two", "G0": "head"}},
+            "n": {"experiences": {"G0": "h"}},
+        },
     )
     missions = load_seed(path)
     assert [rule.key for rule in missions["m"].rules] == ["G0", "G2", "G10"]
@@ -134,8 +147,12 @@ def test_files_that_hold_something_else(tmp_path: Path, content: str, says: str)
         ('"G0": "G0", "G1": "NaN",\n"G2": NaN', 4, "NaN is no JSON number"),
     ],
 )
-def test_what_is_no_json_is_told_with_its_line(tmp_path: Path, rules: str, line: int, says: str) -> None:
-    path = seed(tmp_path, '{"l": {"experiences": {"G0": "a"}},\n "m": {"experiences": {\n' + rules + "}}}")
+def test_what_is_no_json_is_told_with_its_line(
+    tmp_path: Path, rules: str, line: int, says: str
+) -> None:
+    path = seed(
+        tmp_path, '{"l": {"experiences": {"G0": "a"}},\n "m": {"experiences": {\n' + rules + "}}}"
+    )
     with pytest.raises(BadInputError, match=says) as raised:
         load_seed(path)
     assert [bad.line for bad in raised.value.bad] == [line]
@@ -160,8 +177,12 @@ def test_a_device_without_end_is_refused() -> None:
 
 
 def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
-    path = seed(tmp_path, {"m": {"experiences": {"G0": "h", "G999999": "Fail if a."}, "step": 999_999}})
-    added = apply(load_seed(path)["m"], [Operation("add", None, (), "Fail if b.", "", ("g::fail",))])
+    path = seed(
+        tmp_path, {"m": {"experiences": {"G0": "h", "G999999": "Fail if a."}, "step": 999_999}}
+    )
+    added = apply(
+        load_seed(path)["m"], [Operation("add", None, (), "Fail if b.", "", ("g::fail",))]
+    )
     assert added.rules[-1].key == "G1000000"
     assert from_json(to_json(added), "commit.json") == {"m": added}
 
@@ -178,7 +199,9 @@ def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
         {"removals": 0},
     ],
 )
-def test_what_was_spent_cannot_be_written_so_that_more_is_left(tmp_path: Path, spent: object) -> None:
+def test_what_was_spent_cannot_be_written_so_that_more_is_left(
+    tmp_path: Path, spent: object
+) -> None:
     path = tmp_path / "guidance.json"
     path.write_text(json.dumps({"m": {"experiences": {"G0": "headline"}, "spent": spent}}))
     with pytest.raises(BadInputError, match=r"mission 'm': spent: .*0 to 1 each"):
@@ -191,21 +214,37 @@ SPENT = Budget((0.01, 0.0, 0.02))
 def test_a_step_back_does_not_give_back_what_was_spent(tmp_path: Path) -> None:
     path = tmp_path / "shared.json"
     rules = (Rule("G0", "headline"),)
-    for guidance in (Guidance("m", 0, rules, 1), Guidance("m", 1, (*rules, Rule("G1", "Fail if a is b.")), 2, SPENT)):
-        apply_change(path, GuidanceChange("promoted from", "", guidance, new=True), lambda before, after: True)
+    for guidance in (
+        Guidance("m", 0, rules, 1),
+        Guidance("m", 1, (*rules, Rule("G1", "Fail if a is b.")), 2, SPENT),
+    ):
+        apply_change(
+            path,
+            GuidanceChange("promoted from", "", guidance, new=True),
+            lambda before, after: True,
+        )
     assert read_guidance(f"{path}@0")["m"] == Guidance("m", 0, rules, 1, SPENT)
     by_hand = Guidance("m", 9, (*rules, Rule("G1", "Fail if c is d.")), 2)
-    apply_change(path, GuidanceChange("promoted from", "", by_hand, new=True), lambda before, after: True)
+    apply_change(
+        path, GuidanceChange("promoted from", "", by_hand, new=True), lambda before, after: True
+    )
     assert read_guidance(path)["m"].spent == SPENT
-    more = replace(by_hand, spent=SPENT.plus(SPENT))  # the same rules, on which a run has spent more
-    apply_change(path, GuidanceChange("promoted from", "", more, new=True), lambda before, after: True)
+    # the same rules, on which a run has spent more
+    more = replace(by_hand, spent=SPENT.plus(SPENT))
+    apply_change(
+        path, GuidanceChange("promoted from", "", more, new=True), lambda before, after: True
+    )
     assert read_guidance(path)["m"].spent == SPENT.plus(SPENT)
 
 
-def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them_and_what_older_files_had(tmp_path: Path) -> None:
+def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them_and_what_older_files_had(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "guidance.json"
     spent = {"edits": [0, 1, 0], "removals": 0.002, "margin": 0}
-    file.write_text(json.dumps({"valves": {"experiences": {"G0": "A ticket passes."}, "spent": spent}}))
+    file.write_text(
+        json.dumps({"valves": {"experiences": {"G0": "A ticket passes."}, "spent": spent}})
+    )
     more = Budget((0.25, 0.0, 0.0))
     assert load_seed(file)["valves"].spent.plus(more) == Budget((0.25, 1.0, 0.0))
 
@@ -213,10 +252,19 @@ def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them_and_what_o
 def test_spent_counts_on_the_tickets_that_taught_and_never_makes_more_of_the_budget() -> None:
     whole = divide_budget(GateConfig(), 2)
     assert whole.chance == pytest.approx(GateConfig().alpha / 2)
-    learnt = Guidance("m", 1, (Rule("G0", "headline"), Rule("G1", "a")), 2, SPENT, taught_by=frozenset({"aa", "bb"}))
-    assert compute_spending(learnt, ["aa", "cc"]) == compute_spending(learnt, ["aa"]) == SPENT  # whatever else was removed
+    learnt = Guidance(
+        "m",
+        1,
+        (Rule("G0", "headline"), Rule("G1", "a")),
+        2,
+        SPENT,
+        taught_by=frozenset({"aa", "bb"}),
+    )
+    # whatever else was removed
+    assert compute_spending(learnt, ["aa", "cc"]) == compute_spending(learnt, ["aa"]) == SPENT
     assert compute_spending(learnt, ["cc"]) == NOTHING
-    assert compute_spending(replace(learnt, taught_by=frozenset()), ["cc"]) == SPENT  # nobody knows what taught it
+    # nobody knows what taught it
+    assert compute_spending(replace(learnt, taught_by=frozenset()), ["cc"]) == SPENT
     left = whole.less(SPENT)
     assert left.edits[0] == 0 < left.edits[1] < 0.01
     assert left.edits[2] == 0
@@ -245,7 +293,15 @@ def test_slips_are_told_by_line(line: str, told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["Fails when worn.", "Go on if worn.", "GPU fans: fail if worn.", "A fail if worn.", "fail if worn", "Gauge: 3"]
+    "line",
+    [
+        "Fails when worn.",
+        "Go on if worn.",
+        "GPU fans: fail if worn.",
+        "A fail if worn.",
+        "fail if worn",
+        "Gauge: 3",
+    ],
 )
 def test_other_wordings_stand(line: str) -> None:
     content, _ = parse(f"[m]\n{line}\n", "rules.txt", WORDS["en"])
@@ -254,7 +310,13 @@ def test_other_wordings_stand(line: str) -> None:
 
 def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_did() -> None:
     """It was fitted to what the model was shown."""
-    base = Guidance("m", 3, (Rule("G0", "headline"), Rule("G1", "Fail if a is b.")), 2, calibration=Calibration(2.0, 0.5))
+    base = Guidance(
+        "m",
+        3,
+        (Rule("G0", "headline"), Rule("G1", "Fail if a is b.")),
+        2,
+        calibration=Calibration(2.0, 0.5),
+    )
     assert keep_origins(base, replace(base, step=0, calibration=UNCALIBRATED)) == base
     changed = replace(base, rules=(base.rules[0], Rule("G1", "Fail if a is c.")))
     kept = keep_origins(base, changed)
@@ -265,16 +327,34 @@ def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_d
 @pytest.mark.parametrize("figure", [10**4000, 1e300, -1, True, "1", None, float("nan")])
 def test_an_estimate_that_no_run_comes_to_is_none(name: str, figure: Any) -> None:
     """A file of guidance may come from others: of what it tells, lines for people are made."""
-    estimate: dict[str, Any] = {"tickets": 237, "acc_before": 0.7, "acc": 0.9, "cost_before": 0.3, "cost": 0.1}
+    estimate: dict[str, Any] = {
+        "tickets": 237,
+        "acc_before": 0.7,
+        "acc": 0.9,
+        "cost_before": 0.3,
+        "cost": 0.1,
+    }
     rule = Rule("G1", "Fail if Seal is worn.", {"provisional": True, "estimate": estimate})
     assert rule.estimate == Estimate(237, 0.7, 0.9, 0.3, 0.1)
-    assert replace(rule, metadata={"provisional": True, "estimate": {**estimate, name: figure}}).estimate is None
+    assert (
+        replace(
+            rule, metadata={"provisional": True, "estimate": {**estimate, name: figure}}
+        ).estimate
+        is None
+    )
 
 
-@given(st.frozensets(st.text("0123456789abcdef", min_size=NAME_LENGTH, max_size=NAME_LENGTH), min_size=2))
+@given(
+    st.frozensets(
+        st.text("0123456789abcdef", min_size=NAME_LENGTH, max_size=NAME_LENGTH), min_size=2
+    )
+)
 def test_what_taught_a_guidance_is_written_in_one_order(names: frozenset[str]) -> None:
     """Whatever the hashes of a process are: equal runs leave equal bytes."""
     plain = to_json(replace(make_neutral("m", WORDS["en"]), taught_by=names, chosen_by=names))["m"]
     for key in ("taught_by", "chosen_by"):
-        written = [plain[key][place : place + NAME_LENGTH] for place in range(0, len(plain[key]), NAME_LENGTH)]
+        written = [
+            plain[key][place : place + NAME_LENGTH]
+            for place in range(0, len(plain[key]), NAME_LENGTH)
+        ]
         assert written == sorted(names)

@@ -1,5 +1,5 @@
-"""A kind of condition is one class, and a place in a table: here the shape of a code, which tickets suggest, and which is
-written, read, judged and exported without a change anywhere else."""
+"""A kind of condition is one class, and a place in a table: here the shape of a code, which tickets
+suggest, and which is written, read, judged and exported without a change anywhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from guidance.rules.made_rules import judge_by_python, ticket
 
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
-from stageb.guidance.rules.conditions import FINDERS, KINDS, ColumnForm, Condition, Expression, OutOfReach, negate
+from stageb.guidance.rules.conditions import (
+    FINDERS,
+    KINDS,
+    ColumnForm,
+    Condition,
+    Expression,
+    OutOfReach,
+    negate,
+)
 from stageb.guidance.rules.conditions.base import Call, Marks, Read, T, find_mark
 from stageb.guidance.rules.evidence_forms import Table, find_conditions, reading
 from stageb.guidance.rules.judge import CodedRule, CodedRules, write_rule
@@ -80,7 +88,9 @@ def find_shapes(table: Table, found: dict[Expression, int]) -> dict[Expression, 
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_kind_of_ones_own_needs_no_other_file(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_of_ones_own_needs_no_other_file(
+    language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("stageb.guidance.rules.parse.KINDS", (*KINDS, Shape))
     monkeypatch.setattr("stageb.guidance.rules.evidence_forms.FINDERS", (*FINDERS, find_shapes))
     codes = ["AB-123", "XY-007", "12-ABC", "AB123"]
@@ -96,4 +106,6 @@ def test_a_kind_of_ones_own_needs_no_other_file(language: str, monkeypatch: pyte
         fails = [judge(reading(each)).verdict == "fail" for each in tickets]
         assert fails == [exported({"Code": code}).verdict == "fail" for code in codes]
         assert fails == [is_shaped is (told == shape) for is_shaped in (True, True, False, False)]
-        assert limit_to_sql(mission).unreadable == {"G1": "SQL sees columns, and no letters and digits of a value"}
+        assert limit_to_sql(mission).unreadable == {
+            "G1": "SQL sees columns, and no letters and digits of a value"
+        }

@@ -40,12 +40,22 @@ def test_a_column_has_the_value_of_its_own_cell_under_its_own_name(cells: dict[s
 
 def test_a_text_in_a_cell_is_read_as_words_too_and_a_value_is_not() -> None:
     read = read_ticket({"Seal": "worn", "Remarks": "was fixed, and holds again"})
-    assert "fix" in read.words and "worn" not in read.words and read.pairs["Remarks"].endswith("holds again")
+    assert (
+        "fix" in read.words
+        and "worn" not in read.words
+        and read.pairs["Remarks"].endswith("holds again")
+    )
     assert "bolt" in read_ticket({"Parts": "nuts, bolts"}).words
 
 
 def test_values_are_equal_however_they_are_composed_and_stopped() -> None:
-    for one, other in [("Köln", "Ko\u0308ln"), ("Köln", "Ｋöln"), ("worn", "Worn."), ("1", "1.0"), ("ok。", "OK")]:
+    for one, other in [
+        ("Köln", "Ko\u0308ln"),
+        ("Köln", "Ｋöln"),
+        ("worn", "Worn."),
+        ("1", "1.0"),
+        ("ok。", "OK"),
+    ]:
         assert fold_value(one) == fold_value(other)
     for one, other in [("10³", "103"), ("½", "1/2"), ("x" * 48 + "a", "x" * 48 + "b")]:
         assert fold_value(one) != fold_value(other)
@@ -55,7 +65,11 @@ def test_numbers_have_units_signs_currencies_and_powers() -> None:
     said = {"250 cm": (250, "cm"), "−93": (-93, ""), "+3": (3, ""), ".892": (0.892, ""), "4.2e4": (42000, ""),
             "$734": (734, "$"), "5 Pieces": (5, "piece"), "5 MW": (5, "MW"), "5 mW": (5, "mW")}  # fmt: skip
     assert {text: parse_quantity(text) for text in said} == said
-    assert not any(map(parse_quantity, ("83 731", "31'824", "1e5", "2024-05-01", "12:30", "--5", "-+5", "-$-5")))
+    assert not any(
+        map(
+            parse_quantity, ("83 731", "31'824", "1e5", "2024-05-01", "12:30", "--5", "-+5", "-$-5")
+        )
+    )
 
 
 def test_json_becomes_counts_by_path_summed_over_images_and_what_is_not_there_is_0() -> None:
@@ -76,7 +90,12 @@ def test_what_was_not_counted_is_0_and_no_other_value() -> None:
     """Of a field of words that a ticket lacks nobody knows what it would say, beside counts too."""
     counted = read_ticket({"per_image": {"1": json.dumps({"seen": PLUGS})}})
     plain = read_summaries(("part: hose",))
-    for values, known in ((("0",), True), (("1", "2"), False), (("0", "worn"), None), (("worn",), None)):
+    for values, known in (
+        (("0",), True),
+        (("1", "2"), False),
+        (("0", "worn"), None),
+        (("worn",), None),
+    ):
         assert is_one_of("nowhere", *values)(counted) is known
         assert is_one_of("nowhere", *values)(plain) is None
 
@@ -99,7 +118,12 @@ def test_any_json_is_read(document: object) -> None:
 @pytest.mark.parametrize("operator", list(OPERATORS))
 def test_numbers_of_two_units_have_no_sum_and_no_difference(operator: str) -> None:
     computed = Computed("a", operator, "b")
-    for one, other, is_one_unit in (("3 mm", "2 kg", False), ("3 mm", "2 mm", True), ("3 mm", "2", True), ("3", "2", True)):
+    for one, other, is_one_unit in (
+        ("3 mm", "2 kg", False),
+        ("3 mm", "2 mm", True),
+        ("3 mm", "2", True),
+        ("3", "2", True),
+    ):
         found = find_quantity(Reading({"a": one, "b": other}, frozenset()), computed)
         expected = Quantity(OPERATORS[operator](3.0, 2.0), "")
         assert found == (expected if is_one_unit or operator in "×/" else None), (one, other)

@@ -15,7 +15,13 @@ from stageb.guidance.config import PromptConfig
 from stageb.guidance.rules.conditions import OneOf, Points
 from stageb.guidance.rules.demonstrations import BY_LABEL, BY_RULES, demonstrate
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import begin_rule, find_touched, make_explainer, read_rules, write_rule
+from stageb.guidance.rules.judge import (
+    begin_rule,
+    find_touched,
+    make_explainer,
+    read_rules,
+    write_rule,
+)
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import (
     WORDS,
@@ -31,15 +37,27 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 
 EN = WORDS["en"]
-TEXTS = ("state: torn; part: hose", "state: torn; part: seal", "state: new; part: hose", "part: hose", "a loose remark")
+TEXTS = (
+    "state: torn; part: hose",
+    "state: torn; part: seal",
+    "state: new; part: hose",
+    "part: hose",
+    "a loose remark",
+)
 TICKETS = [Ticket("m", f"g{n}", "pass", (("image_1", text),)) for n, text in enumerate(TEXTS)]
 TOUCHED_VOCABULARY = Vocabulary.of(TICKETS)
-TORN, HOSE, BOTH = "Fail if state is torn.", "Fail if part is hose.", "Fail if state is torn and part is hose."
+TORN, HOSE, BOTH = (
+    "Fail if state is torn.",
+    "Fail if part is hose.",
+    "Fail if state is torn and part is hose.",
+)
 
 
 def guidance(*rules: str) -> Guidance:
     texts = (EN.neutral_headline, *rules)
-    return Guidance("m", 0, tuple(Rule(f"G{n}", text) for n, text in enumerate(texts) if text), len(texts))
+    return Guidance(
+        "m", 0, tuple(Rule(f"G{n}", text) for n, text in enumerate(texts) if text), len(texts)
+    )
 
 
 def touched(before: Guidance, after: Guidance) -> list[int]:
@@ -71,19 +89,28 @@ def test_what_no_changed_rule_holds_for_before_or_after_is_not_touched(
 
 @pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_headline_says_what_happens_to_tickets_that_no_rule_speaks_of(words: Words, fails: bool) -> None:
+def test_the_headline_says_what_happens_to_tickets_that_no_rule_speaks_of(
+    words: Words, fails: bool
+) -> None:
     said = Rule("G0", words.headlines["fail" if fails else "pass"])
     other = parse_rule("Fail if state is torn.", TOUCHED_VOCABULARY, EN)
     assert isinstance(other, RuleCode)
-    rules = (said, Rule("G1", write_rule(replace(other, verdict="pass" if fails else "fail"), words)))
+    rules = (
+        said,
+        Rule("G1", write_rule(replace(other, verdict="pass" if fails else "fail"), words)),
+    )
     judge = read_rules(Guidance("m", 0, rules, 2), TOUCHED_VOCABULARY, words).compile()
     torn, *_, new = (judge(reading(ticket)) for ticket in TICKETS[:3])
     assert (torn.verdict, torn.rule) == ("pass" if fails else "fail", "G1")
     assert (new.verdict, new.rule) == ("fail" if fails else "pass", "G0")
 
 
-SCARCE = "Fail if it has 4 points or more: 3 if state is torn; 2 if part is hose; -1 if part is seal."
-LOOSE = "Busy if it has 1 points or more: 1 for each of loose, remark, hose that a summary mentions."
+SCARCE = (
+    "Fail if it has 4 points or more: 3 if state is torn; 2 if part is hose; -1 if part is seal."
+)
+LOOSE = (
+    "Busy if it has 1 points or more: 1 for each of loose, remark, hose that a summary mentions."
+)
 STATED = "Late if it has 2 points or more: 2 if state is torn; 1 if part is hose."
 
 
@@ -112,7 +139,11 @@ STATED = "Late if it has 2 points or more: 2 if state is torn; 1 if part is hose
                 "2 points, Busy from 1 on: 1 for each of loose, remark that a summary mentions",
             ],
         ),
-        ([TORN], ("pass", "fail"), [TORN, TORN, "no rule speaks of it", "G1: the ticket does not tell state"]),
+        (
+            [TORN],
+            ("pass", "fail"),
+            [TORN, TORN, "no rule speaks of it", "G1: the ticket does not tell state"],
+        ),
     ],
 )
 def test_a_card_says_what_a_ticket_has_points_for(
@@ -130,12 +161,18 @@ def test_a_card_names_the_largest_points_alone() -> None:
     seen = "abcdefg"
     ticket = Ticket("m", "g", "fail", (("image_1", "; ".join(f"{name}: x" for name in seen)),))
     points = "; ".join(f"{n} if {name} is x" for n, name in enumerate(seen, 1))
-    coded = read_rules(guidance(f"Fail if it has 9 points or more: {points}."), Vocabulary.of([ticket]), EN)
+    coded = read_rules(
+        guidance(f"Fail if it has 9 points or more: {points}."), Vocabulary.of([ticket]), EN
+    )
     why = make_explainer(coded)(coded.compile()(reading(ticket)), reading(ticket))
-    assert why.startswith("28 points, fail from 9 on: 7 if g is x; 6 if f is x; ") and why.endswith("; 3 for 2 more")
+    assert why.startswith("28 points, fail from 9 on: 7 if g is x; 6 if f is x; ") and why.endswith(
+        "; 3 for 2 more"
+    )
 
 
-@given(st.lists(st.integers(-5, 5).filter(bool), min_size=2, max_size=5), st.integers(-3, 6), st.data())
+@given(
+    st.lists(st.integers(-5, 5).filter(bool), min_size=2, max_size=5), st.integers(-3, 6), st.data()
+)
 def test_a_card_says_what_a_ticket_has_points_for_in_the_language_of_its_rules(
     points: list[int], least: int, data: st.DataObject
 ) -> None:
@@ -145,24 +182,40 @@ def test_a_card_says_what_a_ticket_has_points_for_in_the_language_of_its_rules(
         [data.draw(st.booleans()) for _ in points],
     )
     ticket = Ticket(
-        "m", "g", "fail", (("image_1", "; ".join(f"f{n}: {'x' if each else 'y'}" for n, each in enumerate(held))),)
+        "m",
+        "g",
+        "fail",
+        (("image_1", "; ".join(f"f{n}: {'x' if each else 'y'}" for n, each in enumerate(held))),),
     )
-    every = Ticket("m", "h", "fail", (("image_1", "; ".join(f"f{n}: x" for n in range(len(points)))),))
-    known, total = Vocabulary.of([ticket, every]), sum(each for each, is_held in zip(points, held, strict=True) if is_held)
+    every = Ticket(
+        "m", "h", "fail", (("image_1", "; ".join(f"f{n}: x" for n in range(len(points)))),)
+    )
+    known, total = (
+        Vocabulary.of([ticket, every]),
+        sum(each for each, is_held in zip(points, held, strict=True) if is_held),
+    )
     for language, words in WORDS.items():
         rules = (Rule("G0", words.neutral_headline), Rule("G1", write_rule(code, words)))
         coded = read_rules(Guidance("m", 1, rules, 2), known, words)
         why = make_explainer(coded)(coded.compile()(reading(ticket)), reading(ticket))
-        tally = {"en": f"{total} point{'s' * (total != 1)}, fail from {least} on", "zh": f"{total}分，{least}分起不通过"}[
-            language
-        ]
+        tally = {
+            "en": f"{total} point{'s' * (total != 1)}, fail from {least} on",
+            "zh": f"{total}分，{least}分起不通过",
+        }[language]
         if total < least:
-            assert why == {"en": f"no rule speaks of it ({tally})", "zh": f"没有规则涉及（{tally}）"}[language]
+            assert (
+                why
+                == {"en": f"no rule speaks of it ({tally})", "zh": f"没有规则涉及（{tally}）"}[
+                    language
+                ]
+            )
         elif any(held):  # as the rule says it, of these parts alone
             said = why.removeprefix(tally + {"en": ": ", "zh": "："}[language])
             opening, end = begin_rule("fail", words)
             read = parse_rule(
-                f"{opening}{choose_grammar(words).points.format(least=total, s='s' * (total != 1))}{said}{end}", known, words
+                f"{opening}{choose_grammar(words).points.format(least=total, s='s' * (total != 1))}{said}{end}",
+                known,
+                words,
             )
             assert isinstance(read, RuleCode) and isinstance(read.expression, Points)
             assert sorted(part.fields for _, part in read.expression.scored) == sorted(
@@ -171,13 +224,20 @@ def test_a_card_says_what_a_ticket_has_points_for_in_the_language_of_its_rules(
             assert read.expression.least == sum(each for each, _ in read.expression.scored) == total
 
 
-@pytest.mark.parametrize(("language", "untold"), [("en", "the ticket does not tell state"), ("zh", "工单未说明state")])
-def test_what_a_ticket_lacks_is_told_in_the_language_of_the_rules(language: str, untold: str) -> None:
+@pytest.mark.parametrize(
+    ("language", "untold"), [("en", "the ticket does not tell state"), ("zh", "工单未说明state")]
+)
+def test_what_a_ticket_lacks_is_told_in_the_language_of_the_rules(
+    language: str, untold: str
+) -> None:
     words, code = WORDS[language], parse_rule(TORN, TOUCHED_VOCABULARY, EN)
     assert isinstance(code, RuleCode)
     rules = (Rule("G0", words.neutral_headline), Rule("G1", write_rule(code, words)))
     coded = read_rules(Guidance("m", 1, rules, 2), TOUCHED_VOCABULARY, words)
-    assert make_explainer(coded)(coded.compile()(reading(TICKETS[3])), reading(TICKETS[3])) == f"G1: {untold}"
+    assert (
+        make_explainer(coded)(coded.compile()(reading(TICKETS[3])), reading(TICKETS[3]))
+        == f"G1: {untold}"
+    )
 
 
 def test_another_headline_may_touch_every_ticket() -> None:
@@ -187,7 +247,10 @@ def test_another_headline_may_touch_every_ticket() -> None:
 
 INSTRUCT = words_of(PromptConfig(), ModelConfig(model_name_or_path="another"))
 HEADLINE = Rule("G0", INSTRUCT.neutral_headline)
-LEAK, CRACK = Rule("G1", "Fail if a summary mentions leak."), Rule("G2", "Fail if a summary mentions crack.")
+LEAK, CRACK = (
+    Rule("G1", "Fail if a summary mentions leak."),
+    Rule("G2", "Fail if a summary mentions crack."),
+)
 
 
 def case(number: int, label: Verdict, text: str, right: bool = True) -> Case:
@@ -206,35 +269,58 @@ CASES = [
 VOCABULARY = Vocabulary.of(each.ticket for each in CASES)
 
 
-def shown(rules: tuple[Rule, ...], cases: list[Case] = CASES, room: int = 1000, before: Guidance | None = None) -> Guidance:
+def shown(
+    rules: tuple[Rule, ...],
+    cases: list[Case] = CASES,
+    room: int = 1000,
+    before: Guidance | None = None,
+) -> Guidance:
     guidance = replace(before, rules=rules) if before else Guidance("m", 1, rules, 9)
     return demonstrate(guidance, cases, VOCABULARY, INSTRUCT, lambda text: len(text.split()), room)
 
 
 def test_a_card_is_shown_by_what_a_ticket_has_points_for_so_that_the_room_holds_some() -> None:
     others = "1 if a summary mentions oil; " * 40
-    text = f"Fail if it has 2 points or more: 2 if a summary mentions leak; {others}2 if a summary mentions crack."
+    text = (
+        f"Fail if it has 2 points or more: 2 if a summary mentions leak; {others}2 if a "
+        f"summary mentions crack."
+    )
     card = Rule("G1", text)
     found = shown((HEADLINE, card), room=120).demonstrations
     texts = [demonstration_text(each, INSTRUCT) for each in found if each.rule == "G1"]
     assert len(texts) == 3 and all(text.endswith(" (G1)") and "oil" not in text for text in texts)
     assert "2 if a summary mentions crack (G1)" in "".join(texts)
     changed = (HEADLINE, replace(card, text=card.text.replace("2 points", "1 points")))
-    assert not [each for each in replace(shown((HEADLINE, card), room=120), rules=changed).shown if each.rule == "G1"]
+    assert not [
+        each
+        for each in replace(shown((HEADLINE, card), room=120), rules=changed).shown
+        if each.rule == "G1"
+    ]
 
 
 def test_where_room_is_short_each_rule_shows_some() -> None:
     texts = ("a leak", "a crack", "clean")
     many = [case(n, "pass" if n % 3 == 2 else "fail", f"{texts[n % 3]}, {n}") for n in range(90)]
     few, most = (
-        Counter(each.rule for each in shown((HEADLINE, LEAK, CRACK), many, room=room).demonstrations) for room in (150, 9999)
+        Counter(
+            each.rule for each in shown((HEADLINE, LEAK, CRACK), many, room=room).demonstrations
+        )
+        for room in (150, 9999)
     )
-    assert few.total() < 12 and abs(few["G1"] - few["G2"]) <= 1 and abs(few["G0"] - few["G1"] - few["G2"]) <= 2
+    assert (
+        few.total() < 12
+        and abs(few["G1"] - few["G2"]) <= 1
+        and abs(few["G0"] - few["G1"] - few["G2"]) <= 2
+    )
     assert most["G1"] == most["G2"] == BY_RULES / 2
 
 
 def test_each_rule_shows_a_ticket_that_it_judges_rightly_the_wrong_ones_first() -> None:
-    found = {each.rule: each for each in reversed(shown((HEADLINE, LEAK, CRACK)).demonstrations) if each.rule != "G0"}
+    found = {
+        each.rule: each
+        for each in reversed(shown((HEADLINE, LEAK, CRACK)).demonstrations)
+        if each.rule != "G0"
+    }
     assert found["G1"].source == "g2::fail"  # judged wrong; g3, of the other label, is never shown
     assert found["G2"].source == "g4::fail"
 
@@ -278,5 +364,8 @@ def test_room_is_kept_to(room: int) -> None:
 def test_demonstrations_stand_before_the_ticket_in_what_all_tickets_share() -> None:
     prompt = rollout_prompt(CASES[0].ticket, shown((HEADLINE, LEAK)), INSTRUCT)
     assert prompt.system.endswith("Verdict: pass\nReason: no other rule's condition is true (G0)")
-    assert "one more leak\nVerdict: fail\nReason: Fail if a summary mentions leak (G1)" in prompt.system
+    assert (
+        "one more leak\nVerdict: fail\nReason: Fail if a summary mentions leak (G1)"
+        in prompt.system
+    )
     assert prompt.user == "Ticket:\nimage_1: a leak at the hose"

@@ -1,4 +1,5 @@
-"""Rules as code: read exactly or not at all, checked against what tickets hold, and judged as the follower judges."""
+"""Rules as code: read exactly or not at all, checked against what tickets hold, and judged as the
+follower judges."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.rules import value_types
-from stageb.guidance.rules.conditions import All, Expression, Limit, Mentions, Not, OneOf, Some, compile_expression
+from stageb.guidance.rules.conditions import (
+    All,
+    Expression,
+    Limit,
+    Mentions,
+    Not,
+    OneOf,
+    Some,
+    compile_expression,
+)
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
@@ -39,29 +49,44 @@ EN = WORDS["en"]
     ],
 )
 def test_common_wordings_say_what_ours_do(said: str, canonical: str) -> None:
-    vocabulary = Vocabulary.of([ticket({"Torque": f"{40 + i} Nm", "Type": kind}) for i, kind in enumerate("HLM")])
+    vocabulary = Vocabulary.of(
+        [ticket({"Torque": f"{40 + i} Nm", "Type": kind}) for i, kind in enumerate("HLM")]
+    )
     code = parse_rule(f"Fail if {said}.", vocabulary, WORDS["en"])
     assert isinstance(code, RuleCode)
     assert write_rule(code, WORDS["en"]) == f"Fail if {canonical}."
 
 
-@pytest.mark.parametrize(("said", "written"), [("1", "1.0"), ("1.0", "1"), ("2.5", "2.50"), ("H", "h")])
+@pytest.mark.parametrize(
+    ("said", "written"), [("1", "1.0"), ("1.0", "1"), ("2.5", "2.50"), ("H", "h")]
+)
 def test_a_value_is_the_same_however_a_program_writes_it(said: str, written: str) -> None:
     code = parse_rule(
-        f"Fail if A300 is {said}.", Vocabulary.of([ticket({"A300": said}), ticket({"A300": "0"})]), WORDS["en"]
+        f"Fail if A300 is {said}.",
+        Vocabulary.of([ticket({"A300": said}), ticket({"A300": "0"})]),
+        WORDS["en"],
     )
     assert isinstance(code, RuleCode)
     holds = compile_expression(code.expression)
     assert holds(reading(ticket({"A300": written})))
     assert not holds(reading(ticket({"A300": f"{written}1"})))
     assert isinstance(
-        parse_rule(f"Fail if A300 is {written}.", Vocabulary.of([ticket({"A300": said})]), WORDS["en"]), RuleCode
+        parse_rule(
+            f"Fail if A300 is {written}.", Vocabulary.of([ticket({"A300": said})]), WORDS["en"]
+        ),
+        RuleCode,
     )
 
 
-@pytest.mark.parametrize("said", ["Torque is high", "Torque is above 40 kg", "Torque is between 40 Nm and 41 Nm"])
-def test_a_wording_of_a_number_that_is_not_read_is_out_of_reach_but_refused_by_nobody(said: str) -> None:
-    vocabulary = Vocabulary.of([ticket({"Torque": f"{40 + i} Nm", "Type": kind}) for i, kind in enumerate("HLM")])
+@pytest.mark.parametrize(
+    "said", ["Torque is high", "Torque is above 40 kg", "Torque is between 40 Nm and 41 Nm"]
+)
+def test_a_wording_of_a_number_that_is_not_read_is_out_of_reach_but_refused_by_nobody(
+    said: str,
+) -> None:
+    vocabulary = Vocabulary.of(
+        [ticket({"Torque": f"{40 + i} Nm", "Type": kind}) for i, kind in enumerate("HLM")]
+    )
     read = parse_rule(f"Fail if {said}.", vocabulary, WORDS["en"])
     assert isinstance(read, OutOfReach)
     assert not read.unknown
@@ -69,18 +94,26 @@ def test_a_wording_of_a_number_that_is_not_read_is_out_of_reach_but_refused_by_n
 
 @given(
     st.text(max_size=200)
-    | st.lists(st.sampled_from("Fail if is and or , Type H not above unless Pass".split())).map(" ".join)
+    | st.lists(st.sampled_from("Fail if is and or , Type H not above unless Pass".split())).map(
+        " ".join
+    )
 )
 def test_any_text_is_read_or_refused(text: str) -> None:
     read = parse_rule(text, Vocabulary.of(tickets_of("en")), EN)
-    assert isinstance(read, OutOfReach) or parse_rule(write_rule(read, EN), Vocabulary.of(tickets_of("en")), EN) == RuleCode(
-        read.verdict, read.condition, read.exception
-    )
+    assert isinstance(read, OutOfReach) or parse_rule(
+        write_rule(read, EN), Vocabulary.of(tickets_of("en")), EN
+    ) == RuleCode(read.verdict, read.condition, read.exception)
 
 
 def test_names_with_and_and_or_in_them_are_found_by_the_tickets() -> None:
-    read = parse_rule("Fail if cap and seal is torn or worn and Type is H or L.", Vocabulary.of(tickets_of("en")), EN)
-    assert read == RuleCode("fail", All((OneOf("cap and seal", ("torn or worn",)), OneOf("Type", ("H", "L")))))
+    read = parse_rule(
+        "Fail if cap and seal is torn or worn and Type is H or L.",
+        Vocabulary.of(tickets_of("en")),
+        EN,
+    )
+    assert read == RuleCode(
+        "fail", All((OneOf("cap and seal", ("torn or worn",)), OneOf("Type", ("H", "L"))))
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +124,10 @@ def test_names_with_and_and_or_in_them_are_found_by_the_tickets() -> None:
             "no ticket has 'TorationalSpeed rpm'; the nearest is 'RotationalSpeed rpm'",
         ),
         ("Fail if Type is Q.", "no ticket has 'Type' as 'Q'"),
-        ("Fail if a summary mentions steins.", "no ticket mentions 'steins'; the nearest is 'stain'"),
+        (
+            "Fail if a summary mentions steins.",
+            "no ticket mentions 'steins'; the nearest is 'stain'",
+        ),
         ("Fail if Type is above 3.", "'Type' is no number in any ticket"),
         ("Fail if Torque Nm is above many.", "'many' is neither a number nor a field"),
     ],
@@ -107,16 +143,30 @@ def test_what_no_ticket_has_is_named_with_the_nearest(text: str, why: str) -> No
 
 def test_free_wording_stays_possible() -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
-    proposal = Proposal(0, "{}", (Operation("add", None, (), "Fail if anything looks unsafe.", "", ()),), ())
+    proposal = Proposal(
+        0, "{}", (Operation("add", None, (), "Fail if anything looks unsafe.", "", ()),), ()
+    )
     assert check_proposal(proposal, vocabulary, EN) == proposal
-    texts = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", "the hose leaks at the coupling"),))])
-    proposal = Proposal(0, "{}", (Operation("add", None, (), "Fail if the order is about a leak.", "", ()),), ())
+    texts = Vocabulary.of(
+        [Ticket("m", "g", "pass", (("image_1", "the hose leaks at the coupling"),))]
+    )
+    proposal = Proposal(
+        0, "{}", (Operation("add", None, (), "Fail if the order is about a leak.", "", ()),), ()
+    )
     assert check_proposal(proposal, texts, EN) == proposal
 
 
 def test_a_field_is_missing_unless_some_ticket_has_that_as_its_value() -> None:
-    tickets = [ticket({"Seal": "worn", "Hose": "missing"}), ticket({"Hose": "new"}), ticket({"Seal": "", "Hose": "missing"})]
-    for said, wanted in (("Seal is missing", [0, 1, 1]), ("Seal is not missing", [1, 0, 0]), ("Hose is missing", [1, 0, 1])):
+    tickets = [
+        ticket({"Seal": "worn", "Hose": "missing"}),
+        ticket({"Hose": "new"}),
+        ticket({"Seal": "", "Hose": "missing"}),
+    ]
+    for said, wanted in (
+        ("Seal is missing", [0, 1, 1]),
+        ("Seal is not missing", [1, 0, 0]),
+        ("Hose is missing", [1, 0, 1]),
+    ):
         code = parse_rule(f"Fail if {said}.", Vocabulary.of(tickets), EN)
         assert isinstance(code, RuleCode)
         assert [compile_expression(code.expression)(reading(each)) for each in tickets] == wanted
@@ -124,17 +174,33 @@ def test_a_field_is_missing_unless_some_ticket_has_that_as_its_value() -> None:
 
 def test_what_is_said_twice_is_said_once() -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
-    texts = ["Fail if a summary mentions lid, stain or lid.", "Fail if Type is H or H and Type is H."]
-    proposal = Proposal(0, "{}", tuple(Operation("add", None, (), text, "", ()) for text in texts), ())
+    texts = [
+        "Fail if a summary mentions lid, stain or lid.",
+        "Fail if Type is H or H and Type is H.",
+    ]
+    proposal = Proposal(
+        0, "{}", tuple(Operation("add", None, (), text, "", ()) for text in texts), ()
+    )
     said = [operation.text for operation in check_proposal(proposal, vocabulary, EN).operations]
     assert said == ["Fail if a summary mentions lid or stain.", "Fail if Type is H."]
 
 
 def test_a_phrase_is_found_whole_and_in_order_with_endings_or_without() -> None:
-    texts = ["the hose leaks, oil on the floor", "leaking hoses at the pump", "hose: leak oil", "an oil leak"]
+    texts = [
+        "the hose leaks, oil on the floor",
+        "leaking hoses at the pump",
+        "hose: leak oil",
+        "an oil leak",
+    ]
     tickets = [Ticket("m", text, "pass", (("image_1", text),)) for text in texts]
     vocabulary = Vocabulary.of(tickets)
-    for phrase, found in {"hose leak": "0", "leak hose": "1", "leak oil": "2", "oil leak": "3", "the floor": "0"}.items():
+    for phrase, found in {
+        "hose leak": "0",
+        "leak hose": "1",
+        "leak oil": "2",
+        "oil leak": "3",
+        "the floor": "0",
+    }.items():
         code = parse_rule(f"Fail if a summary mentions {phrase}.", vocabulary, EN)
         assert isinstance(code, RuleCode)
         holds = compile_expression(code.expression)
@@ -159,26 +225,39 @@ def test_a_phrase_is_found_whole_and_in_order_with_endings_or_without() -> None:
     ],
 )
 def test_a_count_that_is_not_exact_is_out_of_reach(said: str) -> None:
-    assert isinstance(parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN), OutOfReach)
+    assert isinstance(
+        parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN), OutOfReach
+    )
 
 
 @pytest.mark.parametrize("text", ["Fail if .", "Fail unless .", "Fail if  ."])
-def test_a_rule_without_a_condition_is_out_of_reach_rather_than_about_all_tickets(text: str) -> None:
+def test_a_rule_without_a_condition_is_out_of_reach_rather_than_about_all_tickets(
+    text: str,
+) -> None:
     assert isinstance(parse_rule(text, Vocabulary.of(tickets_of("en")), EN), OutOfReach)
 
 
 def test_a_rule_that_is_too_long_is_told_so() -> None:
     """And not that it is worded wrongly."""
-    for many, why in ((30, "it has more than 24 parts"), (200, "it has more than 4,000 characters")):
+    for many, why in (
+        (30, "it has more than 24 parts"),
+        (200, "it has more than 4,000 characters"),
+    ):
         said = " or ".join(["Torque Nm is above 40"] * many)
         read = parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN)
         assert isinstance(read, OutOfReach) and read.why == why
     read = parse_rule("If it is so, then fail" * 200, Vocabulary.of(tickets_of("en")), EN)
-    assert isinstance(read, OutOfReach) and read.why == "it does not begin with a verdict and 'if' or 'unless'"
+    assert (
+        isinstance(read, OutOfReach)
+        and read.why == "it does not begin with a verdict and 'if' or 'unless'"
+    )
 
 
 def test_a_count_holds_where_so_many_do_and_is_unknown_where_it_hangs_on_what_is_not_told() -> None:
-    text = "Fail if at least 2 of (Type is H or L; Torque Nm is above 40; is sealed is no) and Grade is 1."
+    text = (
+        "Fail if at least 2 of (Type is H or L; Torque Nm is above 40; is sealed is no) and "
+        "Grade is 1."
+    )
     code = parse_rule(text, Vocabulary.of(tickets_of("en")), EN)
     assert isinstance(code, RuleCode)
     assert write_rule(code, EN) == text
@@ -204,12 +283,16 @@ def test_what_a_ticket_does_not_tell_is_unknown_and_spreads_only_where_it_matter
 
 RULES = st.lists(
     st.builds(
-        lambda verdict, join, names: f"{verdict} {join} " + " and ".join(f"{name} {value}" for name, value in names) + ".",
+        lambda verdict, join, names: (
+            f"{verdict} {join} " + " and ".join(f"{name} {value}" for name, value in names) + "."
+        ),
         st.sampled_from(["Pass", "Fail"]),
         st.sampled_from(["if", "unless"]),
         st.lists(
             st.sampled_from(["Type", "state", "colour"]).flatmap(
-                lambda name: st.sampled_from(["is H", "is L", "is not H"]).map(lambda rest: (name, rest))
+                lambda name: st.sampled_from(["is H", "is L", "is not H"]).map(
+                    lambda rest: (name, rest)
+                )
             ),
             min_size=1,
             max_size=2,
@@ -221,12 +304,21 @@ RULES = st.lists(
 
 
 @settings(deadline=None)
-@given(RULES, st.fixed_dictionaries({name: st.sampled_from(["H", "L"]) for name in ("Type", "state", "colour")}))
-def test_verdicts_are_those_of_a_model_that_follows_rules_by_their_letter(texts: list[str], fields: dict[str, str]) -> None:
+@given(
+    RULES,
+    st.fixed_dictionaries(
+        {name: st.sampled_from(["H", "L"]) for name in ("Type", "state", "colour")}
+    ),
+)
+def test_verdicts_are_those_of_a_model_that_follows_rules_by_their_letter(
+    texts: list[str], fields: dict[str, str]
+) -> None:
     rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([EN.neutral_headline, *texts]))
     guidance, one = Guidance("m", 0, rules, len(rules)), ticket(fields)
     vocabulary = Vocabulary.of(ticket(dict.fromkeys(fields, value)) for value in ("H", "L"))
-    answer = parse_answer(respond(rollout_prompt(one, guidance, EN), Decode(temperature=0.0), 0), EN)
+    answer = parse_answer(
+        respond(rollout_prompt(one, guidance, EN), Decode(temperature=0.0), 0), EN
+    )
     assert answer is not None
     coded = read_rules(guidance, vocabulary, EN)
     ruling = coded.compile()(reading(one))
@@ -265,21 +357,29 @@ def test_where_tickets_may_lack_a_value_it_is_taken_as_it_stands_if_that_is_all_
 ) -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
     guidance = Guidance("m", 0, (Rule("G0", EN.neutral_headline), Rule("G1", text)), 2)
-    (closed,), (opened,) = (read_rules(guidance, vocabulary, EN, is_whole).each for is_whole in (True, False))
+    (closed,), (opened,) = (
+        read_rules(guidance, vocabulary, EN, is_whole).each for is_whole in (True, False)
+    )
     assert isinstance(closed.code, OutOfReach)
     assert opened.code == (RuleCode("fail", condition) if condition else closed.code)
 
 
 def test_a_rule_out_of_reach_leaves_open_what_hangs_on_it() -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
-    rules = (Rule("G0", EN.neutral_headline), Rule("G1", "Fail if anything looks odd."), Rule("G2", "Pass if Type is H."))
+    rules = (
+        Rule("G0", EN.neutral_headline),
+        Rule("G1", "Fail if anything looks odd."),
+        Rule("G2", "Pass if Type is H."),
+    )
     judge = read_rules(Guidance("m", 0, rules, 3), vocabulary, EN).compile()
     assert judge(reading(ticket({"Type": "H"}))).verdict == "pass"
     assert judge(reading(ticket({"Type": "L"}))).verdict is None
 
 
 def test_a_hostile_list_is_read_in_time() -> None:
-    vocabulary = Vocabulary.of([ticket({"state": value}) for value in ("a", "a or a", "a or a or a")])
+    vocabulary = Vocabulary.of(
+        [ticket({"state": value}) for value in ("a", "a or a", "a or a or a")]
+    )
     read = parse_rule("Fail if state is " + " or ".join(["a"] * 300), vocabulary, EN)
     assert isinstance(read, OutOfReach)
     read = parse_rule("Fail if state is " + "a or " * 20 + "b", vocabulary, EN)
@@ -289,7 +389,9 @@ def test_a_hostile_list_is_read_in_time() -> None:
 # Values that have an order, and rules that rank by them
 
 VALUES = ["vhigh", "med", "Low", "high"]
-VOCABULARY = Vocabulary.of(ticket({"cost": value, "colour": hue}) for value, hue in zip(VALUES, "abcd", strict=True))
+VOCABULARY = Vocabulary.of(
+    ticket({"cost": value, "colour": hue}) for value, hue in zip(VALUES, "abcd", strict=True)
+)
 
 
 @pytest.mark.parametrize(
@@ -323,13 +425,18 @@ def test_an_order_is_guessed_where_all_values_stand_on_a_well_known_scale(
         ("is at least VHIGH", ("vhigh",)),
     ],
 )
-def test_a_rule_that_ranks_is_the_same_as_one_that_lists(said: str, values: tuple[str, ...]) -> None:
+def test_a_rule_that_ranks_is_the_same_as_one_that_lists(
+    said: str, values: tuple[str, ...]
+) -> None:
     code = parse_rule(f"Fail if cost {said}.", VOCABULARY, EN)
     assert isinstance(code, RuleCode)
     assert code.condition == OneOf("cost", values)
 
 
-@pytest.mark.parametrize("said", ["cost is above vhigh", "cost is below low", "cost is at least huge", "colour is above a"])
+@pytest.mark.parametrize(
+    "said",
+    ["cost is above vhigh", "cost is below low", "cost is at least huge", "colour is above a"],
+)
 def test_a_rank_that_nobody_has_is_out_of_reach(said: str) -> None:
     assert isinstance(parse_rule(f"Fail if {said}.", VOCABULARY, EN), OutOfReach)
 
@@ -347,7 +454,9 @@ SAID = st.text("ab sedingé,.:;=-漏油", max_size=60)
 ASKED = st.lists(
     st.one_of(
         st.sampled_from(["a", "be", "bed", "bes", "abé", "漏油", "b-d", "a*", "be*", "漏*"]),
-        st.text("ab sedingé", min_size=1, max_size=8).map(lambda word: " ".join(word.split())).filter(bool),
+        st.text("ab sedingé", min_size=1, max_size=8)
+        .map(lambda word: " ".join(word.split()))
+        .filter(bool),
         st.text("absedingé", max_size=4).map(lambda stem: stem + ANY),
     ),
     min_size=1,
@@ -356,7 +465,9 @@ ASKED = st.lists(
 
 
 @settings(max_examples=400)
-@given(st.lists(SAID, max_size=2), st.lists(st.tuples(SAID.filter(str.strip), SAID), max_size=2), ASKED)
+@given(
+    st.lists(SAID, max_size=2), st.lists(st.tuples(SAID.filter(str.strip), SAID), max_size=2), ASKED
+)
 def test_a_ticket_mentions_what_any_of_its_texts_does(
     prose: list[str], fields: list[tuple[str, str]], asked: list[str]
 ) -> None:
@@ -379,7 +490,9 @@ def test_words_longer_than_those_that_count_are_found_in_phrases() -> None:
         assert not mentions("", f"{word} is")(Reading({"note": f"{word}ung is new"}, frozenset()))
 
 
-def test_a_text_is_gone_through_once_for_all_words_that_rules_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_gone_through_once_for_all_words_that_rules_ask_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gone: Counter[str] = Counter()
 
     def count(text: str) -> tuple[tuple[str, ...], ...]:
@@ -388,7 +501,11 @@ def test_a_text_is_gone_through_once_for_all_words_that_rules_ask_for(monkeypatc
 
     split = value_types.split_words
     monkeypatch.setattr(value_types, "split_words", count)
-    read = Reading({"note": "the hose is not open, and the seal is worn"}, frozenset(), ("the hose leaks again",))
+    read = Reading(
+        {"note": "the hose is not open, and the seal is worn"},
+        frozenset(),
+        ("the hose leaks again",),
+    )
     asked = [f"{one} {other}" for one in ("hose", "not", "the") for other in ("open", "worn", "is")]
     assert PointsReached(2, *((1, mentions("", phrase)) for phrase in asked)).count_above(read) == 0
     assert gone == {"note": 1, read.pairs["note"]: 1, "the hose leaks again": 1}

@@ -22,7 +22,10 @@ ROWS = [
 
 
 def read(rows: list[dict[str, str]]) -> list[Ticket]:
-    return [Ticket("m", f"g{n}", "pass", (), content=read_said(row, Columns())[1]) for n, row in enumerate(rows)]
+    return [
+        Ticket("m", f"g{n}", "pass", (), content=read_said(row, Columns())[1])
+        for n, row in enumerate(rows)
+    ]
 
 
 TICKETS = read(ROWS)
@@ -40,17 +43,34 @@ def judged(text: str, language: str = "en") -> list[bool | None]:
     ("language", "text", "expected"),
     [
         ("en", "Fail if Description mentions leak.", [True, False, False, False]),
-        ("en", "Fail if a summary mentions leak.", [True, True, True, False]),  # any text of the ticket
+        # any text of the ticket
+        ("en", "Fail if a summary mentions leak.", [True, True, True, False]),
         ("en", "Fail if Description does not mention leak.", [False, True, True, True]),
         ("en", "Fail if Description mentions lea* or hose changed.", [True, True, False, False]),
         ("en", "Fail if Machine mentions leak or press.", [True, True, True, True]),
-        ("en", "Fail if it has 3 points or more: 3 for each of leak, quiet that Description mentions.", [True, 0, 0, True]),
-        ("en", "Fail if it has 2 points or more: 2 if Description mentions hose.", [True, True, False, False]),
+        (
+            "en",
+            "Fail if it has 3 points or more: 3 for each of leak, quiet that Description mentions.",
+            [True, 0, 0, True],
+        ),
+        (
+            "en",
+            "Fail if it has 2 points or more: 2 if Description mentions hose.",
+            [True, True, False, False],
+        ),
         ("zh", "不通过：若Description提到leak。", [True, False, False, False]),
         ("zh", "不通过：若摘要提到leak。", [True, True, True, False]),
         ("zh", "不通过：若Description未提到leak或hose。", [False, False, True, True]),
-        ("zh", "不通过：若总分至少3：3分，Description每提到以下一项：leak、quiet。", [True, 0, 0, True]),
-        ("zh", "不通过：若总分至少3：3分，摘要每提到以下一项：leak、quiet。", [True, True, True, True]),
+        (
+            "zh",
+            "不通过：若总分至少3：3分，Description每提到以下一项：leak、quiet。",
+            [True, 0, 0, True],
+        ),
+        (
+            "zh",
+            "不通过：若总分至少3：3分，摘要每提到以下一项：leak、quiet。",
+            [True, True, True, True],
+        ),
     ],
 )
 def test_words_count_where_a_rule_says(language: str, text: str, expected: list[bool]) -> None:
@@ -85,14 +105,18 @@ def test_what_is_learnt_names_the_column_if_one_alone_has_texts() -> None:
     assert found[Mentions(("leak",), "Description")] == 0b1
     assert found[Mentions(("hose",), "Description")] == 0b11
     assert Mentions(("leak",)) not in found
-    assert Mentions(("leak",)) in find_conditions(readings)  # as the shipped model was taught to say it
+    # as the shipped model was taught to say it
+    assert Mentions(("leak",)) in find_conditions(readings)
     both = [{**row, "Note": "seen by two people on Monday morning"} for row in ROWS]
     several = find_conditions([reading(ticket) for ticket in read(both)], Forms(wide=True))
     assert several[Mentions(("leak",))] == 0b111
 
 
 def test_a_guidance_keeps_the_column_that_its_rules_read() -> None:
-    rules = (Rule("G0", WORDS["en"].neutral_headline), Rule("G1", "Fail if Description mentions leak."))
+    rules = (
+        Rule("G0", WORDS["en"].neutral_headline),
+        Rule("G1", "Fail if Description mentions leak."),
+    )
     kept = keep_named(Guidance("m", 1, rules, 2), KNOWN, WORDS["en"])
     assert set(kept.named) == {("Description", ""), ("", "leak")}
     (rule,) = read_rules(kept, Vocabulary.of(()), WORDS["en"], is_whole=False).each

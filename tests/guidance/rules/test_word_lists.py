@@ -10,19 +10,41 @@ from hypothesis import strategies as st
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.judge import find_touched, keep_named, make_explainer, read_rules, write_rule
+from stageb.guidance.rules.judge import (
+    find_touched,
+    keep_named,
+    make_explainer,
+    read_rules,
+    write_rule,
+)
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS, choose_grammar, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.rules.word_lists import WordList, find_deciding, find_word_lists, read_word_list, write_word_list
+from stageb.guidance.rules.word_lists import (
+    WordList,
+    find_deciding,
+    find_word_lists,
+    read_word_list,
+    write_word_list,
+)
 from stageb.guidance.words.types import Guidance, Rule, Ticket
 
 EN, ZH = WORDS["en"], WORDS["zh"]
-NOTES = ("act now, prize inside", "the prize was late", "asap please", "nothing to see", "prize asap now", "")
+NOTES = (
+    "act now, prize inside",
+    "the prize was late",
+    "asap please",
+    "nothing to see",
+    "prize asap now",
+    "",
+)
 TICKETS = [Ticket("m", f"g{n}", "pass", (("image_1", note),)) for n, note in enumerate(NOTES)]
 VOCABULARY = Vocabulary.of(TICKETS)
 HURRY = '"hurry" words: act now, asap, now'
-CARD = 'Fail if it has 2 points or more: 2 for each "hurry" word that a summary mentions; -1 if a summary mentions prize.'
+CARD = (
+    'Fail if it has 2 points or more: 2 for each "hurry" word that a summary mentions; -1 if '
+    "a summary mentions prize."
+)
 
 
 def guide(*texts: str) -> Guidance:
@@ -32,7 +54,9 @@ def guide(*texts: str) -> Guidance:
 
 def judge(guidance: Guidance) -> list[tuple[str | None, str]]:
     rules = read_rules(guidance, VOCABULARY, EN).compile()
-    return [(ruling.verdict, ruling.rule) for ruling in (rules(reading(ticket)) for ticket in TICKETS)]
+    return [
+        (ruling.verdict, ruling.rule) for ruling in (rules(reading(ticket)) for ticket in TICKETS)
+    ]
 
 
 def code_of(guidance: Guidance) -> Expression:
@@ -44,30 +68,42 @@ def code_of(guidance: Guidance) -> Expression:
 @pytest.mark.parametrize(
     ("by_list", "by_words"),
     [
-        ('Fail if a summary mentions a "hurry" word.', "Fail if a summary mentions act now, asap or now."),
-        ('Pass unless a summary mentions a "hurry" word.', "Pass unless a summary mentions act now, asap or now."),
+        (
+            'Fail if a summary mentions a "hurry" word.',
+            "Fail if a summary mentions act now, asap or now.",
+        ),
+        (
+            'Pass unless a summary mentions a "hurry" word.',
+            "Pass unless a summary mentions act now, asap or now.",
+        ),
         (
             'Fail if a summary does not mention a "hurry" word and a summary mentions prize.',
             "Fail if a summary does not mention act now, asap or now and a summary mentions prize.",
         ),
         (
             CARD,
-            "Fail if it has 2 points or more: 2 for each of act now, asap, now that a summary mentions; -1 if a summary "
+            "Fail if it has 2 points or more: 2 for each of act now, asap, now that a summary "
+            "mentions; -1 if a summary "
             "mentions prize.",
         ),
         (
             'Fail if at least 2 of (a summary mentions a "hurry" word; a summary mentions prize).',
-            "Fail if at least 2 of (a summary mentions act now, asap or now; a summary mentions prize).",
+            "Fail if at least 2 of (a summary mentions act now, asap or now; a summary mentions "
+            "prize).",
         ),
     ],
 )
-def test_a_rule_that_names_a_list_says_what_one_does_that_names_its_words(by_list: str, by_words: str) -> None:
+def test_a_rule_that_names_a_list_says_what_one_does_that_names_its_words(
+    by_list: str, by_words: str
+) -> None:
     guidance = guide(HURRY, by_list)
     named = [("G2" if rule == "G1" else rule) for _, rule in judge(guide(by_words))]
-    assert judge(guidance) == [(verdict, rule) for (verdict, _), rule in zip(judge(guide(by_words)), named, strict=True)]
-    assert write_rule(RuleCode("pass" if by_list.startswith("Pass") else "fail", code_of(guidance)), EN) == by_list.replace(
-        "Pass unless a summary mentions", "Pass if a summary does not mention"
-    )
+    assert judge(guidance) == [
+        (verdict, rule) for (verdict, _), rule in zip(judge(guide(by_words)), named, strict=True)
+    ]
+    assert write_rule(
+        RuleCode("pass" if by_list.startswith("Pass") else "fail", code_of(guidance)), EN
+    ) == by_list.replace("Pass unless a summary mentions", "Pass if a summary does not mention")
     assert [rule.key for rule in find_deciding(guidance.rules)] == ["G2"]
     assert f"G1. {HURRY}" in rule_lines(guidance)  # the model reads it once
 
@@ -75,7 +111,10 @@ def test_a_rule_that_names_a_list_says_what_one_does_that_names_its_words(by_lis
 @given(
     st.from_regex(r"[a-zA-Z][a-zA-Z ]{0,46}[a-zA-Z]", fullmatch=True),
     st.lists(
-        st.sampled_from(["leak", "leak*", "oil leak", "not", "裂纹", "3rd", "don't"]), min_size=1, max_size=5, unique=True
+        st.sampled_from(["leak", "leak*", "oil leak", "not", "裂纹", "3rd", "don't"]),
+        min_size=1,
+        max_size=5,
+        unique=True,
     ),
     st.sampled_from([EN, ZH]),
 )
@@ -85,7 +124,8 @@ def test_a_list_is_read_as_it_is_written(name: str, words: list[str], language: 
 
 
 @pytest.mark.parametrize(
-    "text", ["Fail if seal is worn.", '"a" words: ', '"a" words: x y z u', "“” words: leak", '"a: leak"']
+    "text",
+    ["Fail if seal is worn.", '"a" words: ', '"a" words: x y z u', "“” words: leak", '"a: leak"'],
 )
 def test_what_names_no_words_is_no_list(text: str) -> None:
     assert read_word_list(text) is None
@@ -115,7 +155,14 @@ def test_other_words_touch_the_tickets_that_mention_them() -> None:
     rule = 'Fail if a summary mentions a "hurry" word.'
     before, after = guide(HURRY, rule), guide('"hurry" words: act now, now', rule)
     is_touched = find_touched(before, after, VOCABULARY, EN)
-    assert [is_touched(reading(ticket)) for ticket in TICKETS] == [True, False, True, False, True, False]
+    assert [is_touched(reading(ticket)) for ticket in TICKETS] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert not any(map(find_touched(before, before, VOCABULARY, EN), map(reading, TICKETS)))
 
 
@@ -127,6 +174,10 @@ def test_a_ticket_is_told_the_words_that_it_has_points_for() -> None:
 
 def test_exported_python_judges_lists_without_the_tickets_that_taught_them() -> None:
     guidance = keep_named(guide(HURRY, CARD), VOCABULARY, EN)
-    exported = judge_by_python([CodedMission("m", 1, read_rules(guidance, Vocabulary.of([]), EN, is_whole=False))])
+    exported = judge_by_python(
+        [CodedMission("m", 1, read_rules(guidance, Vocabulary.of([]), EN, is_whole=False))]
+    )
     rows = [{"mission": "m", "text": note} for note in NOTES if note]
-    assert [exported(row)[0] for row in rows] == [verdict for verdict, _ in judge(guidance)][: len(rows)]
+    assert [exported(row)[0] for row in rows] == [verdict for verdict, _ in judge(guidance)][
+        : len(rows)
+    ]

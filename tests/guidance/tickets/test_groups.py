@@ -1,4 +1,5 @@
-"""Tickets that say the same are one group: in splits, races, folds and tests, and people are told."""
+"""Tickets that say the same are one group: in splits, races, folds and tests, and people are
+told."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ from programs import small
 from stageb.__main__ import main
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.learning.gate.budget import TOLD, Pool
-from stageb.guidance.tickets.groups import RepeatCounter, find_repeats, join_equal, normalize_text, whole_groups
+from stageb.guidance.tickets.groups import (
+    RepeatCounter,
+    find_repeats,
+    join_equal,
+    normalize_text,
+    whole_groups,
+)
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -45,7 +52,9 @@ def groups_in(world: Sequence[Ticket], config: LoopConfig) -> dict[str, list[set
         "gate": [splits.race_set, splits.test_order],
         "folds": [list(pool.fold(number)) for number in range(FOLDS)],
     }
-    return {name: [{says(world[i]) for i in part} for part in parts] for name, parts in parts.items()}
+    return {
+        name: [{says(world[i]) for i in part} for part in parts] for name, parts in parts.items()
+    }
 
 
 def test_no_row_that_stands_twice_is_learnt_from_and_tested_on(tmp_path: Path) -> None:
@@ -72,18 +81,29 @@ def test_nothing_parts_what_says_the_same(world: list[Ticket]) -> None:
     found, again = split_tickets(world, CONFIG), split_tickets(join_equal(world[::-1]), CONFIG)
     for mission, splits in found.items():
         for name in ("train", "val", "test", "race_set", "rollout_pool", "test_order"):
-            assert [world[i] for i in getattr(splits, name)] == [world[-1 - i] for i in getattr(again[mission], name)]
+            assert [world[i] for i in getattr(splits, name)] == [
+                world[-1 - i] for i in getattr(again[mission], name)
+            ]
 
 
 @pytest.mark.parametrize(("others", "raced"), [(3, 0), (4, 2)])
-def test_a_group_is_raced_on_as_a_whole_unless_that_is_more_than_a_third_of_train(others: int, raced: int) -> None:
+def test_a_group_is_raced_on_as_a_whole_unless_that_is_more_than_a_third_of_train(
+    others: int, raced: int
+) -> None:
     said = ["a"] * 2 + ["b"] * others
-    world = join_equal([Ticket("m", f"g{n}", "pass", (("image_1", text),)) for n, text in enumerate(said)])
-    assert len(split_tickets(world, replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0)))["m"].race_set) == raced
+    world = join_equal(
+        [Ticket("m", f"g{n}", "pass", (("image_1", text),)) for n, text in enumerate(said)]
+    )
+    assert (
+        len(split_tickets(world, replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0)))["m"].race_set)
+        == raced
+    )
 
 
 @given(tickets(), st.integers(1, 9))
-def test_tickets_that_all_say_something_else_are_dealt_as_by_their_group_ids(world: list[Ticket], race_size: int) -> None:
+def test_tickets_that_all_say_something_else_are_dealt_as_by_their_group_ids(
+    world: list[Ticket], race_size: int
+) -> None:
     different = [replace(t, per_image=(("image_1", f"{n}"),)) for n, t in enumerate(world)]
     config = replace(CONFIG, gate=GateConfig(race_size=race_size))
     assert join_equal(different) == different
@@ -93,17 +113,31 @@ def test_tickets_that_all_say_something_else_are_dealt_as_by_their_group_ids(wor
 
 @pytest.mark.parametrize(("kinds", "told"), [(5, True), (20, False)])
 def test_where_tickets_say_few_things_the_remedy_is_told(kinds: int, told: bool) -> None:
-    alike = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n % kinds}"),)) for n in range(40)])
+    alike = join_equal(
+        [Ticket("m", f"{n}", "pass", (("image_1", f"{n % kinds}"),)) for n in range(40)]
+    )
     assert ("--columns.repeats apart" in str(next(find_repeats(alike)))) is told
 
 
 def test_further_rows_leave_the_name_of_a_group() -> None:
-    world = [Ticket("m", f"row {n}", "pass", (("image_1", f"part {n % 7}"),)) for n in range(2, 200)]
+    world = [
+        Ticket("m", f"row {n}", "pass", (("image_1", f"part {n % 7}"),)) for n in range(2, 200)
+    ]
     before, after = join_equal(world[:40]), join_equal(world)
     assert [ticket.group for ticket in before] == [ticket.group for ticket in after[:40]]
     assert {ticket.group for ticket in after} == {f"row {n}" for n in range(2, 9)}
-    assert join_equal([replace(ticket, mission=ticket.group_id) for ticket in world])[0].equals == ""
-    assert len({each.group for each in join_equal([replace(t, mission=f"m{n}") for n, t in enumerate(world)])}) == 198
+    assert (
+        join_equal([replace(ticket, mission=ticket.group_id) for ticket in world])[0].equals == ""
+    )
+    assert (
+        len(
+            {
+                each.group
+                for each in join_equal([replace(t, mission=f"m{n}") for n, t in enumerate(world)])
+            }
+        )
+        == 198
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +168,10 @@ def test_further_rows_leave_the_name_of_a_group() -> None:
     ],
 )
 def test_what_says_the_same(one: str, other: str, same: bool) -> None:
-    world = [Ticket("m", group, "pass", (("image_1", text),)) for group, text in (("g", one), ("h", other))]
+    world = [
+        Ticket("m", group, "pass", (("image_1", text),))
+        for group, text in (("g", one), ("h", other))
+    ]
     assert ({ticket.group for ticket in join_equal(world)} == {"g"}) == same
 
 
@@ -142,38 +179,69 @@ def test_images_that_are_shown_count_by_what_they_hold(tmp_path: Path) -> None:
     for name, colour in (("a", "red"), ("b", "red"), ("c", "blue")):
         Image.new("RGB", (9, 9), colour).save(tmp_path / f"{name}.bmp")  # of one size
     rows = [
-        {"mission": "m", "group_id": name, "label": "pass", "per_image": {"1": text}, "images": [f"{name}.bmp"]}
+        {
+            "mission": "m",
+            "group_id": name,
+            "label": "pass",
+            "per_image": {"1": text},
+            "images": [f"{name}.bmp"],
+        }
         for name, text in (("a", "x"), ("b", "y"), ("c", "x"))
     ]
     path = tmp_path / "t.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    wanted: dict[Any, list[str]] = {False: ["a", "b", "a"], True: ["a", "b", "c"], "instead": ["a", "a", "c"]}
+    wanted: dict[Any, list[str]] = {
+        False: ["a", "b", "a"],
+        True: ["a", "b", "c"],
+        "instead": ["a", "a", "c"],
+    }
     for how, groups in wanted.items():
-        assert [ticket.group for ticket in read_tickets([path], "error", use_images=how)[0]] == groups
+        assert [
+            ticket.group for ticket in read_tickets([path], "error", use_images=how)[0]
+        ] == groups
     (tmp_path / "b.bmp").write_bytes((tmp_path / "a.bmp").read_bytes())
     path.write_text(path.read_text().replace('"y"', '"x"'))
-    assert [ticket.group for ticket in read_tickets([path], "error", use_images=True)[0]] == ["a", "a", "c"]
+    assert [ticket.group for ticket in read_tickets([path], "error", use_images=True)[0]] == [
+        "a",
+        "a",
+        "c",
+    ]
 
 
 def test_a_large_group_leaves_room_for_others() -> None:
     """Half of all tickets say the same."""
-    world = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n * (n % 2)}"),)) for n in range(600)])
+    world = join_equal(
+        [Ticket("m", f"{n}", "pass", (("image_1", f"{n * (n % 2)}"),)) for n in range(600)]
+    )
     for seed in range(8):
         splits = split_tickets(world, replace(CONFIG, seed=seed))["m"]
         assert 20 <= len(splits.race_set) <= max(64, len(splits.train) // 3)
         pool = Pool(whole_groups(splits.test_order, world), 50)
         tested = pool.groups_outside(None)
         assert 45 <= sum(map(len, tested)) <= 50 and max(map(len, tested)) <= TOLD
-    alike = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n % 5}"),)) for n in range(600)])
-    assert any(0 < len(split_tickets(alike, replace(CONFIG, seed=seed))["m"].race_set) <= 200 for seed in range(8))
+    alike = join_equal(
+        [Ticket("m", f"{n}", "pass", (("image_1", f"{n % 5}"),)) for n in range(600)]
+    )
+    assert any(
+        0 < len(split_tickets(alike, replace(CONFIG, seed=seed))["m"].race_set) <= 200
+        for seed in range(8)
+    )
 
 
 def test_people_are_told_with_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.jsonl"
-    rows = [{"mission": "m", "group_id": f"g{n}", "label": "pass", "per_image": {"1": f"part {n}"}} for n in range(40)]
-    rows.append({"mission": "m", "group_id": "again", "label": "fail", "per_image": {"1": "Part  4."}})
+    rows = [
+        {"mission": "m", "group_id": f"g{n}", "label": "pass", "per_image": {"1": f"part {n}"}}
+        for n in range(40)
+    ]
+    rows.append(
+        {"mission": "m", "group_id": "again", "label": "fail", "per_image": {"1": "Part  4."}}
+    )
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    wanted = "the 41 group_ids of 41 tickets make 40 groups (1 of them labelled both ways), and no split parts these; "
+    wanted = (
+        "the 41 group_ids of 41 tickets make 40 groups (1 of them labelled both ways), and "
+        "no split parts these; "
+    )
     wanted += f"for one, {path}:5 and {path}:41"
     arguments = small.arguments(path, tmp_path / "out", keys={"runner.epochs": 0})
     assert main(["validate", *arguments[1:]]) == 0
@@ -185,7 +253,9 @@ def test_people_are_told_with_places(tmp_path: Path, capsys: pytest.CaptureFixtu
 @given(st.floats(0.001, 99), st.sampled_from([0.0, 0.0001, 0.001, 0.01, 0.1]))
 def test_numbers_below_0_are_told_apart_as_those_above(number: float, further: float) -> None:
     one, other = (f"{each:.6f}" for each in (number, number + further))
-    assert (normalize_text(f"-{one}") == normalize_text(f"-{other}")) == (normalize_text(one) == normalize_text(other))
+    assert (normalize_text(f"-{one}") == normalize_text(f"-{other}")) == (
+        normalize_text(one) == normalize_text(other)
+    )
 
 
 def test_repeats_are_counted_in_little_memory() -> None:

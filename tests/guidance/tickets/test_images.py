@@ -19,11 +19,18 @@ GUIDANCE = Guidance("m", 0, (Rule("G0", "A ticket passes."),), 1)
 
 
 def written(folder: Path, *images: Any, per_image: Any = None) -> Path:
-    """A ticket file in ``folder``, a line for each of ``images``, and beside it a picture ``a/1.png``."""
+    """A ticket file in ``folder``, a line for each of ``images``, and beside it a picture
+    ``a/1.png``."""
     (folder / "a").mkdir(exist_ok=True)
     Image.new("RGB", (9, 9)).save(folder / "a" / "1.png")
     rows = [
-        {"mission": "m", "group_id": f"g{n}", "label": "fail", "per_image": per_image or {"image_1": "x"}, "images": value}
+        {
+            "mission": "m",
+            "group_id": f"g{n}",
+            "label": "fail",
+            "per_image": per_image or {"image_1": "x"},
+            "images": value,
+        }
         for n, value in enumerate(images)
     ]
     (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -36,7 +43,9 @@ def one(path: Path, use_images: UseImages) -> Ticket:
     return ticket
 
 
-def test_images_are_shown_beside_summaries_or_instead_of_them_and_otherwise_not_looked_at(tmp_path: Path) -> None:
+def test_images_are_shown_beside_summaries_or_instead_of_them_and_otherwise_not_looked_at(
+    tmp_path: Path,
+) -> None:
     texts = {"image_1": "a door", "image_3": "a lock"}
     path = written(tmp_path, {"image_3": "a/3.png", "1": "a/1.png"}, per_image=texts)
     Image.new("RGB", (9, 9)).save(tmp_path / "a" / "3.png")
@@ -47,7 +56,8 @@ def test_images_are_shown_beside_summaries_or_instead_of_them_and_otherwise_not_
     assert asked[0].user == asked[2].user == "image_1: a door\nimage_3: a lock"
     assert asked[1].user == "image_1: see image 1 above\nimage_3: see image 2 above"
     assert asked[0].system.startswith(f"{asked[2].system}\n\nThe ticket's images come first")
-    assert fingerprint([beside]) == fingerprint([plain])  # what they hold counts, not what they are called
+    # what they hold counts, not what they are called
+    assert fingerprint([beside]) == fingerprint([plain])
     (tmp_path / "a" / "1.png").unlink()
     assert one(path, False) == plain
 
@@ -64,14 +74,31 @@ def test_faults_name_file_line_and_remedy_and_can_be_skipped(tmp_path: Path) -> 
         "https://example.org/a.png": "an address; fetch it, and name the file",
         "gone.png": "gone.png: no such file; put it there",
         "a": "a: not a file; name a picture file",
-        "words.png": "words.png: not a picture of a known format, or broken at its beginning; save it as one of BMP",
+        "words.png": "words.png: not a picture of a known format, or broken at its beginning; "
+        "save it as one of BMP",
         "a\n.png": "a name that holds the character U+000A",
         "": "a name that holds an empty text",
     }
-    others = [(7, "images 7"), ([], "images []"), ([7], "images: 7"), (["a/1.png"] * 2, "image_2 is in images alone")]
-    others += [({"one": "a/1.png"}, 'the key "one"'), ({"1": "a/1.png", "image_1": "a/1.png"}, "two keys for image 1")]
-    others += [({"2": "a/1.png"}, "image_1 is in per_image alone; give every image a summary (stageb summarize makes them)")]
-    path = written(inner, *([name] for name in faults), *(value for value, _ in others), ["a/1.png"])
+    others = [
+        (7, "images 7"),
+        ([], "images []"),
+        ([7], "images: 7"),
+        (["a/1.png"] * 2, "image_2 is in images alone"),
+    ]
+    others += [
+        ({"one": "a/1.png"}, 'the key "one"'),
+        ({"1": "a/1.png", "image_1": "a/1.png"}, "two keys for image 1"),
+    ]
+    others += [
+        (
+            {"2": "a/1.png"},
+            "image_1 is in per_image alone; give every image a summary (stageb summarize makes "
+            "them)",
+        )
+    ]
+    path = written(
+        inner, *([name] for name in faults), *(value for value, _ in others), ["a/1.png"]
+    )
     with pytest.raises(BadInputError) as caught:
         read_tickets([path], "error", use_images=True)
     expected = [*faults.values(), *(what for _, what in others)]

@@ -34,19 +34,31 @@ def write(name: str, rows: list[dict[str, Any]]) -> str:
             table.writeheader()
             table.writerows(rows)
         for row in rows if name.endswith(".jsonl") else ():
-            line = {"mission": "m", "group_id": row["case"], "label": row["result"], "part": row["part"]}
+            line = {
+                "mission": "m",
+                "group_id": row["case"],
+                "label": row["result"],
+                "part": row["part"],
+            }
             file.write(json.dumps({**line, "per_image": {"1": f"seal: {row['seal']}"}}) + "\n")
     return name
 
 
 def cases(count: int, start: int = 0) -> list[dict[str, Any]]:
     """Rows that all say something else, of a split each."""
-    rows = [{"case": f"c-{n}", "seal": n, "result": "fail" if n % 3 else "pass"} for n in range(start, start + count)]
-    return [{**row, "part": WORDS_OF_SPLITS[n % len(WORDS_OF_SPLITS)]} for n, row in enumerate(rows)]
+    rows = [
+        {"case": f"c-{n}", "seal": n, "result": "fail" if n % 3 else "pass"}
+        for n in range(start, start + count)
+    ]
+    return [
+        {**row, "part": WORDS_OF_SPLITS[n % len(WORDS_OF_SPLITS)]} for n, row in enumerate(rows)
+    ]
 
 
 def read(*files: str, columns: ColumnsConfig = COLUMNS, **shares: Any) -> Inputs:
-    return read_inputs(LoopConfig(tickets=list(files), columns=columns, split=SplitConfig(**shares)))
+    return read_inputs(
+        LoopConfig(tickets=list(files), columns=columns, split=SplitConfig(**shares))
+    )
 
 
 def names_by_split(inputs: Inputs) -> dict[str, set[str]]:
@@ -61,7 +73,10 @@ def test_tickets_are_of_the_split_that_they_say_which_no_rule_reads(
     monkeypatch.chdir(tmp_path)
     rows = cases(80)
     inputs = read(write(name, rows))
-    told = {split: {row["case"] for row in rows if row["part"].lower()[:3] == split[:3]} for split in SPLITS}
+    told = {
+        split: {row["case"] for row in rows if row["part"].lower()[:3] == split[:3]}
+        for split in SPLITS
+    }
     assert names_by_split(inputs) == told
     assert inputs.tickets[0].per_image == (("image_1", "seal: 0"),)
     assert fingerprint(inputs.tickets) != fingerprint(
@@ -87,7 +102,11 @@ def test_a_file_is_a_split_and_the_other_tickets_are_dealt_to_the_others(
 
 @pytest.mark.parametrize(
     ("changes", "why"),
-    [({"case": "c-0"}, "one group_id"), ({"seal": "0."}, "say the same"), ({"line": "l-0"}, "line keeps them together")],
+    [
+        ({"case": "c-0"}, "one group_id"),
+        ({"seal": "0."}, "say the same"),
+        ({"line": "l-0"}, "line keeps them together"),
+    ],
 )
 def test_nothing_is_of_two_splits(
     changes: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,14 +124,22 @@ def test_nothing_is_of_two_splits(
         assert "c-0" in names["train"] and "c-6" in names["test"]
 
 
-def test_a_file_that_repeats_what_is_dealt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_repeats_what_is_dealt_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     columns = ColumnsConfig(mission_name="m", group_id="case", label="result", texts=["seal"])
     with pytest.raises(BadInputError, match=r"c-103::.* is of test, a.csv:5 of the files to deal"):
-        read(write("a.csv", cases(4)), columns=columns, test=write("b.csv", [{**cases(4)[3], "case": "c-103"}]))
+        read(
+            write("a.csv", cases(4)),
+            columns=columns,
+            test=write("b.csv", [{**cases(4)[3], "case": "c-103"}]),
+        )
 
 
-def test_a_word_that_is_no_split_and_a_ticket_without_one_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_that_is_no_split_and_a_ticket_without_one_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = cases(4)
     rows[1]["part"] = "tset"
@@ -122,15 +149,34 @@ def test_a_word_that_is_no_split_and_a_ticket_without_one_are_told(tmp_path: Pat
         read("t.csv", columns=ColumnsConfig("m", "m", "case", label="result", split="section"))
 
 
-def test_few_different_things_teach_and_test_as_cases_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_different_things_teach_and_test_as_cases_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [
-        {"case": f"c-{n}", "grade": "ABCDF"[n % 5], "result": "fail" if n % 5 else "pass", "part": part}
+        {
+            "case": f"c-{n}",
+            "grade": "ABCDF"[n % 5],
+            "result": "fail" if n % 5 else "pass",
+            "part": part,
+        }
         for n, part in enumerate(["train", "train", "train", "test"] * 100)
     ]
-    columns = {"mission_name": "m", "group_id": "case", "label": "result", "split": "part", "repeats": "apart"}
-    keys: dict[str, Any] = {"model": {"engine": "scripted"}, "fabric": {"accelerator": "cpu", "devices": 1}, "report": False}
-    run = stageb.fit(rows, config=["tickets", "frugal"], columns=columns, output={"run_name": "grades"}, **keys)
+    columns = {
+        "mission_name": "m",
+        "group_id": "case",
+        "label": "result",
+        "split": "part",
+        "repeats": "apart",
+    }
+    keys: dict[str, Any] = {
+        "model": {"engine": "scripted"},
+        "fabric": {"accelerator": "cpu", "devices": 1},
+        "report": False,
+    }
+    run = stageb.fit(
+        rows, config=["tickets", "frugal"], columns=columns, output={"run_name": "grades"}, **keys
+    )
     (rule,) = run.guidance["m"].rules[1:]
     assert rule.text == "Fail if grade is not A." and not rule.is_provisional
     told = run.predict([{"case": "new", "grade": "A"}], by="rules")  # has no split
@@ -138,7 +184,8 @@ def test_few_different_things_teach_and_test_as_cases_of_their_own(tmp_path: Pat
     config = run.config
     inputs = read_inputs(config)
     learnt = note_tickets(make_neutral("m", WORDS["en"]), inputs.tickets, inputs.splits["m"])
-    check_sealed(config, inputs.tickets, inputs.splits, {"m": learnt})  # what test tickets say stands in train, too
+    # what test tickets say stands in train, too
+    check_sealed(config, inputs.tickets, inputs.splits, {"m": learnt})
 
 
 def test_tickets_left_out_by_name_are_of_no_split_and_names_that_no_ticket_has_are_told(
@@ -150,8 +197,14 @@ def test_tickets_left_out_by_name_are_of_no_split_and_names_that_no_ticket_has_a
     with pytest.raises(BadInputError, match="say the same"):
         read(write("t.jsonl", rows))
     inputs = read("t.jsonl", leave_out=["c-7", "c-8::fail", "c-9::fail", "c-999"])
-    assert set().union(*names_by_split(inputs).values()) == {row["case"] for row in rows} - {"c-7", "c-8"}, "c-9 is a pass"
-    assert inputs.left_out == 'left out by split.leave_out: 2 of 80 tickets; no ticket is called "c-9::fail", "c-999"'
+    assert set().union(*names_by_split(inputs).values()) == {row["case"] for row in rows} - {
+        "c-7",
+        "c-8",
+    }, "c-9 is a pass"
+    assert (
+        inputs.left_out
+        == 'left out by split.leave_out: 2 of 80 tickets; no ticket is called "c-9::fail", "c-999"'
+    )
     with pytest.raises(BadInputError, match="it names every ticket"):
         read("t.jsonl", leave_out=[row["case"] for row in rows])
     Path("t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in small.rows()))
@@ -160,7 +213,9 @@ def test_tickets_left_out_by_name_are_of_no_split_and_names_that_no_ticket_has_a
     assert main(small.arguments(Path("t.jsonl"), Path("out"), keys=left)) == 0
     assert main(["report", "out/run"]) == 0
     said = capsys.readouterr()
-    assert all("left out by split.leave_out: 1 of" in each for each in (said.out, said.err)), "validate and fit"
+    assert all("left out by split.leave_out: 1 of" in each for each in (said.out, said.err)), (
+        "validate and fit"
+    )
     assert "ticket files have changed" not in Path("out/run/report.html").read_text()
 
 
@@ -173,7 +228,8 @@ def test_further_tickets_leave_those_in_their_split_that_learnt_rules_have_seen_
     before = read(write("old.csv", old), columns=columns)
     learnt = note_tickets(before.guidance["m"], before.tickets, before.splits["m"])
     Path("learnt.json").write_text(json.dumps(to_json(learnt)))
-    copies = [{**row, "case": f"a{n}"} for n, row in enumerate(old[::2])]  # whose names come before those of the others
+    # whose names come before those of the others
+    copies = [{**row, "case": f"a{n}"} for n, row in enumerate(old[::2])]
     files = [write("new.csv", [*copies, *cases(200, start=1000)]), "old.csv"]
     keys: dict[str, Any] = {"columns": columns, "guidance": GuidanceConfig("learnt.json")}
     after = names_by_split(read_inputs(LoopConfig(tickets=files, **keys)))
@@ -182,6 +238,8 @@ def test_further_tickets_leave_those_in_their_split_that_learnt_rules_have_seen_
         assert splits[split] <= after[split]
     alone = {row["case"] for row in old[1::2]}
     assert splits["test"] & alone <= after["test"], "what was sealed is sealed"
-    assert 20 <= len(after["test"] & {f"c-{n}" for n in range(1000, 1200)}) <= 60, "of new ones test has its share"
+    assert 20 <= len(after["test"] & {f"c-{n}" for n in range(1000, 1200)}) <= 60, (
+        "of new ones test has its share"
+    )
     with pytest.raises(BadInputError, match=r"give --split\.seed|that it has not seen"):
         read_inputs(LoopConfig(tickets=files, seed=3, **keys))

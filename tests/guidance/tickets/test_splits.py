@@ -38,10 +38,17 @@ def numbered(groups: int) -> list[Ticket]:
     return [Ticket("m", f"group-{n}", "pass", (("image_1", "a: b"),)) for n in range(groups)]
 
 
-def split_by_key(world: Sequence[Ticket], config: LoopConfig = CONFIG) -> dict[tuple[str, str], Split]:
+def split_by_key(
+    world: Sequence[Ticket], config: LoopConfig = CONFIG
+) -> dict[tuple[str, str], Split]:
     """The split of every ticket, by mission and key."""
     found = split_tickets(world, config)
-    return {(mission, world[i].key): split for mission, own in found.items() for split in SPLITS for i in own.of(split)}
+    return {
+        (mission, world[i].key): split
+        for mission, own in found.items()
+        for split in SPLITS
+        for i in own.of(split)
+    }
 
 
 @given(WORLDS)
@@ -68,7 +75,10 @@ def test_further_tickets_move_none_of_the_others(world: list[Ticket], more: list
 def test_a_resubmitted_group_stays_in_its_split(world: list[Ticket]) -> None:
     both = [replace(ticket, label=label) for ticket in world for label in ("pass", "fail")]
     found = split_by_key(list(dict.fromkeys(both)))
-    assert all(found["m", f"{ticket.group_id}::pass"] == found["m", f"{ticket.group_id}::fail"] for ticket in world)
+    assert all(
+        found["m", f"{ticket.group_id}::pass"] == found["m", f"{ticket.group_id}::fail"]
+        for ticket in world
+    )
 
 
 def test_shares_are_as_configured_and_the_seed_draws_them() -> None:
@@ -80,7 +90,9 @@ def test_shares_are_as_configured_and_the_seed_draws_them() -> None:
     assert drawn["val"] / 4000 == pytest.approx(0.2, abs=0.03)
     assert found != split_by_key(world, replace(config, seed=18))
     kept = replace(config, split=replace(config.split, seed=config.seed), seed=18)
-    assert found == split_by_key(world, kept), "split.seed keeps the split of a run that had another seed"
+    assert found == split_by_key(world, kept), (
+        "split.seed keeps the split of a run that had another seed"
+    )
     elsewhere = split_by_key([replace(ticket, mission="n") for ticket in world], config)
     assert list(elsewhere.values()) != list(found.values())
     wider = split_by_key(world, replace(config, split=SplitConfig(0.7, 0.0, 0.3)))
@@ -101,27 +113,39 @@ def test_tickets_to_race_on_are_whole_groups_of_train_and_no_more_than_a_third_o
         assert set(splits.race_set) == {i for i in splits.train if world[i].group_id in groups}
         assert len(groups) <= min(race_size, len(splits.train) // 3)
         assert bool(groups) == (len(splits.train) >= 3)
-    assert not any(splits.race_set for splits in split_tickets(world, replace(config, gate="none")).values())
+    assert not any(
+        splits.race_set for splits in split_tickets(world, replace(config, gate="none")).values()
+    )
 
 
 def test_a_guidance_says_what_taught_it_and_what_chose_it_whatever_it_knew_before() -> None:
-    world = [replace(ticket, per_image=(("image_1", f"number: {n}"),)) for n, ticket in enumerate(numbered(60))]
+    world = [
+        replace(ticket, per_image=(("image_1", f"number: {n}"),))
+        for n, ticket in enumerate(numbered(60))
+    ]
     splits = split_tickets(world, CONFIG)["m"]
-    before = replace(make_neutral("m", WORDS["en"]), taught_by=frozenset("a"), chosen_by=frozenset("b"))
+    before = replace(
+        make_neutral("m", WORDS["en"]), taught_by=frozenset("a"), chosen_by=frozenset("b")
+    )
     after = note_tickets(before, world, splits)
     assert after.taught_by == {"a", *(name_content(world[i]) for i in splits.train)}
     assert after.chosen_by == {"b", *(name_content(world[i]) for i in splits.val)}
 
 
 def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
-    one, other = (split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].race_set for seed in (1, 2))
+    one, other = (
+        split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].race_set for seed in (1, 2)
+    )
     assert list(one) != sorted(one)
     assert set(one) != set(other)
 
 
 # What is drawn by price
 
-RARE = [replace(ticket, label="fail" if n % 20 == 0 else "pass") for n, ticket in enumerate(numbered(4000))]
+RARE = [
+    replace(ticket, label="fail" if n % 20 == 0 else "pass")
+    for n, ticket in enumerate(numbered(4000))
+]
 DEAR = replace(ALL_TRAIN, price=PriceConfig(missed_failure=20.0))
 
 
@@ -131,7 +155,9 @@ def test_equal_prices_leave_no_ticket_out_and_neither_does_a_dear_label_that_is_
         assert (splits.inclusion_prob, splits) == ({}, split_tickets(RARE, ALL_TRAIN)["m"])
 
 
-def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_price_is_worth() -> None:
+def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_price_is_worth() -> (
+    None
+):
     splits = split_tickets(RARE, DEAR)["m"]
     drawn = Counter(RARE[i].label for i in (*splits.race_set, *splits.test_order))
     assert drawn["fail"] >= 190  # of 200; where both run short, a few are left over
@@ -158,8 +184,12 @@ def test_every_draw_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert [names for names, times in Counter(named).items() if times > 1] == []
 
 
-@pytest.mark.parametrize(("batch", "bundle"), [(1, 1), (3, 1), (FURTHER, 1), (FURTHER + 1, 2), (9 * FURTHER, 9)])
-def test_bundles_of_tickets_drawn_by_price_are_smaller_and_never_empty(batch: int, bundle: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "bundle"), [(1, 1), (3, 1), (FURTHER, 1), (FURTHER + 1, 2), (9 * FURTHER, 9)]
+)
+def test_bundles_of_tickets_drawn_by_price_are_smaller_and_never_empty(
+    batch: int, bundle: int
+) -> None:
     config = replace(DEAR, reflection=ReflectionConfig(batch_size=batch))
     assert bundle_size(split_tickets(RARE, config)["m"], config) == bundle
     assert bundle_size(split_tickets(RARE, ALL_TRAIN)["m"], config) == batch
@@ -169,20 +199,25 @@ def test_where_code_judges_the_gate_sees_more_of_the_others_and_epochs_do_not() 
     by_model = split_tickets(RARE, DEAR)["m"]
     by_code = split_tickets(RARE, replace(DEAR, runner=replace(DEAR.runner, judge="both")))["m"]
     drawn = Counter(RARE[i].label for i in (*by_code.race_set, *by_code.test_order))
-    assert drawn["pass"] / drawn["fail"] == pytest.approx(FURTHER_BY_CODE * 3800 / (20 * 200), rel=0.25)
+    assert drawn["pass"] / drawn["fail"] == pytest.approx(
+        FURTHER_BY_CODE * 3800 / (20 * 200), rel=0.25
+    )
     assert len(by_code.rollout_pool) == pytest.approx(len(by_model.rollout_pool), rel=0.25)
     raced = Counter(RARE[i].label for i in by_code.race_set)
     assert 20 <= raced["fail"] <= 40  # enough to race on, and most are left to teach and to test
 
 
 def test_what_is_drawn_weighs_as_the_whole_does() -> None:
-    """The mean gain, each ticket at what its label weighs, is over seeds that of all tickets at their prices."""
+    """The mean gain, each ticket at what its label weighs, is over seeds that of all tickets at
+    their prices."""
     gains = {"fail": 0.6, "pass": -0.07}
     whole = (200 * 20 * gains["fail"] + 3800 * gains["pass"]) / (200 * 20 + 3800)
     weighed = []
     for seed in range(20):
         splits = split_tickets(RARE, replace(DEAR, seed=seed))["m"]
-        prices = {i: weigh_labels(splits, DEAR.price.by_label)[RARE[i].label] for i in splits.test_order}
+        prices = {
+            i: weigh_labels(splits, DEAR.price.by_label)[RARE[i].label] for i in splits.test_order
+        }
         weighed.append(sum(prices[i] * gains[RARE[i].label] for i in prices) / sum(prices.values()))
     assert sum(weighed) / len(weighed) == pytest.approx(whole, rel=0.05)
 
@@ -190,10 +225,14 @@ def test_what_is_drawn_weighs_as_the_whole_does() -> None:
 def test_val_is_judged_on_all_rare_failures_and_a_sample_that_stands_for_the_others() -> None:
     config = replace(DEAR, split=SplitConfig())
     splits = split_tickets(RARE, config)["m"]
-    whole, judged = (Counter(RARE[i].label for i in each) for each in (splits.val, splits.val_sample))
+    whole, judged = (
+        Counter(RARE[i].label for i in each) for each in (splits.val, splits.val_sample)
+    )
     assert whole["fail"] >= judged["fail"] >= 0.8 * whole["fail"]
     assert judged["pass"] < 0.2 * whole["pass"]
-    assert {label: judged[label] * splits.scale["val"][label] for label in whole} == pytest.approx(whole)
+    assert {label: judged[label] * splits.scale["val"][label] for label in whole} == pytest.approx(
+        whole
+    )
     assert set(splits.val_sample) <= set(splits.val)
     assert split_tickets(RARE, replace(config, gate="none"))["m"].val_sample == splits.val
 
@@ -208,7 +247,9 @@ def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> 
 
 def test_where_tickets_are_drawn_by_price_equal_ones_are_drawn_raced_and_studied_together() -> None:
     rare = [replace(ticket, per_image=(("image_1", f"part {n}"),)) for n, ticket in enumerate(RARE)]
-    both = join_equal([*rare, *(replace(ticket, group_id=f"copy of {ticket.group_id}") for ticket in rare)])
+    both = join_equal(
+        [*rare, *(replace(ticket, group_id=f"copy of {ticket.group_id}") for ticket in rare)]
+    )
     splits = split_tickets(both, DEAR)["m"]
     assert splits.inclusion_prob
     for name in ("race_set", "rollout_pool", "test_order", "val_sample"):
@@ -220,17 +261,27 @@ def test_where_tickets_are_drawn_by_price_equal_ones_are_drawn_raced_and_studied
 
 def test_the_end_of_a_run_tells_of_no_split_that_it_had_not() -> None:
     assert describe_splits({"train", "val", "test"}) == (
-        "Rules were learnt from train tickets. Val chose the final ones. Test was used for this table alone."
+        "Rules were learnt from train tickets. Val chose the final ones. Test was used for this "
+        "table alone."
     )
     bare = describe_splits({"train"})
     assert "none are chosen" in bare and "no figure is of sealed tickets" in bare
 
 
-@given(st.lists(st.tuples(st.sampled_from(["low", "mid", "high"]), st.sampled_from(SPLITS)), min_size=1, max_size=60))
-def test_labels_and_the_verdict_that_begins_are_of_train_alone(drawn: list[tuple[str, Split]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["low", "mid", "high"]), st.sampled_from(SPLITS)),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_labels_and_the_verdict_that_begins_are_of_train_alone(
+    drawn: list[tuple[str, Split]],
+) -> None:
     """Test is sealed: how many of its tickets have a label plays no part."""
     own = [
-        replace(ticket, label=label, split=split) for ticket, (label, split) in zip(numbered(len(drawn)), drawn, strict=True)
+        replace(ticket, label=label, split=split)
+        for ticket, (label, split) in zip(numbered(len(drawn)), drawn, strict=True)
     ]
     splits = split_tickets(own, CONFIG)["m"]
     labels = rank_labels(own, splits)
@@ -245,7 +296,9 @@ def test_labels_and_the_verdict_that_begins_are_of_train_alone(drawn: list[tuple
 
 
 @given(st.lists(st.integers(1, 7), min_size=3, max_size=30), st.integers(1, 20))
-def test_joined_groups_race_whole_and_no_more_of_their_tickets_than_wanted(copies: list[int], wanted: int) -> None:
+def test_joined_groups_race_whole_and_no_more_of_their_tickets_than_wanted(
+    copies: list[int], wanted: int
+) -> None:
     """But where none would fit: then the smallest."""
     world = [
         Ticket("m", f"{n}-{copy}", "pass", (("image_1", f"seal: {'x' * (n + 1)}"),))
@@ -255,5 +308,11 @@ def test_joined_groups_race_whole_and_no_more_of_their_tickets_than_wanted(copie
     world, config = join_equal(world), replace(ALL_TRAIN, gate=GateConfig(race_size=wanted))
     race_set = split_tickets(world, config)["m"].race_set
     raced = Counter(world[i].group for i in race_set)
-    assert raced == Counter({name: count for name, count in Counter(each.group for each in world).items() if name in raced})
+    assert raced == Counter(
+        {
+            name: count
+            for name, count in Counter(each.group for each in world).items()
+            if name in raced
+        }
+    )
     assert len(race_set) <= min(wanted, len(world) // 3) or len(raced) == 1

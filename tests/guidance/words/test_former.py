@@ -1,4 +1,5 @@
-"""What people bring from before: the first implementation's guidance.json and config keys, and keys that were renamed."""
+"""What people bring from before: the first implementation's guidance.json and config keys, and keys
+that were renamed."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ GUIDANCE = {
             "S1": "Fail if a connector is loose.",
             "S2": "Remarks are not evidence.",
         },
-        "metadata": {"G2": {"rationale": "seen often"}, "S1": {"updated_at": "2025-12-01T08:00:00Z"}},
+        "metadata": {
+            "G2": {"rationale": "seen often"},
+            "S1": {"updated_at": "2025-12-01T08:00:00Z"},
+        },
     }
 }
 
@@ -38,7 +42,11 @@ def test_its_guidance_loads_and_learning_leaves_read_only_rules_alone(tmp_path: 
         ("G3", True),
         ("G4", True),
     ]
-    assert (guidance.step, guidance.next_number, guidance.rules[2].text) == (4, 5, "Fail if a connector is loose.")
+    assert (guidance.step, guidance.next_number, guidance.rules[2].text) == (
+        4,
+        5,
+        "Fail if a connector is loose.",
+    )
     assert guidance.rules[1].metadata == {"rationale": "seen often"}
     path.write_text(json.dumps(to_json(guidance)))
     assert load_seed(path)["rack cabling"] == guidance
@@ -52,8 +60,10 @@ def test_its_config_keys_are_each_answered_in_a_line_by_keys_that_exist(
 ) -> None:
     config = tmp_path / "old.yaml"
     config.write_text(
-        "stage_a_paths: [a.jsonl]\nmax_token_length: 4096\nrule_search:\n  train_sampler: {grid: []}\n  reflect_size: 16\n"
-        "stage_b_distillation:\n  distill_size: 100\nticket_filter: {exclude_ticket_keys_path: keys.txt}\nseed: 3\n"
+        "stage_a_paths: [a.jsonl]\nmax_token_length: 4096\nrule_search:\n  train_sampler: "
+        "{grid: []}\n  reflect_size: 16\n"
+        "stage_b_distillation:\n  distill_size: 100\nticket_filter: {exclude_ticket_keys_path: "
+        "keys.txt}\nseed: 3\n"
     )
     assert main(["fit", "--config", str(config)]) == 2
     lines = [line.strip() for line in capsys.readouterr().err.splitlines() if "old.yaml:" in line]
@@ -69,7 +79,10 @@ def test_its_config_keys_are_each_answered_in_a_line_by_keys_that_exist(
         )
     ]
     named = {
-        word.strip(",:") for said in LoopConfig.former_keys.values() if said.startswith("write ") for word in said.split()
+        word.strip(",:")
+        for said in LoopConfig.former_keys.values()
+        if said.startswith("write ")
+        for word in said.split()
     }
     keys = dict(list_keys(LoopConfig))
     assert {word for word in named if "." in word and not word.endswith(".")} <= set(keys)
@@ -77,7 +90,9 @@ def test_its_config_keys_are_each_answered_in_a_line_by_keys_that_exist(
 
 
 @pytest.mark.parametrize("command", ["fit", "evaluate"])
-@pytest.mark.parametrize(("former", "now"), [("fp_weight", "missed_failure"), ("fn_weight", "false_alarm")])
+@pytest.mark.parametrize(
+    ("former", "now"), [("fp_weight", "missed_failure"), ("fn_weight", "false_alarm")]
+)
 def test_the_former_keys_of_prices_are_refused_with_their_new_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, former: str, now: str
 ) -> None:
@@ -98,11 +113,18 @@ def test_the_former_keys_of_prices_are_refused_with_their_new_names(
 def test_what_places_a_model_is_told_where_a_config_has_a_device_map(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    """Of the design's configs: a model that is spread over devices would be another on each rank."""
+    """Of the design's configs: a model that is spread over devices would be another on each
+    rank."""
     config = tmp_path / "design.yaml"
     config.write_text("model:\n  model_name_or_path: m\n  device_map: auto\n")
-    for asked, place in ((["--config", str(config)], f"{config}:3"), (["--model.device_map", "auto"], "command line")):
+    for asked, place in (
+        (["--config", str(config)], f"{config}:3"),
+        (["--model.device_map", "auto"], "command line"),
+    ):
         assert main([command, *asked]) == 2
         said = capsys.readouterr().err
-        assert f"{place}: there is no key model.device_map; leave it out: each rank has the whole model on a device" in said
+        assert (
+            f"{place}: there is no key model.device_map; leave it out: each rank has the whole "
+            f"model on a device" in said
+        )
         assert "fabric.devices" in said and "engine" not in said

@@ -9,7 +9,14 @@ SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
 
 
 @pytest.mark.parametrize(
-    "text", ["Fail if a is b.", "若阀门为松动，则不通过。", "naïve – “quoted” · 5 °C", "a\u3000b", "⚠\ufe0f is e\u0301"]
+    "text",
+    [
+        "Fail if a is b.",
+        "若阀门为松动，则不通过。",
+        "naïve – “quoted” · 5 °C",
+        "a\u3000b",
+        "⚠\ufe0f is e\u0301",
+    ],
 )
 def test_plain_lines_have_no_fault(text: str) -> None:
     assert text_fault(text) == ""
@@ -17,7 +24,21 @@ def test_plain_lines_have_no_fault(text: str) -> None:
 
 @pytest.mark.parametrize(
     "character",
-    ["\n", "\r", "\t", "\x00", "\x85", "\u2028", "\u202e", "\u2066", "\u200b", "\ufeff", "\ud800", "\u3164", "\U000e0141"],
+    [
+        "\n",
+        "\r",
+        "\t",
+        "\x00",
+        "\x85",
+        "\u2028",
+        "\u202e",
+        "\u2066",
+        "\u200b",
+        "\ufeff",
+        "\ud800",
+        "\u3164",
+        "\U000e0141",
+    ],
 )
 def test_line_breaks_controls_and_invisible_characters_are_named(character: str) -> None:
     assert f"U+{ord(character):04X}" in text_fault(f"Fail if a{character}is b.")
@@ -42,15 +63,22 @@ def test_one_line_is_clean_and_short(text: str, limit: int) -> None:
         ("Thickness in mm", "thick"),
     ],
 )
-def test_a_column_has_the_name_that_is_nearest_or_holds_the_same_words(name: str, near: str) -> None:
+def test_a_column_has_the_name_that_is_nearest_or_holds_the_same_words(
+    name: str, near: str
+) -> None:
     names = ["T3 (ng/ml)", "TSH", "Temperatur °C", "seal ", "inlet pressure, bar", "", "thick"]
     assert find_renamed(name, names) == near
 
 
 def test_six_words_in_a_row_are_a_copy() -> None:
-    assert find_copied("Fail if THE LEFT FLANGE is loose; and so on", [SUMMARY]) == "the left flange is loose and"
+    assert (
+        find_copied("Fail if THE LEFT FLANGE is loose; and so on", [SUMMARY])
+        == "the left flange is loose and"
+    )
     assert find_copied("Fail if the left flange is loose", [SUMMARY]) == ""
-    assert find_copied("Fail if the left flange is very loose, and oil drips on it", [SUMMARY]) == ""
+    assert (
+        find_copied("Fail if the left flange is very loose, and oil drips on it", [SUMMARY]) == ""
+    )
 
 
 def test_twelve_cjk_characters_in_a_row_are_a_copy() -> None:

@@ -37,7 +37,18 @@ def bench(*arguments: str) -> int:
 
 def test_rollout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
-    assert bench("rollout", "--engines", "ours,generate:4,generate-n", "--check", "4", "--json", str(file)) == 0
+    assert (
+        bench(
+            "rollout",
+            "--engines",
+            "ours,generate:4,generate-n",
+            "--check",
+            "4",
+            "--json",
+            str(file),
+        )
+        == 0
+    )
     record = json.loads(file.read_text())
     assert [row["engine"] for row in record["engines"]] == ["ours", "generate", "generate-n"]
     assert record["prompt_tokens"] == 6 * 48
@@ -60,7 +71,10 @@ class Wrong:
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         answers = self._right.generate(requests)
         if requests[0].decode.temperature > 0:
-            return [(Completion(f"w{len(requests)}", 16, "length"),) * len(request.keys) for request in requests]
+            return [
+                (Completion(f"w{len(requests)}", 16, "length"),) * len(request.keys)
+                for request in requests
+            ]
         (first,) = answers[0]
         words = first.text.split()
         words[5] = "w1" if words[5] != "w1" else "w2"
@@ -68,11 +82,17 @@ class Wrong:
 
 
 def test_the_checks_tell_wrong_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(contestants.CONTESTANTS, "wrong", Contestant(Wrong, keyed=True, in_batches=True))
+    monkeypatch.setitem(
+        contestants.CONTESTANTS, "wrong", Contestant(Wrong, keyed=True, in_batches=True)
+    )
     file = tmp_path / "out.json"
     assert bench("rollout", "--engines", "wrong", "--check", "4", "--json", str(file)) == 0
     (row,) = json.loads(file.read_text())["engines"]
-    assert (row["greedy_equal"], row["greedy_first_difference"], row["keys_equal"]) == (0.75, 5, 0.0)
+    assert (row["greedy_equal"], row["greedy_first_difference"], row["keys_equal"]) == (
+        0.75,
+        5,
+        0.0,
+    )
 
 
 def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +100,13 @@ def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(fake_vllm.LLM, "forgot", 0)
     file = tmp_path / "out.json"
     assert bench("rollout", "--engines", "ours,vllm-n", "--check", "2", "--json", str(file)) == 0
-    assert fake_vllm.LLM.forgot >= 2  # before every pass: the tickets of an earlier one would be read for nothing
+    # before every pass: the tickets of an earlier one would be read for nothing
+    assert fake_vllm.LLM.forgot >= 2
     ours, plain = json.loads(file.read_text())["engines"]
     assert ours["new_tokens"] > 0
     assert plain["new_tokens"] == 6 * 2 * 16
-    assert plain["keys_equal"] is None and plain["greedy_equal"] is None  # it has random weights of its own
+    # it has random weights of its own
+    assert plain["keys_equal"] is None and plain["greedy_equal"] is None
 
 
 @pytest.mark.parametrize(("new", "tokens"), [("1", [0, 6, 6, 6]), ("8", None)])
@@ -93,17 +115,31 @@ def test_prompts_of_a_run_ask_every_engine_for_verdicts(
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
     monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
-    guidance, tickets, file = tmp_path / "guidance.json", tmp_path / "tickets.jsonl", tmp_path / "out.json"
+    guidance, tickets, file = (
+        tmp_path / "guidance.json",
+        tmp_path / "tickets.jsonl",
+        tmp_path / "out.json",
+    )
     rules = replace(
-        make_neutral("caps", WORDS["en"]), demonstrations=(Demonstration("a0::fail", (("image_1", "cap 0"),), "fail"),)
+        make_neutral("caps", WORDS["en"]),
+        demonstrations=(Demonstration("a0::fail", (("image_1", "cap 0"),), "fail"),),
     )
     guidance.write_text(json.dumps(to_json(rules)))
     rows = [
-        {"mission": "caps", "group_id": f"a{i}", "label": "fail", "per_image": {"image_1": f"cap {i}"}} for i in range(9)
+        {
+            "mission": "caps",
+            "group_id": f"a{i}",
+            "label": "fail",
+            "per_image": {"image_1": f"cap {i}"},
+        }
+        for i in range(9)
     ]
     tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     engines = "rounds,vllm-run,vllm-run-lines,vllm-run-cascade"
-    options = f"--workload run --accelerator cpu --repeats 1 --warmup 0 --tickets 6 --check 0 --new-tokens {new}".split()
+    options = (
+        f"--workload run --accelerator cpu --repeats 1 --warmup 0 --tickets 6 --check 0 "
+        f"--new-tokens {new}".split()
+    )
     options += ["--guidance", str(guidance), "--data", str(tickets), "--engines", engines]
     assert main(["rollout", *options, "--json", str(file)]) == 0
     record = json.loads(file.read_text())
@@ -116,10 +152,21 @@ def test_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
     assert main(["precision", "--tickets", "4", "--new-tokens", "6", "--json", str(file)]) == 0
     ways = {(row["way"], row["dtype"]): row for row in json.loads(file.read_text())["ways"]}
-    assert set(ways) == {("ours", "float32"), ("ours", "bfloat16"), ("ours", "float8"), ("generate", "bfloat16")}
+    assert set(ways) == {
+        ("ours", "float32"),
+        ("ours", "bfloat16"),
+        ("ours", "float8"),
+        ("generate", "bfloat16"),
+    }
     ours = ways["ours", "float32"]
     assert (ours["as_generate"], ours["as_float32"]) == (1.0, 1.0)
-    assert ours["lead_most"] < 1e-4 < ways["ours", "bfloat16"]["lead_mean"] < ways["ours", "float8"]["lead_mean"] < 1
+    assert (
+        ours["lead_most"]
+        < 1e-4
+        < ways["ours", "bfloat16"]["lead_mean"]
+        < ways["ours", "float8"]["lead_mean"]
+        < 1
+    )
     assert ours["verdicts"] == 1
     assert "stageb-tiny: 4 tickets" in capsys.readouterr().out
 
@@ -127,7 +174,17 @@ def test_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_scale_over_two_ranks(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    command = [sys.executable, "-m", "lab.bench", "scale", *SMALL, "--devices", "2", "--json", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "lab.bench",
+        "scale",
+        *SMALL,
+        "--devices",
+        "2",
+        "--json",
+        str(file),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, check=True, env=environment, timeout=120)
     rows = json.loads(file.read_text())["rounds"]

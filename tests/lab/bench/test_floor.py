@@ -18,12 +18,19 @@ def floor_s(some: list[Job], size: Size, device: Device) -> float:
 
 
 lengths = st.integers(1, 60)
-jobs = st.builds(Job, st.sampled_from("ab"), st.just(40), lengths, st.lists(lengths, min_size=1, max_size=3).map(tuple))
+jobs = st.builds(
+    Job,
+    st.sampled_from("ab"),
+    st.just(40),
+    lengths,
+    st.lists(lengths, min_size=1, max_size=3).map(tuple),
+)
 
 
 def test_the_4b_shape_holds_what_its_name_says() -> None:
     assert SIZE.layer_weights + SIZE.head_weights == pytest.approx(4.02e9, rel=0.005)
-    assert SIZE.cached * SIZE.width == 2 * 36 * 8 * 128 * 2  # keys and values of 36 layers, 8 heads of 128, 2 bytes each
+    # keys and values of 36 layers, 8 heads of 128, 2 bytes each
+    assert SIZE.cached * SIZE.width == 2 * 36 * 8 * 128 * 2
 
 
 def test_one_long_answer_costs_its_weights_once_per_token() -> None:
@@ -46,7 +53,9 @@ def test_bytes_of_a_step_are_weights_and_what_each_reader_needs_once() -> None:
     some = [Job("s", shared, 70, (steps, steps)), Job("s", shared, 30, (steps,))]
     weights = SIZE.layer_weights + SIZE.head_weights
     read = sum(weights + SIZE.cached * (shared + 70 + 30 + 3 * step) for step in range(1, steps))
-    assert floor_s(some, SIZE, endless) == pytest.approx(SIZE.width * (weights + read) / endless.bytes_per_s)
+    assert floor_s(some, SIZE, endless) == pytest.approx(
+        SIZE.width * (weights + read) / endless.bytes_per_s
+    )
 
 
 @given(st.lists(jobs, min_size=1, max_size=5))

@@ -23,19 +23,28 @@ def ticket(number: int, text: str, label: Verdict = "fail") -> Ticket:
     return Ticket("m", f"g{number:04d}", label, (("image_1", text),))
 
 
-NUMBER, HUE = st.sampled_from(["1", "2", "3", "10", "25 mm"]), st.sampled_from(["red", "blue", "green"])
+NUMBER, HUE = (
+    st.sampled_from(["1", "2", "3", "10", "25 mm"]),
+    st.sampled_from(["red", "blue", "green"]),
+)
 STATE = st.sampled_from(["clean", "leaking", "no"])
-TEXT = st.builds("depth: {}; width: {}; hue: {}; tint: {}; {} oil".format, NUMBER, NUMBER, HUE, HUE, STATE)
+TEXT = st.builds(
+    "depth: {}; width: {}; hue: {}; tint: {}; {} oil".format, NUMBER, NUMBER, HUE, HUE, STATE
+)
 TEXTS = st.lists(TEXT, min_size=4, max_size=12)
 
 # Conditions
 
 
 @given(TEXTS)
-def test_a_condition_holds_for_a_ticket_exactly_where_the_count_says_so(texts: Sequence[str]) -> None:
+def test_a_condition_holds_for_a_ticket_exactly_where_the_count_says_so(
+    texts: Sequence[str],
+) -> None:
     readings = [reading(ticket(n, text)) for n, text in enumerate(texts)]
     for condition, mask in find_conditions(readings).items():
-        assert [clues.meets(read, [condition]) for read in readings] == [bool(mask >> n & 1) for n in range(len(texts))]
+        assert [clues.meets(read, [condition]) for read in readings] == [
+            bool(mask >> n & 1) for n in range(len(texts))
+        ]
 
 
 @given(TEXTS)
@@ -54,7 +63,9 @@ def right_share(reached: classic.Reached) -> float:
     return sum(reached.right) / len(reached.right)
 
 
-@pytest.mark.parametrize(("name", "least"), [("plain", 0.98), ("exceptions", 0.98), ("notes", 0.85)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("plain", 0.98), ("exceptions", 0.98), ("notes", 0.85)]
+)
 def test_the_rule_list_finds_hidden_rules(name: str, least: float) -> None:
     parts = cells.split(missions.tickets(name), 1)
     reached = classic.rule_list(parts["train"], parts["test"], 1)
@@ -65,7 +76,11 @@ def test_the_rule_list_finds_hidden_rules(name: str, least: float) -> None:
 
 def test_the_rule_list_speaks_of_the_rarer_label_in_words_that_a_guidance_could_hold() -> None:
     tickets = [
-        ticket(n, f"a: {n % 5}; b: {n // 5 % 5}; c: {n // 25}", "pass" if n % 5 == n // 5 % 5 else "fail")
+        ticket(
+            n,
+            f"a: {n % 5}; b: {n // 5 % 5}; c: {n // 25}",
+            "pass" if n % 5 == n // 5 % 5 else "fail",
+        )
         for n in range(100)
     ]
     reached = classic.rule_list(tickets, tickets, 3)
@@ -75,8 +90,13 @@ def test_the_rule_list_speaks_of_the_rarer_label_in_words_that_a_guidance_could_
 
 def test_the_tree_learns_pairs_words_and_numbers_and_meets_unseen_values() -> None:
     pytest.importorskip("sklearn")
-    tickets = [ticket(n, f"depth: {n} mm; a {'leak' if n % 3 else 'seal'}", "fail" if n > 50 else "pass") for n in range(90)]
-    reached = classic.tree(tickets, [*tickets, ticket(999, "depth: 700 mm; a thing; colour: red", "fail")], 1)
+    tickets = [
+        ticket(n, f"depth: {n} mm; a {'leak' if n % 3 else 'seal'}", "fail" if n > 50 else "pass")
+        for n in range(90)
+    ]
+    reached = classic.tree(
+        tickets, [*tickets, ticket(999, "depth: 700 mm; a thing; colour: red", "fail")], 1
+    )
     assert all(reached.right)
 
 

@@ -41,7 +41,11 @@ def test_labels_follow_the_hidden_rules_but_for_those_that_are_flipped(name: str
 
 @pytest.mark.parametrize("name", missions.MISSIONS)
 def test_the_words_of_made_missions_are_those_that_training_keeps_out(name: str) -> None:
-    shown = " ".join(ticket.mission + " " + summary for ticket in missions.tickets(name) for _, summary in ticket.per_image)
+    shown = " ".join(
+        ticket.mission + " " + summary
+        for ticket in missions.tickets(name)
+        for _, summary in ticket.per_image
+    )
     assert [word for word in set(re.findall(r"\w+", shown)) if zlib.crc32(word.encode()) % 10] == []
 
 
@@ -60,7 +64,9 @@ def test_tickets_written_down_are_read_back(name: str, tmp_path: Path) -> None:
     assert len({ticket.mission for ticket in tickets}) == 1
 
 
-def test_a_folder_of_ticket_files_is_found_by_name_and_a_missing_one_is_none(tmp_path: Path) -> None:
+def test_a_folder_of_ticket_files_is_found_by_name_and_a_missing_one_is_none(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "mine").mkdir()
     data.write(missions.tickets("plain")[:3], tmp_path / "mine" / "tickets.jsonl")
     assert len(data.load("mine", tmp_path) or ()) == 3
@@ -77,7 +83,9 @@ def test_shuffled_labels_favour_neither_verdict_and_follow_nothing(name: str) ->
         shares = Counter(t.label for t in dealt)
         assert 0 <= shares["pass"] - shares["fail"] <= 1, "or the commoner verdict could be learnt"
         assert [t.per_image for t in dealt] == [t.per_image for t in tickets]
-        assert len({t.group_id for t in dealt}) == len(tickets), "a group that stood in two splits would tell its label"
+        assert len({t.group_id for t in dealt}) == len(tickets), (
+            "a group that stood in two splits would tell its label"
+        )
     labels = [[t.label for t in some] for some in (tickets, one, other)]
     assert labels[0] != labels[1] != labels[2] != labels[0]
 
@@ -105,10 +113,15 @@ def test_one_true_rule_says_the_labels_of_its_tickets_and_all_others_are_chance(
         others = Counter(t.label for t in dealt if t.group_id not in ruled)
         assert 0 <= others["pass"] - others["fail"] <= 1
         assert [t.per_image for t in dealt] == [t.per_image for t in tickets]
-        shared = [{*reading(t).pairs.items(), *reading(t).words} for t in dealt if t.group_id in ruled]
+        shared = [
+            {*reading(t).pairs.items(), *reading(t).words} for t in dealt if t.group_id in ruled
+        ]
         marks = set.intersection(*shared)
         assert any(
-            all((t.group_id in ruled) == (mark in {*reading(t).pairs.items(), *reading(t).words}) for t in dealt)
+            all(
+                (t.group_id in ruled) == (mark in {*reading(t).pairs.items(), *reading(t).words})
+                for t in dealt
+            )
             for mark in marks
         )
     assert data.one_rule(tickets, 1) == data.one_rule(tickets, 1)

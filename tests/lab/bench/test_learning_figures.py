@@ -1,4 +1,5 @@
-"""The benchmark's arithmetic: intervals, accuracies along the way, differences by seed, simulated runs of the gate."""
+"""The benchmark's arithmetic: intervals, accuracies along the way, differences by seed, simulated
+runs of the gate."""
 
 from __future__ import annotations
 
@@ -12,13 +13,30 @@ from lab.bench.learning import figures, power, simulated
 from stageb.seeds import stream
 
 
-def result(dataset: str, method: str, seed: int, *curve: tuple[int, str], **changes: Any) -> dict[str, Any]:
+def result(
+    dataset: str, method: str, seed: int, *curve: tuple[int, str], **changes: Any
+) -> dict[str, Any]:
     points = [
-        {"rollouts": rollouts, "rules": ["a rule"] * (n + 1), "right": right} for n, (rollouts, right) in enumerate(curve)
+        {"rollouts": rollouts, "rules": ["a rule"] * (n + 1), "right": right}
+        for n, (rollouts, right) in enumerate(curve)
     ]
-    made = {"dataset": dataset, "method": method, "seed": seed, "budget": 100, "noise": None, "rollouts": 90}
+    made = {
+        "dataset": dataset,
+        "method": method,
+        "seed": seed,
+        "budget": 100,
+        "noise": None,
+        "rollouts": 90,
+    }
     sizes = {"train": 12, "val": 4, "test": len(curve[0][1])}
-    return {**made, "reflections": 5, "accepted": len(curve) - 1, "tickets": sizes, "curve": points, **changes}
+    return {
+        **made,
+        "reflections": 5,
+        "accepted": len(curve) - 1,
+        "tickets": sizes,
+        "curve": points,
+        **changes,
+    }
 
 
 # Intervals
@@ -35,20 +53,30 @@ def test_a_mean_of_three_has_students_interval_and_one_value_has_none() -> None:
 
 def test_accuracy_is_that_of_what_would_be_handed_back_by_then() -> None:
     made = result("d", "ours", 1, (0, "0001"), (50, "0011"), (80, "1111"))
-    assert [figures.accuracy(made, spent) for spent in (0, 49, 50, 79, 100)] == [0.25, 0.25, 0.5, 0.5, 1.0]
+    assert [figures.accuracy(made, spent) for spent in (0, 49, 50, 79, 100)] == [
+        0.25,
+        0.25,
+        0.5,
+        0.5,
+        1.0,
+    ]
 
 
 def test_differences_are_paired_by_seed() -> None:
     results = [
         *(result("d", "ours", seed, (0, right)) for seed, right in ((1, "1111"), (2, "0111"))),
-        *(result("d", "peer", seed, (0, right)) for seed, right in ((2, "0001"), (1, "0011"), (3, "0000"))),
+        *(
+            result("d", "peer", seed, (0, right))
+            for seed, right in ((2, "0001"), (1, "0011"), (3, "0000"))
+        ),
     ]
     assert figures.differences(results, "d", "peer", 100) == [0.5, 0.5]
 
 
 def test_the_table_shows_every_method_at_a_quarter_of_the_budget_and_at_its_end() -> None:
     results = [
-        result("monk1", method, seed, (0, "0001"), (0, "0011"), (80, right))  # by code the first edits cost no rollout
+        # by code the first edits cost no rollout
+        result("monk1", method, seed, (0, "0001"), (0, "0011"), (80, right))
         for method, right in (("ours", "1111"), ("gepa-tuned", "0111"))
         for seed in (1, 2)
     ]
@@ -89,8 +117,10 @@ def test_the_noise_table_counts_runs_that_accepted_and_runs_that_handed_back() -
     [
         (["0001"], 0),  # nothing was accepted
         (["0001", "1111"], 0),  # the true rule was found
-        (["0001", "1101", "1111"], 1),  # a part of it, then one that helps only where labels are chance
-        (["0001", "1101", "1001", "1101"], 2),  # one that loses what was found, and one that brings it back
+        # a part of it, then one that helps only where labels are chance
+        (["0001", "1101", "1111"], 1),
+        # one that loses what was found, and one that brings it back
+        (["0001", "1101", "1001", "1101"], 2),
         (["0001", "1001", "1101"], 0),  # a part of it, then the rest
     ],
 )
@@ -98,10 +128,14 @@ def test_beside_one_true_rule_edits_count_that_do_not_judge_more_of_its_tickets_
     rights: list[str], worthless: int
 ) -> None:
     points = list(enumerate(rights))
-    found = result("d", "ours", 1, *points, noise="one-rule", ruled="1100", accepted=len(points) - 1)
+    found = result(
+        "d", "ours", 1, *points, noise="one-rule", ruled="1100", accepted=len(points) - 1
+    )
     assert figures.worthless(found) == worthless
     back = {"rollouts": 50, "rules": found["curve"][0]["rules"], "right": rights[0]}
-    assert figures.worthless({**found, "curve": [*found["curve"], back]}) == worthless, "to come back to a step is no edit"
+    assert figures.worthless({**found, "curve": [*found["curve"], back]}) == worthless, (
+        "to come back to a step is no edit"
+    )
 
 
 # Power

@@ -1,4 +1,5 @@
-"""Guidance beside other tools: what is counted, what a late fit leaves, and what the table compares."""
+"""Guidance beside other tools: what is counted, what a late fit leaves, and what the table
+compares."""
 
 from __future__ import annotations
 
@@ -20,17 +21,31 @@ from stageb.guidance.words.types import Content, Ticket
 
 def ticket(number: int, label: str, colour: str, weight: str | None, text: str) -> Ticket:
     pairs = {"colour": colour, **({"weight": weight} if weight else {})}
-    return Ticket("m", f"t{number}", label, (("image_1", text),), content=Content(tuple(pairs.items()), (text,)))
+    return Ticket(
+        "m",
+        f"t{number}",
+        label,
+        (("image_1", text),),
+        content=Content(tuple(pairs.items()), (text,)),
+    )
 
 
 TICKETS = [
-    ticket(n, "pass" if n % 2 else "fail", ["red", "blue", "green"][n % 3], str(n / 2) if n else None, "loose bolt")
+    ticket(
+        n,
+        "pass" if n % 2 else "fail",
+        ["red", "blue", "green"][n % 3],
+        str(n / 2) if n else None,
+        "loose bolt",
+    )
     for n in range(24)
 ]
 
 
 def test_each_of_several_values_counts_apart() -> None:
-    code = parse_rule("Fail if colour is red or blue and weight is above 3.", Vocabulary.of(TICKETS), WORDS["en"])
+    code = parse_rule(
+        "Fail if colour is red or blue and weight is above 3.", Vocabulary.of(TICKETS), WORDS["en"]
+    )
     assert isinstance(code, RuleCode)
     assert guidance._count(code.expression) == (2, 3)
 
@@ -40,9 +55,18 @@ def test_columns_are_those_of_the_train_tickets() -> None:
     columns = rivals.find_columns(TICKETS, [ticket(99, "pass", "violet", None, "loose nut")])
     train, test = rivals._make_binary(columns)
     assert list(train) == list(test)
-    assert {"colour is red", "weight as a number", "weight is there", "mentions loose", "mentions bolt"} <= {*train}
+    assert {
+        "colour is red",
+        "weight as a number",
+        "weight is there",
+        "mentions loose",
+        "mentions bolt",
+    } <= {*train}
     assert test["weight as a number"][0] == 6.0  # the median of those that have one
-    assert test[["colour is red", "colour is blue", "colour is green", "mentions bolt"]].sum(axis=None) == 0
+    assert (
+        test[["colour is red", "colour is blue", "colour is green", "mentions bolt"]].sum(axis=None)
+        == 0
+    )
 
 
 def test_late_fits_are_ended_and_none_is_run_twice(
@@ -89,7 +113,15 @@ def test_late_fits_are_ended_and_none_is_run_twice(
 
 def test_only_sets_that_both_have_are_compared() -> None:
     def row(name: str, tool: str, size: int, accuracy: float) -> dict[str, object]:
-        return {"name": name, "seed": 1, "tool": tool, "size": size, "accuracy": accuracy, "conditions": size, "apart": size}
+        return {
+            "name": name,
+            "seed": 1,
+            "tool": tool,
+            "size": size,
+            "accuracy": accuracy,
+            "conditions": size,
+            "apart": size,
+        }
 
     rows = [
         *(row("a", "stageb", 10, 0.9), row("b", "stageb", 10, 0.8), row("c", "stageb", 10, 0.1)),
@@ -107,7 +139,13 @@ def test_a_picture_needs_a_set_that_all_tools_have(tmp_path: Path) -> None:
         for size in rivals.SIZES_OF.get(tool, rivals.SIZES)
     ]
     peers.draw(rows, tmp_path / "all.png")
-    peers.draw([row for row in rows if row["tool"] != "ebm" and row["size"] != 5], tmp_path / "some.png")
-    assert (tmp_path / "all.png").read_bytes()[1:4] == (tmp_path / "some.png").read_bytes()[1:4] == b"PNG"
+    peers.draw(
+        [row for row in rows if row["tool"] != "ebm" and row["size"] != 5], tmp_path / "some.png"
+    )
+    assert (
+        (tmp_path / "all.png").read_bytes()[1:4]
+        == (tmp_path / "some.png").read_bytes()[1:4]
+        == b"PNG"
+    )
     with pytest.raises(InputError, match="no set"):
         peers.draw([row for row in rows if row["tool"] != "figs"], tmp_path / "none.png")

@@ -48,15 +48,30 @@ def test_peers_hand_the_network_the_boards_that_the_loop_does() -> None:
 SMALL = {"envs": 4, "rollout_steps": 4, "global_batch": 8}
 
 
-def test_rows_of_the_real_command_are_told_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_the_real_command_are_told_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     keys = {"fabric.accelerator": "cpu", **{f"runner.{key}": value for key, value in SMALL.items()}}
     words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
     out = tmp_path / "out.json"
-    given = ["snake", "ranks", "--config", "configs/snake/5x5.yaml", "--updates", "3", *words, "--json", str(out)]
+    given = [
+        "snake",
+        "ranks",
+        "--config",
+        "configs/snake/5x5.yaml",
+        "--updates",
+        "3",
+        *words,
+        "--json",
+        str(out),
+    ]
     assert main(given) == 0
     (row,) = json.loads(out.read_text())["rows"]
     speeds = [row.pop(name) for name in ("lowest", "steps_per_s", "highest")]
     assert 0 < speeds[0] <= speeds[1] <= speeds[2]
     assert row == {"part": "ranks", "devices": 1, "games a rank": 4, "of linear": 1.0}
-    shown = f"devices 1, games a rank 4, steps_per_s {speeds[1]:.4g}, lowest {speeds[0]:.4g}, highest {speeds[2]:.4g}"
+    shown = (
+        f"devices 1, games a rank 4, steps_per_s {speeds[1]:.4g}, lowest {speeds[0]:.4g}, "
+        f"highest {speeds[2]:.4g}"
+    )
     assert capsys.readouterr().out == f"{shown}, of linear 1\n"

@@ -1,4 +1,5 @@
-"""The demo's tickets: what is shipped is what the script writes, and a learner has something to find in them."""
+"""The demo's tickets: what is shipped is what the script writes, and a learner has something to
+find in them."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ RULES: dict[str, list[Rule]] = {
 def cases(mission: str) -> list[tuple[str, bool]]:
     """(what a model reads, whether it fails) of every ticket."""
     rows = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()]
-    return [(" | ".join(row["per_image"].values()), row["label"] == "fail") for row in rows if row["mission"] == mission]
+    return [
+        (" | ".join(row["per_image"].values()), row["label"] == "fail")
+        for row in rows
+        if row["mission"] == mission
+    ]
 
 
 def contains(word: str, text: str) -> bool:
@@ -63,7 +68,11 @@ def test_the_rules_explain_everything_and_each_is_needed(mission: str) -> None:
 def test_nothing_else_tells_the_label(mission: str) -> None:
     """A rule on any one other word or value gains next to nothing over "all pass"."""
     words = {word for text, _ in cases(mission) for word in re.findall(r"\w+: \w+|\w+", text)}
-    telling = re.compile(r"corrosion|crack|leak|loose|missing|worn|single|open|fence|connector|label|seal|grounding")
+    telling = re.compile(
+        r"corrosion|crack|leak|loose|missing|worn|single|open|fence|connector|label|seal|grounding"
+    )
     for word in words:
         if not telling.search(word):
-            assert accuracy(mission, [partial(contains, word)]) <= accuracy(mission, []) + 0.05, word
+            assert accuracy(mission, [partial(contains, word)]) <= accuracy(mission, []) + 0.05, (
+                word
+            )

@@ -1,4 +1,5 @@
-"""Reflection rows show what the loop would show, and their answers are edits that the loop accepts."""
+"""Reflection rows show what the loop would show, and their answers are edits that the loop
+accepts."""
 
 import json
 import random
@@ -23,7 +24,12 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 
 @cache
 def some(language: Language = "en") -> tuple[Lesson, ...]:
-    return tuple(islice(lessons(random.Random(5), 1.0, chinese=float(language == "zh")), 100 if language == "en" else 50))
+    return tuple(
+        islice(
+            lessons(random.Random(5), 1.0, chinese=float(language == "zh")),
+            100 if language == "en" else 50,
+        )
+    )
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -33,7 +39,9 @@ def test_answers_are_operations_that_the_loop_accepts(language: Language) -> Non
         assert lesson.row.system.startswith(WORDS[language].reflection.partition("{")[0])
         assert sum(lesson.row.shares) == pytest.approx(len(lesson.row.shares))
         for _, answer in lesson.row.segments:
-            proposal = parse_proposal(answer, lesson.shown, lesson.guidance, ReflectionConfig(), WORDS[language], 0)
+            proposal = parse_proposal(
+                answer, lesson.shown, lesson.guidance, ReflectionConfig(), WORDS[language], 0
+            )
             total += 1
             accepted += len(proposal.operations)
     # the rest repeat a rule that is there already, or state it at more length than a rule may have
@@ -51,7 +59,11 @@ def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it() -> None:
                 assert any(line.startswith(f"[{found[0]}] ") for line in lines)
                 assert operation["rationale"].endswith(f"[{found[0]}]")
                 quoted += 1
-            if lesson.shown.rule and operation["op"] == "update" and operation["key"] == lesson.shown.rule:
+            if (
+                lesson.shown.rule
+                and operation["op"] == "update"
+                and operation["key"] == lesson.shown.rule
+            ):
                 assert operation["rationale"].startswith(lesson.shown.rule + ";")
                 mended += 1
     assert quoted > 30
@@ -59,25 +71,36 @@ def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it() -> None:
 
 
 def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant() -> None:
-    """The text, read back and executed, judges the pool like the option; and the product applies it to the same rule."""
+    """The text, read back and executed, judges the pool like the option; and the product applies it
+    to the same rule."""
     for lesson in some():
         pool, book = lesson.stage.pool, lesson.stage.book
-        known = Vocabulary.of(pool.ticket(position, random.Random(1)) for position in range(len(pool.facts)))
+        known = Vocabulary.of(
+            pool.ticket(position, random.Random(1)) for position in range(len(pool.facts))
+        )
         for _, answer in lesson.row.segments:
-            proposal = parse_proposal(answer, lesson.shown, lesson.guidance, ReflectionConfig(), WORDS["en"], 0)
+            proposal = parse_proposal(
+                answer, lesson.shown, lesson.guidance, ReflectionConfig(), WORDS["en"], 0
+            )
             for operation in proposal.operations:
                 after = executed(book, operation)
                 assert after is not None
-                checked = check_proposal(replace(proposal, operations=(operation,)), known, WORDS["en"]).operations
+                checked = check_proposal(
+                    replace(proposal, operations=(operation,)), known, WORDS["en"]
+                ).operations
                 texts = {rule.text for rule in apply(lesson.guidance, checked).rules[1:]}
                 written = {rule.text for rule in lesson.guidance.rules}
-                is_known = all(rule.text("en", CANONICAL) in written for rule in book.rules.values())
+                is_known = all(
+                    rule.text("en", CANONICAL) in written for rule in book.rules.values()
+                )
                 # What is read loosely is written anew, with "not above" for "at most".
                 is_respelt = checked != (operation,) and " is at " in (operation.text or "")
                 if checked and is_known and not is_respelt:
                     assert texts == {rule.text("en", CANONICAL) for rule in after.rules.values()}
                 tested = lesson.stage.tested
-                assert (pool.right(after) & tested).bit_count() > (pool.right(book) & tested).bit_count()
+                assert (pool.right(after) & tested).bit_count() > (
+                    pool.right(book) & tested
+                ).bit_count()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +123,9 @@ def test_canonical_rules_are_read_back(text: str) -> None:
 
 
 def test_lessons_come_from_their_seed_alone() -> None:
-    one, two = ([lesson.row for lesson in islice(lessons(random.Random(7), 1.0), 12)] for _ in range(2))
+    one, two = (
+        [lesson.row for lesson in islice(lessons(random.Random(7), 1.0), 12)] for _ in range(2)
+    )
     assert one == two
 
 
@@ -119,10 +144,14 @@ def test_options_turn_the_cases_that_they_name_and_gain_what_they_score() -> Non
     for lesson in islice(lessons(random.Random(3), 1.0), 60):
         stage, pool = lesson.stage, lesson.stage.pool
         before = pool.right(stage.book)
-        assert [o.score for o in lesson.options] == sorted((o.score for o in lesson.options), reverse=True)
+        assert [o.score for o in lesson.options] == sorted(
+            (o.score for o in lesson.options), reverse=True
+        )
         for option in lesson.options:
             after = pool.right(edited(stage.book, option.edit))
-            won, lost = ((mask & stage.tested).bit_count() for mask in (after & ~before, before & ~after))
+            won, lost = (
+                (mask & stage.tested).bit_count() for mask in (after & ~before, before & ~after)
+            )
             assert LEAST_GAIN <= option.score <= won - LOSS_PRICE * lost
             assert option.turned
             for place in option.turned:

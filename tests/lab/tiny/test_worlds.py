@@ -16,7 +16,9 @@ from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Ticket
 
-SMALL = Facts({"size": "small", "age": "39", "years": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil"))
+SMALL = Facts(
+    {"size": "small", "age": "39", "years": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil")
+)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +77,15 @@ def test_exceptions_and_unless() -> None:
         == "Fail if size is small unless a summary mentions oil."
     )
     assert not WorldRule("fail", (small,), exception=oily).fires(SMALL)
-    assert WorldRule("fail", (small,), inverted=True).text("en", CANONICAL) == "Fail unless size is small."
+    assert (
+        WorldRule("fail", (small,), inverted=True).text("en", CANONICAL)
+        == "Fail unless size is small."
+    )
     assert not WorldRule("fail", (small,), inverted=True).fires(SMALL)
-    assert WorldRule("fail", (Condition("is", "size", ("big",)),), inverted=True).seen(SMALL, "en") == "size is not big"
+    assert (
+        WorldRule("fail", (Condition("is", "size", ("big",)),), inverted=True).seen(SMALL, "en")
+        == "size is not big"
+    )
 
 
 @pytest.mark.parametrize("chinese", [0.0, 1.0])
@@ -92,7 +100,9 @@ def test_worlds_draw_tickets_and_rules_that_speak_of_them(chinese: float) -> Non
         for _ in range(5):
             facts = world.draw(rng)
             ticket = world.ticket(facts, rng)
-            assert [name for name, _ in ticket.per_image] == [f"image_{n + 1}" for n in range(len(ticket.per_image))]
+            assert [name for name, _ in ticket.per_image] == [
+                f"image_{n + 1}" for n in range(len(ticket.per_image))
+            ]
             assert all(text.strip() for _, text in ticket.per_image)
             fired += rule.fires(facts)
             silent += not rule.fires(facts)
@@ -103,7 +113,9 @@ def test_worlds_draw_tickets_and_rules_that_speak_of_them(chinese: float) -> Non
 
 
 @pytest.mark.parametrize(("chinese", "language"), [(0.0, "en"), (1.0, "zh")])
-def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese: float, language: Language) -> None:
+def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(
+    chinese: float, language: Language
+) -> None:
     rng = random.Random(1)
     verdicts = []
     for _ in range(30):
@@ -118,7 +130,9 @@ def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese: f
 
 
 @pytest.mark.parametrize("chinese", [0.0, 1.0])
-def test_rows_of_own_labels_answer_as_the_rules_say_as_code(chinese: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_own_labels_answer_as_the_rules_say_as_code(
+    chinese: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng, agree, read, seen = random.Random(3), 0, 0, set()
     judged: list[tuple[Ticket, Guidance, Words]] = []
 

@@ -1,7 +1,9 @@
-"""The folder of an audit: what was promised, which tickets were drawn, and what people answered, in the order of reading.
+"""The folder of an audit: what was promised, which tickets were drawn, and what people answered, in
+the order of reading.
 
-``audit.json`` holds the promise, written once. ``drawn.jsonl`` and ``answers.jsonl`` only grow. ``sheet-0001.csv`` is for
-people: it says what a ticket says, but not its verdict, since people agree with what they read.
+``audit.json`` holds the promise, written once. ``drawn.jsonl`` and ``answers.jsonl`` only grow.
+``sheet-0001.csv`` is for people: it says what a ticket says, but not its verdict, since people
+agree with what they read.
 """
 
 from __future__ import annotations
@@ -44,11 +46,13 @@ class Drawn:
     file: str
     digest: str  # of its bytes
     tickets: Sequence[Mapping[str, Any]]  # drawn for people: id, mission, verdict, rule
-    shares: Mapping[str, Mapping[str, Mapping[str, int]]]  # mission -> what is counted -> value -> tickets
+    # mission -> what is counted -> value -> tickets
+    shares: Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 class AuditFolder:
-    """The files. Methods raise ``InputError`` where somebody else changed one, ``JournalError`` where the disk refuses."""
+    """The files. Methods raise ``InputError`` where somebody else changed one, ``JournalError``
+    where the disk refuses."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,7 +69,11 @@ class AuditFolder:
             mission: {"labels": list(each.labels), "automation": each.automation.to_plain()}
             for mission, each in promises.items()
         }
-        disk.write(self.path / PROMISE, json.dumps(plain, ensure_ascii=False, indent=2) + "\n", "nothing else")
+        disk.write(
+            self.path / PROMISE,
+            json.dumps(plain, ensure_ascii=False, indent=2) + "\n",
+            "nothing else",
+        )
 
     def read_promises(self) -> dict[str, Promise]:
         """By mission."""
@@ -76,7 +84,9 @@ class AuditFolder:
             labels = tuple(plain.get("labels", ())) if isinstance(plain, dict) else ()
             automation = Automation.parse(plain.get("automation"), labels) if labels else None
             if automation is None:
-                raise InputError(shown(f"{path}: mission {mission!r}: another program changed it; {REMEDY}"))
+                raise InputError(
+                    shown(f"{path}: mission {mission!r}: another program changed it; {REMEDY}")
+                )
             promises[mission] = Promise(labels, automation)
         return promises
 
@@ -89,7 +99,8 @@ class AuditFolder:
         return self._read(ANSWERS, {"id", "label"})
 
     def add_drawn(self, drawn: Drawn, says: Mapping[str, Ticket]) -> Path:
-        """Write a sheet for what was drawn, and then that it was; ``says`` are the tickets by id. Returns the sheet."""
+        """Write a sheet for what was drawn, and then that it was; ``says`` are the tickets by id.
+        Returns the sheet."""
         sheet = self.path / f"sheet-{len(self.read_drawn()) + 1:04}.csv"
         rows = [
             {
@@ -101,7 +112,12 @@ class AuditFolder:
             for each in drawn.tickets
         ]
         disk.write(sheet, encode_table(HEADER, rows), "nothing else")
-        plain = {"file": drawn.file, "digest": drawn.digest, "tickets": list(drawn.tickets), "shares": drawn.shares}
+        plain = {
+            "file": drawn.file,
+            "digest": drawn.digest,
+            "tickets": list(drawn.tickets),
+            "shares": drawn.shares,
+        }
         self._append(DRAWN, [plain])
         return sheet
 
@@ -129,7 +145,8 @@ class AuditFolder:
 
 
 def read_sheet(path: Path) -> Iterator[tuple[str, str, str]]:
-    """The answers of a sheet: place, id and word, of rows that have one. Raises ``BadInputError``."""
+    """The answers of a sheet: place, id and word, of rows that have one. Raises
+    ``BadInputError``."""
     try:
         with reading(KIND), open_named(str(path)) as opened:
             text = opened.read().decode("utf-8-sig")
@@ -139,7 +156,12 @@ def read_sheet(path: Path) -> Iterator[tuple[str, str, str]]:
     separator = max(",;\t", key=text.partition("\n")[0].count)  # as spreadsheets save it
     table = csv.DictReader(text.splitlines(), delimiter=separator)
     if not {"id", RIGHT} <= {*(table.fieldnames or ())}:
-        raise _refuse(str(path), 1, f"no columns id and {RIGHT}", "leave the sheet's first row as it was written")
+        raise _refuse(
+            str(path),
+            1,
+            f"no columns id and {RIGHT}",
+            "leave the sheet's first row as it was written",
+        )
     for row in table:
         word = (row[RIGHT] or "").strip()
         if word:
@@ -147,26 +169,39 @@ def read_sheet(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def read_export(path: Path) -> Iterator[tuple[str, str, str]]:
-    """The same of what Label Studio exports as JSON: the choice of each task that ``make_task`` made. Raises
-    ``BadInputError``."""
+    """The same of what Label Studio exports as JSON: the choice of each task that ``make_task``
+    made. Raises ``BadInputError``."""
     try:
         with reading(KIND), open_named(str(path)) as opened:
             tasks = loads(opened.read().decode("utf-8-sig"))
         for number, task in enumerate(tasks, 1):
             done = [each for each in task["annotations"] if not each.get("was_cancelled")]
             choices = [
-                part["value"]["choices"][0] for each in done[-1:] for part in each["result"] if "choices" in part["value"]
+                part["value"]["choices"][0]
+                for each in done[-1:]
+                for part in each["result"]
+                if "choices" in part["value"]
             ]
             if choices:
                 yield f"{path}: task {number}", str(task["data"]["id"]), str(choices[0])
     except (FaultError, ValueError, TypeError, KeyError, IndexError, AttributeError):
-        raise _refuse(str(path), 0, "no export of these tasks", "export them from Label Studio as JSON") from None
+        raise _refuse(
+            str(path), 0, "no export of these tasks", "export them from Label Studio as JSON"
+        ) from None
 
 
 def make_task(each: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:
-    """A task of Label Studio without a prediction, for the labelling interface of ``stageb tickets tasks``."""
+    """A task of Label Studio without a prediction, for the labelling interface of ``stageb tickets
+    tasks``."""
     text = "\n".join(said for _, said in ticket.per_image)
-    return {"data": {"id": each["id"], "mission": each["mission"], "group_id": ticket.group_id, "text": text}}
+    return {
+        "data": {
+            "id": each["id"],
+            "mission": each["mission"],
+            "group_id": ticket.group_id,
+            "text": text,
+        }
+    }
 
 
 def take_answers(
@@ -176,22 +211,38 @@ def take_answers(
     columns: ColumnsConfig,
     known: Mapping[str, str],
 ) -> list[dict[str, str]]:
-    """Answers that are new, as rows; ``missions`` says of each id that was drawn which it is of, ``known`` what was answered
-    before. Raises ``BadInputError`` where one cannot be used, or is another than before."""
+    """Answers that are new, as rows; ``missions`` says of each id that was drawn which it is of,
+    ``known`` what was answered before. Raises ``BadInputError`` where one cannot be used, or is
+    another than before."""
     taken, bad = dict[str, str](), list[BadLine]()
     for place, name, word in found:
         file, _, line = place.rpartition(":")
         at = (file, int(line)) if line.isdigit() else (place, 0)
         if name not in missions:
-            bad.append(BadLine(*at, f"id {short(name)} was never drawn", "leave ids as they were written"))
+            bad.append(
+                BadLine(*at, f"id {short(name)} was never drawn", "leave ids as they were written")
+            )
             continue
         labels = promises[missions[name]].labels
-        label = next((each for each in (word, word.casefold(), find_verdict(word, columns)) if each in labels), None)
+        label = next(
+            (
+                each
+                for each in (word, word.casefold(), find_verdict(word, columns))
+                if each in labels
+            ),
+            None,
+        )
         before = known.get(name) or taken.get(name)
         if label is None:
             bad.append(BadLine(*at, f"{RIGHT} {short(word)}", f"write one of {', '.join(labels)}"))
         elif before not in (None, label):
-            bad.append(BadLine(*at, f"{short(name)} was {before} before", "answers stay, since tests have seen them"))
+            bad.append(
+                BadLine(
+                    *at,
+                    f"{short(name)} was {before} before",
+                    "answers stay, since tests have seen them",
+                )
+            )
         elif before is None:
             taken[name] = label
     if bad:

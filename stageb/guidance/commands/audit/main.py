@@ -1,6 +1,8 @@
-"""``stageb audit``: watch whether a bound on tickets decided alone still holds, by a sample that people look at.
+"""``stageb audit``: watch whether a bound on tickets decided alone still holds, by a sample that
+people look at.
 
-One call a day does all: it reads what people answered, draws from new files of predictions, tests, and says what drifts.
+One call a day does all: it reads what people answered, draws from new files of predictions, tests,
+and says what drifts.
 """
 
 from __future__ import annotations
@@ -49,16 +51,28 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``stageb audit ARGUMENTS``; 1 where a bound is broken. Raises ``InputError``."""
     args = make_parser().parse_args(arguments)
     if not 0 < args.share <= 1:
-        raise InputError(f"--share {args.share}: a share of the tickets decided alone, above 0, at most 1")
+        raise InputError(
+            f"--share {args.share}: a share of the tickets decided alone, above 0, at most 1"
+        )
     folder = AuditFolder(args.folder)
     promised = find_promises(args.guidance) if args.guidance else None
     if not folder.exists:
         if promised is None:
-            raise InputError(shown(f"{args.folder}: no audit has begun there; name what is watched: --guidance SOURCE"))
+            raise InputError(
+                shown(
+                    f"{args.folder}: no audit has begun there; name what is watched: --guidance "
+                    f"SOURCE"
+                )
+            )
         folder.begin(promised)
     promises, columns = folder.read_promises(), choose_columns(args)
     if promised not in (None, promises):
-        raise InputError(shown(f"{args.folder}: watches what {args.guidance} promised before; name another --folder"))
+        raise InputError(
+            shown(
+                f"{args.folder}: watches what {args.guidance} promised before; name another "
+                f"--folder"
+            )
+        )
     drawn = folder.read_drawn()
     collect_answers(folder, promises, drawn, columns, args.answers)
     for name in args.predictions:
@@ -69,8 +83,17 @@ def main(arguments: Sequence[str]) -> int:
         sheet = folder.add_drawn(new, says)
         if args.tasks:
             tasks = [make_task(each, says[each["id"]]) for each in new.tickets]
-            disk.write(sheet.with_suffix(".json"), json.dumps(tasks, ensure_ascii=False, indent=1) + "\n", "nothing else")
-        print(shown(f"{sheet}: {len(new.tickets):,} tickets for people: write the right label of each in column {RIGHT}"))
+            disk.write(
+                sheet.with_suffix(".json"),
+                json.dumps(tasks, ensure_ascii=False, indent=1) + "\n",
+                "nothing else",
+            )
+        print(
+            shown(
+                f"{sheet}: {len(new.tickets):,} tickets for people: write the right label of "
+                f"each in column {RIGHT}"
+            )
+        )
         drawn.append(new)
     return conclude(folder, promises, drawn)
 
@@ -88,18 +111,46 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of the command."""
     parser = WordParser(
         prog="stageb audit",
-        description="Watch whether what stageb automate has promised still holds: draw tickets that were decided alone for "
-        "people, read their answers, and test as they come. Exit code: 0, or 1 where a bound is broken.",
+        description="Watch whether what stageb automate has promised still holds: draw tickets "
+        "that were decided alone for "
+        "people, read their answers, and test as they come. Exit code: 0, or 1 where a bound is "
+        "broken.",
     )
-    parser.add_argument("predictions", nargs="*", metavar="OUT", help="new files that stageb predict wrote, JSON Lines")
-    parser.add_argument("--folder", type=Path, default=Path("audit"), help="of the audit's files (default: audit)")
-    parser.add_argument("--share", type=float, default=0.02, help="of the tickets decided alone, to draw (default: 0.02)")
     parser.add_argument(
-        "--guidance", metavar="SOURCE", help="what is watched, a run's folder or a file: when an audit begins"
+        "predictions",
+        nargs="*",
+        metavar="OUT",
+        help="new files that stageb predict wrote, JSON Lines",
     )
-    parser.add_argument("--tasks", action="store_true", help="write the sheet as tasks of Label Studio, too")
-    parser.add_argument("--answers", nargs="+", default=(), metavar="JSON", help="what Label Studio exported of such tasks")
-    parser.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of ticket files mean, as for predict")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("audit"), help="of the audit's files (default: audit)"
+    )
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.02,
+        help="of the tickets decided alone, to draw (default: 0.02)",
+    )
+    parser.add_argument(
+        "--guidance",
+        metavar="SOURCE",
+        help="what is watched, a run's folder or a file: when an audit begins",
+    )
+    parser.add_argument(
+        "--tasks", action="store_true", help="write the sheet as tasks of Label Studio, too"
+    )
+    parser.add_argument(
+        "--answers",
+        nargs="+",
+        default=(),
+        metavar="JSON",
+        help="what Label Studio exported of such tasks",
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="NAME=VALUE,...",
+        help="what the columns of ticket files mean, as for predict",
+    )
     return parser
 
 
@@ -111,7 +162,11 @@ def find_promises(source: str) -> dict[str, Promise]:
         if each.automation and each.automation.guidance == name_guidance(each)
     }
     if not found:
-        raise InputError(shown(f"{source}: nothing is promised of its rules; begin with: stageb automate {source}"))
+        raise InputError(
+            shown(
+                f"{source}: nothing is promised of its rules; begin with: stageb automate {source}"
+            )
+        )
     return found
 
 
@@ -132,15 +187,19 @@ def collect_answers(
     """Keep what people have answered since."""
     missions = {each["id"]: each["mission"] for of in drawn for each in of.tickets}
     known = {row["id"]: row["label"] for row in folder.read_answers()}
-    found = chain(*(read_sheet(path) for path in folder.list_sheets()), *(read_export(Path(path)) for path in exports))
+    found = chain(
+        *(read_sheet(path) for path in folder.list_sheets()),
+        *(read_export(Path(path)) for path in exports),
+    )
     folder.add_answers(take_answers(found, missions, promises, columns, known))
 
 
 def draw(
     name: str, digest: str, share: float, promises: Mapping[str, Promise], columns: ColumnsConfig
 ) -> tuple[Drawn, dict[str, Ticket]]:
-    """Tickets of a file of predictions that were decided alone, each group with the same probability; and what these say.
-    Raises ``InputError`` where it holds none, or the ticket files are others."""
+    """Tickets of a file of predictions that were decided alone, each group with the same
+    probability; and what these say. Raises ``InputError`` where it holds none, or the ticket files
+    are others."""
     rows = list(read_rows(Path(name)))
     if not rows or not all(row.keys() >= KEYS and type(row["line"]) is int for row in rows):
         raise InputError(shown(f"{name}: no rows of predict; name what it wrote as JSON Lines"))
@@ -155,32 +214,49 @@ def draw(
     for (mission, group), together in groups.items():
         key = stream("audit", digest, mission, group)
         if uniform(key, 0) < share:
-            one, name_of = together[int(len(together) * uniform(key, 1))], f"{digest[:8]}-{len(picked) + 1}"
-            picked.append({"id": name_of, "mission": mission, "verdict": one["verdict"], "rule": one["rule"]})
+            one, name_of = (
+                together[int(len(together) * uniform(key, 1))],
+                f"{digest[:8]}-{len(picked) + 1}",
+            )
+            picked.append(
+                {"id": name_of, "mission": mission, "verdict": one["verdict"], "rule": one["rule"]}
+            )
             says[name_of] = tickets[one["file"], one["line"]]
     return Drawn(name, digest, picked, dict(count_shares(rows, tickets))), says
 
 
-def _read_tickets(name: str, rows: Sequence[Mapping[str, Any]], columns: ColumnsConfig) -> dict[tuple[str, int], Ticket]:
-    """The tickets of predictions by file and line. Raises ``InputError`` where one is another by now."""
+def _read_tickets(
+    name: str, rows: Sequence[Mapping[str, Any]], columns: ColumnsConfig
+) -> dict[tuple[str, int], Ticket]:
+    """The tickets of predictions by file and line. Raises ``InputError`` where one is another by
+    now."""
     found: dict[tuple[str, int], Ticket] = {}
     for file in dict.fromkeys(row["file"] for row in rows):
         try:
             for entry in read_entries(file, columns, labelled=False):
                 found[file, entry.line] = entry.ticket(False)
         except FaultError as fault:
-            raise InputError(shown(f"{file}: {fault.what}; call from where predict was, with its --columns", 400)) from None
+            raise InputError(
+                shown(f"{file}: {fault.what}; call from where predict was, with its --columns", 400)
+            ) from None
     for row in rows:
         ticket = found.get((row["file"], row["line"]))
         if ticket is None or ticket.group_id != row["group_id"]:
-            raise InputError(shown(f"{name}: {row['file']}:{row['line']} does not hold {row['group_id']!r} any more", 400))
+            raise InputError(
+                shown(
+                    f"{name}: {row['file']}:{row['line']} does not hold {row['group_id']!r} any "
+                    f"more",
+                    400,
+                )
+            )
     return found
 
 
 def count_shares(
     rows: Sequence[Mapping[str, Any]], tickets: Mapping[tuple[str, int], Ticket]
 ) -> Iterator[tuple[str, dict[str, dict[str, int]]]]:
-    """By mission, how many tickets had each verdict, each rule that decided, and each value of a field that has few."""
+    """By mission, how many tickets had each verdict, each rule that decided, and each value of a
+    field that has few."""
     for mission in dict.fromkeys(row["mission"] for row in rows):
         mine = [row for row in rows if row["mission"] == mission]
         counts: dict[str, Counter[str]] = {
@@ -190,9 +266,21 @@ def count_shares(
         for row in mine:
             for field, value in reading(tickets[row["file"], row["line"]]).pairs.items():
                 counts.setdefault(f"field {field}", Counter())[value] += 1
-        few = {what: of for what, of in counts.items() if len(of) <= KINDS or not what.startswith("field ")}
-        lacking = {what: len(mine) - of.total() for what, of in few.items() if of.total() < len(mine)}
-        yield mission, {what: dict(of) | ({"": lacking[what]} if what in lacking else {}) for what, of in few.items()}
+        few = {
+            what: of
+            for what, of in counts.items()
+            if len(of) <= KINDS or not what.startswith("field ")
+        }
+        lacking = {
+            what: len(mine) - of.total() for what, of in few.items() if of.total() < len(mine)
+        }
+        yield (
+            mission,
+            {
+                what: dict(of) | ({"": lacking[what]} if what in lacking else {})
+                for what, of in few.items()
+            },
+        )
 
 
 def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequence[Drawn]) -> int:
@@ -200,7 +288,9 @@ def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequen
     from stageb.guidance.commands.audit.page import AuditedBound, render_page  # brings matplotlib
 
     by_id = {each["id"]: each for of in drawn for each in of.tickets}
-    answered = [(by_id[row["id"]], row["label"]) for row in folder.read_answers() if row["id"] in by_id]
+    answered = [
+        (by_id[row["id"]], row["label"]) for row in folder.read_answers() if row["id"] in by_id
+    ]
     audited, notes = [], list(describe_drift(drawn))
     for mission, promise in promises.items():
         for bound in promise.automation.bounds:
@@ -212,7 +302,15 @@ def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequen
             if bound.max_error < 1:
                 errors = [is_wrong for _, is_wrong in mine]
                 wealth = tuple(watch.trace_wealth(errors, bound.max_error))
-                audited.append(AuditedBound(mission, bound, tuple(errors), wealth, watch.rank_rules(mine, bound.max_error)))
+                audited.append(
+                    AuditedBound(
+                        mission,
+                        bound,
+                        tuple(errors),
+                        wealth,
+                        watch.rank_rules(mine, bound.max_error),
+                    )
+                )
     for each in audited:
         print(shown(each.describe(), 400))
     for said in notes:
@@ -226,7 +324,8 @@ def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequen
 
 
 def describe_drift(drawn: Sequence[Drawn]) -> Iterator[str]:
-    """Shares that are others in the newest predictions than in all before; columns that came or went."""
+    """Shares that are others in the newest predictions than in all before; columns that came or
+    went."""
     if len(drawn) < 2:
         return
     *earlier, newest = drawn
@@ -248,7 +347,12 @@ def describe_drift(drawn: Sequence[Drawn]) -> Iterator[str]:
 def _describe_shift(before: Mapping[str, int], now: Mapping[str, int]) -> str:
     """The value whose share has moved most."""
     first, second = sum(before.values()), sum(now.values())
-    shares = {name: (before.get(name, 0) / first, now.get(name, 0) / second) for name in before.keys() | now.keys()}
+    shares = {
+        name: (before.get(name, 0) / first, now.get(name, 0) / second)
+        for name in before.keys() | now.keys()
+    }
     name = max(sorted(shares), key=lambda each: abs(shares[each][0] - shares[each][1]))
     was, became = shares[name]
-    return f"{name or 'nothing'!r} in {write_share(became)} of the tickets, {write_share(was)} before"
+    return (
+        f"{name or 'nothing'!r} in {write_share(became)} of the tickets, {write_share(was)} before"
+    )

@@ -14,7 +14,15 @@ from matplotlib.figure import Figure
 
 from stageb.guidance.commands.audit.watch import LEVEL, RuleErrors, find_fault, is_alarm
 from stageb.guidance.commands.report import page
-from stageb.guidance.commands.report.charts import COLOURS, INK, LETTER, POINTS, WIDTH, render_svg, use_settings
+from stageb.guidance.commands.report.charts import (
+    COLOURS,
+    INK,
+    LETTER,
+    POINTS,
+    WIDTH,
+    render_svg,
+    use_settings,
+)
 from stageb.guidance.commands.report.sentences import escape_unseen
 from stageb.guidance.words.automation import Bound, write_share
 
@@ -27,7 +35,8 @@ class AuditedBound:
 
     mission: str
     bound: Bound
-    errors: tuple[bool, ...]  # whether an answer says that the verdict is wrong, in the order in which they were read
+    # whether an answer says that the verdict is wrong, in the order in which they were read
+    errors: tuple[bool, ...]
     wealth: tuple[float, ...]  # natural log, after each
     rules: Sequence[RuleErrors]
 
@@ -38,14 +47,27 @@ class AuditedBound:
 
     def describe(self) -> str:
         """All that is known of it."""
-        of, limit = f" of those judged {self.bound.verdict}" if self.bound.verdict else "", write_share(self.bound.max_error)
-        said = f"{self.mission}: {sum(self.errors):,} of {len(self.errors):,} answers say that the verdict is wrong"
+        of, limit = (
+            f" of those judged {self.bound.verdict}" if self.bound.verdict else "",
+            write_share(self.bound.max_error),
+        )
+        said = (
+            f"{self.mission}: {sum(self.errors):,} of {len(self.errors):,} answers say that "
+            f"the verdict is wrong"
+        )
         if not self.is_broken:
             return f"{said}; nothing speaks against at most {limit}{of}"
         at = next(place for place, wealth in enumerate(self.wealth, 1) if is_alarm(wealth))
         fault = find_fault(self.rules)
-        why = f": {fault.rule}, {fault.wrong:,} of {fault.answered:,}" if fault else "; no rule stands out"
-        return f"{said}; ALARM since answer {at:,}: more than {limit}{of} are wrong{why}; learn anew, or automate again"
+        why = (
+            f": {fault.rule}, {fault.wrong:,} of {fault.answered:,}"
+            if fault
+            else "; no rule stands out"
+        )
+        return (
+            f"{said}; ALARM since answer {at:,}: more than {limit}{of} are wrong{why}; learn "
+            f"anew, or automate again"
+        )
 
 
 def render_page(audited: Sequence[AuditedBound], notes: Sequence[str]) -> str:
@@ -60,7 +82,8 @@ def render_page(audited: Sequence[AuditedBound], notes: Sequence[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta '
+        'name="color-scheme" content="light dark">'
         f"<title>Audit</title><style>{style}</style></head><body>"
         "<header><h1>Audit of tickets decided alone</h1></header><main>"
         f"{''.join(parts)}{drift}</main></body></html>\n"
@@ -69,14 +92,21 @@ def render_page(audited: Sequence[AuditedBound], notes: Sequence[str]) -> str:
 
 def _render_bound(number: int, each: AuditedBound) -> str:
     rows = "".join(
-        f'<tr><td>{_text(of.rule)}</td><td class="n">{of.answered:,}</td><td class="n">{of.wrong:,}</td></tr>'
+        f'<tr><td>{_text(of.rule)}</td><td class="n">{of.answered:,}</td><td '
+        f'class="n">{of.wrong:,}</td></tr>'
         for of in each.rules
     )
-    heads = '<th scope="col">Rule</th><th scope="col" class="n">Answers</th><th scope="col" class="n">Wrong</th>'
+    heads = (
+        '<th scope="col">Rule</th><th scope="col" class="n">Answers</th><th scope="col" '
+        'class="n">Wrong</th>'
+    )
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
     chart = f"<figure>{_draw(number, each)}</figure>" if each.errors else ""
     kind = "loud" if each.is_broken else "lead"
-    return f'<section><h2>{_text(each.mission)}</h2><p class="{kind}">{_text(each.describe())}</p>{chart}{table}</section>'
+    return (
+        f"<section><h2>{_text(each.mission)}</h2><p "
+        f'class="{kind}">{_text(each.describe())}</p>{chart}{table}</section>'
+    )
 
 
 def _draw(number: int, each: AuditedBound) -> str:
@@ -107,7 +137,9 @@ def _draw(number: int, each: AuditedBound) -> str:
         axes.tick_params(labelsize=LETTER, length=3)
     figure.tight_layout()
     told = f"{each.describe()}; dotted: the bound, and above the alarm"
-    return render_svg(figure, f"b{number}", "Errors among answers, and what speaks against the bound", told)
+    return render_svg(
+        figure, f"b{number}", "Errors among answers, and what speaks against the bound", told
+    )
 
 
 def _text(text: str) -> str:

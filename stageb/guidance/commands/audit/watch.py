@@ -1,11 +1,12 @@
 """A test of a bound as people's answers come: it may look at any time, and end at any time.
 
-Null hypothesis: given all answers before, a ticket that is decided alone is judged wrong with a probability of at most
-``max_error``. Bets on errors (``learning/gate/sequential.py``) then make a wealth that ever reaches 1 / ``LEVEL`` with a
-probability of at most ``LEVEL`` (Ville 1939).
+Null hypothesis: given all answers before, a ticket that is decided alone is judged wrong with a
+probability of at most ``max_error``. Bets on errors (``learning/gate/sequential.py``) then make a
+wealth that ever reaches 1 / ``LEVEL`` with a probability of at most ``LEVEL`` (Ville 1939).
 
-Errors may begin late, when a bettor of the first day has lost what it had. So another one begins after every ``AFRESH``
-answers, the k-th with 1 / (k (k + 1)) of the whole, which waits until then: the sum is a supermartingale as each of them is.
+Errors may begin late, when a bettor of the first day has lost what it had. So another one begins
+after every ``AFRESH`` answers, the k-th with 1 / (k (k + 1)) of the whole, which waits until then:
+the sum is a supermartingale as each of them is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ FEWEST = 30  # tickets on either side, below which shares tell nothing
 
 
 def trace_wealth(errors: Sequence[bool], max_error: float) -> Iterator[float]:
-    """The natural log of the wealth after each answer; ``errors``: whether it says that the verdict is wrong."""
+    """The natural log of the wealth after each answer; ``errors``: whether it says that the verdict
+    is wrong."""
     bettors: list[tuple[float, Wealth]] = []
     scale = min(SCALE, 1 / max_error)  # so that nobody can lose more than there is
     for place, is_wrong in enumerate(errors):
@@ -56,23 +58,33 @@ class RuleErrors:
 
 
 def rank_rules(answers: Sequence[tuple[str, bool]], max_error: float) -> list[RuleErrors]:
-    """Rules by how much their errors, each an answer's rule and whether it was wrong, are beyond what is allowed."""
-    counts, wrong = Counter(rule for rule, _ in answers), Counter(rule for rule, is_wrong in answers if is_wrong)
+    """Rules by how much their errors, each an answer's rule and whether it was wrong, are beyond
+    what is allowed."""
+    counts, wrong = (
+        Counter(rule for rule, _ in answers),
+        Counter(rule for rule, is_wrong in answers if is_wrong),
+    )
     found = [
-        RuleErrors(rule, count, wrong[rule], 1 - binomial_tail(wrong[rule] - 1, count, max_error) if wrong[rule] else 1.0)
+        RuleErrors(
+            rule,
+            count,
+            wrong[rule],
+            1 - binomial_tail(wrong[rule] - 1, count, max_error) if wrong[rule] else 1.0,
+        )
         for rule, count in counts.items()
     ]
     return sorted(found, key=lambda each: (each.p, -each.wrong, each.rule))
 
 
 def find_fault(ranked: Sequence[RuleErrors]) -> RuleErrors | None:
-    """The rule whose errors stand out from chance, at the level shared among all; None where none does."""
+    """The rule whose errors stand out from chance, at the level shared among all; None where none
+    does."""
     return next((each for each in ranked if each.p <= LEVEL / len(ranked)), None)
 
 
 def has_shifted(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Whether shares are others than before, by more than chance: the G-test of two samples, with the chi-squared tail of
-    Wilson & Hilferty (1931)."""
+    """Whether shares are others than before, by more than chance: the G-test of two samples, with
+    the chi-squared tail of Wilson & Hilferty (1931)."""
     first, second = sum(before.values()), sum(now.values())
     names = before.keys() | now.keys()
     if min(first, second) < FEWEST or len(names) < 2:

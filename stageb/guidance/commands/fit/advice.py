@@ -1,4 +1,5 @@
-"""Advice to a person on tickets before learning from them, and on what to try next where a run has learnt nothing.
+"""Advice to a person on tickets before learning from them, and on what to try next where a run has
+learnt nothing.
 
 The first lines matter most.
 """
@@ -32,25 +33,43 @@ from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
 
 RARE = 0.1  # share of the rarer label below which accuracy hides it
 HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
-SLIP = 0.75  # how alike a label that stands once is to the one that was meant: two letters exchanged in a word of four
-FEWEST_TICKETS = 5  # tickets of the rarer label from which on one field that tells the label is no accident
-REPEATS = 4  # cases, in the mean, for each value of such a field: what is different everywhere tells nothing of others
+# how alike a label that stands once is to the one that was meant: two letters exchanged in a word
+# of four
+SLIP = 0.75
+# tickets of the rarer label from which on one field that tells the label is no accident
+FEWEST_TICKETS = 5
+# cases, in the mean, for each value of such a field: what is different everywhere tells nothing of
+# others
+REPEATS = 4
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
-FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
+# share of tickets without free text from which on these are forms, and a missing field is an empty
+# one
+FORMS = 0.9
 DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
     r"(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}|\d\d([-/.])\d\d\3\d\d)(?:[T ].*)?"
 )
 HAN, KANA = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
 NUMERAL = re.compile(r"[-+]?\d[\d.,:/-]*")
-FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (  # of numbers that no limit reads, by what they are
-    ("times: give minutes or hours as a number", re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE)),
+# of numbers that no limit reads, by what they are
+FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
+    (
+        "times: give minutes or hours as a number",
+        re.compile(r"\d{1,3}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?", re.IGNORECASE),
+    ),
     ("dates: give a number, such as days since a date", DATES),
-    ("numbers with thousands apart: export them without", re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*")),
+    (
+        "numbers with thousands apart: export them without",
+        re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*"),
+    ),
     ("numbers with the minus behind them: write it before", re.compile(r"\d+([.,]\d+)?-")),
-    ("lengths of time: give hours as a number", re.compile(r"-?\d+ days?,?( [+-]?\d\d?:\d\d(:\d\d\S*)?)?|P[\dDTHMS.]+")),
+    (
+        "lengths of time: give hours as a number",
+        re.compile(r"-?\d+ days?,?( [+-]?\d\d?:\d\d(:\d\d\S*)?)?|P[\dDTHMS.]+"),
+    ),
     ("powers without a sign: write 1e+5", re.compile(r"-?\d+[eE]\d{1,2}")),
 )
-NUMBERS = 0.9  # share of a field's values that are numbers, from which on the others look like mistakes
+# share of a field's values that are numbers, from which on the others look like mistakes
+NUMBERS = 0.9
 FEWEST_NUMBERS = 20  # of such a field
 SHOWN = 5  # names of fields, at most
 MOST_FORMATS = 100  # fields that are looked at for these
@@ -65,7 +84,10 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
     """Yield cautions about each mission's tickets."""
     for mission in inputs.splits:
         own = [ticket for ticket in inputs.tickets if ticket.mission == mission]
-        yield from (f"{mission}: {line}" for line in chain(warn_of_tickets(own, config), warn_of_fields(own)))
+        yield from (
+            f"{mission}: {line}"
+            for line in chain(warn_of_tickets(own, config), warn_of_fields(own))
+        )
     yield from warn_of_language(inputs.tickets, config.prompt.language)
     yield from warn_of_few(inputs, config)
 
@@ -77,25 +99,37 @@ def warn_of_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[s
 
 
 def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
-    """One label alone, and one so rare that accuracy hides it while prices are equal; of several labels, those that are
-    rare, and what one that stands once may be a slip of."""
+    """One label alone, and one so rare that accuracy hides it while prices are equal; of several
+    labels, those that are rare, and what one that stands once may be a slip of."""
     count = Counter(ticket.label for ticket in tickets)
     if has_labels(count):
         often = [label for label in count if count[label] >= FEWEST_TICKETS]
         slips = {label: hint_nearest(label, often, SLIP) for label in count if count[label] == 1}
-        if few := [f"{label} ({n}{slips.get(label, '')})" for label, n in sorted(count.items()) if n < FEWEST_TICKETS]:
+        if few := [
+            f"{label} ({n}{slips.get(label, '')})"
+            for label, n in sorted(count.items())
+            if n < FEWEST_TICKETS
+        ]:
             named = ", ".join(few)
-            yield f"fewer than {FEWEST_TICKETS} tickets each have the labels {named}: hardly a rule can be learnt for them"
+            yield (
+                f"fewer than {FEWEST_TICKETS} tickets each have the labels {named}: hardly a "
+                f"rule can be learnt for them"
+            )
         return
     rare = min(PASS_FAIL, key=lambda label: count[label])
     common = next(label for label in PASS_FAIL if label != rare)
     if not count[rare]:
-        yield f"all {len(tickets):,} tickets are labelled {common}: nothing can be learnt, give tickets labelled {rare} too"
+        yield (
+            f"all {len(tickets):,} tickets are labelled {common}: nothing can be learnt, give "
+            f"tickets labelled {rare} too"
+        )
     elif count[rare] / len(tickets) < RARE and config.price.by_label == EQUAL:
         worth = "missed_failure" if rare == "fail" else "false_alarm"
         yield (
-            f"{count[rare]:,} of {len(tickets):,} tickets are labelled {rare}, so always {common} would score "
-            f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false alarm, say so: "
+            f"{count[rare]:,} of {len(tickets):,} tickets are labelled {rare}, so always "
+            f"{common} would score "
+            f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false "
+            f"alarm, say so: "
             f"{write_option(f'price.{worth}', 20)}"
         )
 
@@ -103,7 +137,10 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
 def warn_of_language(tickets: Sequence[Ticket], language: Language) -> Iterator[str]:
     """Warn of rules in another language than tickets."""
     if language != "zh" and are_chinese(tickets):
-        yield f"most tickets are Chinese, and rules English; for Chinese ones say {write_option('prompt.language', 'zh')}"
+        yield (
+            f"most tickets are Chinese, and rules English; for Chinese ones say "
+            f"{write_option('prompt.language', 'zh')}"
+        )
 
 
 def are_chinese(tickets: Sequence[Ticket]) -> bool:
@@ -115,13 +152,19 @@ def are_chinese(tickets: Sequence[Ticket]) -> bool:
 def warn_of_names(tickets: Sequence[Ticket]) -> Iterator[str]:
     """Values of tables in columns that have no name."""
     if nameless := [ticket for ticket in tickets if ticket.extra.get("")]:
-        first, what = nameless[0], "a column without a name: name it in the header where it is to be read"
-        yield f"{len(nameless):,} rows hold something, such as {first.extra['']!r}{_place(first)}, in {what}"
+        first, what = (
+            nameless[0],
+            "a column without a name: name it in the header where it is to be read",
+        )
+        yield (
+            f"{len(nameless):,} rows hold something, such as "
+            f"{first.extra['']!r}{_place(first)}, in {what}"
+        )
 
 
 def warn_of_copies(tickets: Sequence[Ticket]) -> Iterator[str]:
-    """Long texts that come again in other groups, but for numbers in them: as copies of one case they prove what they teach.
-    Texts that come very often are forms of words."""
+    """Long texts that come again in other groups, but for numbers in them: as copies of one case
+    they prove what they teach. Texts that come very often are forms of words."""
     groups: dict[str, list[Ticket]] = {}
     for ticket in tickets:
         if said := strip_numbers(" ".join(reading(ticket).texts)):
@@ -131,9 +174,12 @@ def warn_of_copies(tickets: Sequence[Ticket]) -> Iterator[str]:
     if count >= max(FEWEST_TICKETS, COPIED * len(tickets)) and count <= MOST_COPIES * len(repeated):
         one, other, *_ = repeated[0]
         yield (
-            f"{len(repeated):,} texts come {count / len(repeated):.2g} times each, but for numbers in them, in tickets that "
-            f"count as cases of their own, such as {one.place or one.key} and {other.place or other.key}: what one teaches, "
-            f"another would prove. Name the column that says which case it is: {write_option('columns.together', 'NAME')}"
+            f"{len(repeated):,} texts come {count / len(repeated):.2g} times each, but for "
+            f"numbers in them, in tickets that "
+            f"count as cases of their own, such as {one.place or one.key} and "
+            f"{other.place or other.key}: what one teaches, "
+            f"another would prove. Name the column that says which case it is: "
+            f"{write_option('columns.together', 'NAME')}"
         )
 
 
@@ -153,14 +199,18 @@ def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
         telling = [name for name, column in columns.items() if tells_label(column, labels, cases)]
         for name in telling[:SHOWN]:
             yield (
-                f"{name!r} alone tells the label of every ticket: if it is written down after the verdict, leave it out "
+                f"{name!r} alone tells the label of every ticket: if it is written down after "
+                f"the verdict, leave it out "
                 "(columns.texts names the columns to read)"
             )
     if forms >= FORMS * len(tickets):
         empty = [name for name, column in columns.items() if len(column) < EMPTY * len(tickets)]
         if empty:
             more = f" and {len(empty) - SHOWN} more" if len(empty) > SHOWN else ""
-            yield f"nearly always empty: {', '.join(map(repr, empty[:SHOWN]))}{more}; a rule on them speaks of few tickets"
+            yield (
+                f"nearly always empty: {', '.join(map(repr, empty[:SHOWN]))}{more}; a rule on "
+                f"them speaks of few tickets"
+            )
 
 
 def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
@@ -173,7 +223,9 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
             if parse_number(value) is None:
                 others.setdefault(name, []).append((ticket, value))
     found = {
-        name: own for name, own in others.items() if count[name] - len(own) >= max(FEWEST_NUMBERS, NUMBERS * count[name])
+        name: own
+        for name, own in others.items()
+        if count[name] - len(own) >= max(FEWEST_NUMBERS, NUMBERS * count[name])
     }
     for name, own in islice(others.items(), MOST_FORMATS):
         for what, form in FORMATS:
@@ -181,14 +233,16 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
                 ticket, value = own[0]
                 found.pop(name, None)
                 yield (
-                    f"{name!r}: {len(own):,} of {count[name]:,} values are not read as numbers, such as "
+                    f"{name!r}: {len(own):,} of {count[name]:,} values are not read as numbers, "
+                    f"such as "
                     f"{value!r}{_place(ticket)}: they are {what}"
                 )
     for name, own in islice(found.items(), SHOWN):
         ticket, value = own[0]
         are = "is" if len(own) == 1 else "are"
         yield (
-            f"{name!r}: {len(own):,} of {count[name]:,} values {are} no number, such as {value!r}{_place(ticket)}: a rule "
+            f"{name!r}: {len(own):,} of {count[name]:,} values {are} no number, such as "
+            f"{value!r}{_place(ticket)}: a rule "
             "with a limit cannot decide such tickets; correct these values, or leave them out"
         )
     if len(found) > SHOWN:
@@ -196,35 +250,55 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
 
 
 def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
-    """For each mission in which too few tickets have another label than most for a likely proof, how many have, and how
-    many it takes: what is learnt can win no more against always giving that label."""
+    """For each mission in which too few tickets have another label than most for a likely proof,
+    how many have, and how many it takes: what is learnt can win no more against always giving that
+    label."""
     if not config.has_gate or config.gating.choose or not config.runner.epochs:
         return
     is_whole = config.reflection.scope == "all"
     for name, splits in inputs.splits.items():
         budget = inputs.budget[name].edits
         level = sum(budget) if is_whole else next_level(max(budget), STRONG)
-        share = 1 - FIRST if is_whole else (FOLDS - 1) / FOLDS  # of what may be tested on, that has not taught
-        share = min(share, config.gating.pool_size / len(splits.test_order)) if splits.test_order else 0.0
+        # of what may be tested on, that has not taught
+        share = 1 - FIRST if is_whole else (FOLDS - 1) / FOLDS
+        share = (
+            min(share, config.gating.pool_size / len(splits.test_order))
+            if splits.test_order
+            else 0.0
+        )
         own = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
         count = Counter(ticket.label for ticket in own)
         labels = list_labels(count)
         common = max(labels, key=lambda label: count[label])
-        rare = next(label for label in PASS_FAIL if label != common) if labels == PASS_FAIL else f"otherwise than {common}"
-        tested = share * len({inputs.tickets[i].group for i in splits.test_order if inputs.tickets[i].label != common})
+        rare = (
+            next(label for label in PASS_FAIL if label != common)
+            if labels == PASS_FAIL
+            else f"otherwise than {common}"
+        )
+        tested = share * len(
+            {
+                inputs.tickets[i].group
+                for i in splits.test_order
+                if inputs.tickets[i].label != common
+            }
+        )
         wins, others = count_fewest_wins(level) if level else 0, count.total() - count[common]
         if not others or not wins or wins <= HALF * tested:
             continue
-        enough = f", some {ceil(others * wins / (HALF * tested) / 10) * 10:,} in all" if tested else ""
+        enough = (
+            f", some {ceil(others * wins / (HALF * tested) / 10) * 10:,} in all" if tested else ""
+        )
         yield (
-            f"{name}: {others:,} of {len(own):,} tickets are labelled {rare}, {round(tested):,} of which test what is "
-            f"learnt: rules that tell fewer than {wins} of these from the others cannot be proven. Give more{enough}"
+            f"{name}: {others:,} of {len(own):,} tickets are labelled {rare}, {round(tested):,} "
+            f"of which test what is "
+            f"learnt: rules that tell fewer than {wins} of these from the others cannot be "
+            f"proven. Give more{enough}"
         )
 
 
 def strip_numbers(text: str) -> str:
-    """The words of a text that hold no digits, or, where nearly all do, those that are no numbers by themselves; empty where
-    these are too few to tell it from others."""
+    """The words of a text that hold no digits, or, where nearly all do, those that are no numbers
+    by themselves; empty where these are too few to tell it from others."""
     words = normalize_text(text).split()
     bare = [word for word in words if not any(map(str.isdigit, word))]
     if len(bare) < LONG:
@@ -237,8 +311,9 @@ def _place(ticket: Ticket) -> str:
 
 
 def tells_label(column: Mapping[int, str], of: Sequence[str], cases: int) -> bool:
-    """Whether every value of a field goes with one label, by itself or beyond a limit; ``of`` are the labels of all tickets,
-    which are so many ``cases``, and ``column`` the values by their places."""
+    """Whether every value of a field goes with one label, by itself or beyond a limit; ``of`` are
+    the labels of all tickets, which are so many ``cases``, and ``column`` the values by their
+    places."""
     if len(column) < len(of):
         return False
     labels: dict[str, set[str]] = {}
@@ -261,14 +336,22 @@ MANY = 0.5  # share of what was proposed or tried, from which on it is the reaso
 UNPROVEN = ("unproven", "unlikely", "futile", "unpromising")
 
 
-def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: LoopConfig, ended: str) -> Iterator[str]:
-    """``metrics`` are a mission's rows of metrics.jsonl; ``ended`` is what ended learning, a budget or ``STOP``."""
-    judged = [row["classes"] for row in metrics if row["epoch"] == 0 and not has_labels(row["classes"])]
+def advise(
+    metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: LoopConfig, ended: str
+) -> Iterator[str]:
+    """``metrics`` are a mission's rows of metrics.jsonl; ``ended`` is what ended learning, a budget
+    or ``STOP``."""
+    judged = [
+        row["classes"] for row in metrics if row["epoch"] == 0 and not has_labels(row["classes"])
+    ]
     counts = {label: sum(classes[label]["n"] for classes in judged) for label in PASS_FAIL}
     total = sum(counts.values())
     rare = min(PASS_FAIL, key=lambda label: counts[label])
     if total and not counts[rare]:
-        yield f"None of {count_of(total, 'val and test ticket')} is labelled {rare}: give tickets with both labels."
+        yield (
+            f"None of {count_of(total, 'val and test ticket')} is labelled {rare}: give "
+            f"tickets with both labels."
+        )
         return
     if metrics and all(row["acc"] == 1 for row in metrics):
         yield "Every ticket was judged right: there was nothing to learn."
@@ -278,24 +361,32 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
     elif ended and not attempts.reflections:
         yield f"{ended} was spent on judging val and test, before the first reflection: raise it."
     elif ended:
-        yield f"Learning ended at {ended}, after {count_of(attempts.reflections, 'reflection')}: raise it."
+        yield (
+            f"Learning ended at {ended}, after "
+            f"{count_of(attempts.reflections, 'reflection')}: raise it."
+        )
     elif attempts.reflections < FEW and config.reflection.scope != "all":
         yield (
-            f"There {'was' if attempts.reflections == 1 else 'were'} {count_of(attempts.reflections, 'reflection')}: raise "
+            f"There {'was' if attempts.reflections == 1 else 'were'} "
+            f"{count_of(attempts.reflections, 'reflection')}: raise "
             "runner.epochs or runner.tickets_per_epoch."
         )
     if total and counts[rare] < RARE * total and config.price.by_label == EQUAL:
         worth = "price.missed_failure" if rare == "fail" else "price.false_alarm"
         yield (
-            f"Only {counts[rare]:,} of {total:,} val and test tickets are labelled {rare}. If a missed one costs more than "
+            f"Only {counts[rare]:,} of {total:,} val and test tickets are labelled {rare}. If a "
+            f"missed one costs more than "
             f"a wrong {rare}, say so: {write_option(worth, 20)} (docs/guides/rare.md)."
         )
     yield from _advise_on_edits(attempts, config.guidance.path is not None)
-    if config.gating.provisional == "drop" and any(each.outcome == "unproven" and each.estimate for each in attempts.tried):
+    if config.gating.provisional == "drop" and any(
+        each.outcome == "unproven" and each.estimate for each in attempts.tried
+    ):
         yield "The rules seem better without a proof: gate.provisional keep keeps them, marked."
     if config.guidance.path is None:
         yield (
-            f"Write a rule that you believe in, and start from it: {write_option('guidance.path', 'rules.json')}; "
+            f"Write a rule that you believe in, and start from it: "
+            f"{write_option('guidance.path', 'rules.json')}; "
             "stageb evaluate says what it is worth."
         )
 
@@ -305,26 +396,39 @@ def _advise_on_edits(attempts: Attempts, has_rules: bool) -> Iterator[str]:
     if refused and refused >= MANY * (refused + tried):
         why = explain_refusals(attempts.refused)[0][0]
         yield (
-            f"{refused:,} proposals could not be used, most of them since they {why}: let a larger model propose "
+            f"{refused:,} proposals could not be used, most of them since they {why}: let a "
+            f"larger model propose "
             "(reflection.model), or raise reflection.num_proposals."
         )
     ends = Counter(each.outcome for each in attempts.tried)
     if tried and ends["turns no evidence"] >= MANY * tried:
         yield (
-            f"{ends['turns no evidence']:,} of {count_of(tried, 'edit')} fixed none of the tickets they were made for: "
+            f"{ends['turns no evidence']:,} of {count_of(tried, 'edit')} fixed none of the "
+            f"tickets they were made for: "
             "the model does not follow such rules; take a larger one (model.model_name_or_path)."
         )
     near = sum(ends[outcome] for outcome in UNPROVEN)
     if near:
-        yield f"{count_of(near, 'edit')} could not be proven on the tickets there are: give more train tickets."
+        yield (
+            f"{count_of(near, 'edit')} could not be proven on the tickets there are: give "
+            f"more train tickets."
+        )
     elif ends["dropped"]:
         yield (
-            f"{count_of(ends['dropped'], 'edit')} lost their race, on tickets that are drawn once: raise gate.race_size, or "
-            f"let code judge ({write_option('config', 'frugal')}), where every train ticket teaches and tests."
+            f"{count_of(ends['dropped'], 'edit')} lost their race, on tickets that are drawn "
+            f"once: raise gate.race_size, or "
+            f"let code judge ({write_option('config', 'frugal')}), where every train ticket "
+            f"teaches and tests."
         )
     if NO_CANDIDATE in attempts.idle and has_rules:
         yield "The rules that it began with stand: nothing better was found."
     elif NO_CANDIDATE in attempts.idle:
-        yield "Nothing in the tickets tells their labels apart: give columns or texts that do, or look for wrong labels."
+        yield (
+            "Nothing in the tickets tells their labels apart: give columns or texts that do, "
+            "or look for wrong labels."
+        )
     elif not refused and not tried and attempts.idle.keys() == {ALL_RIGHT}:
-        yield "The model was right and sure about the train tickets: look whether val and test are like them."
+        yield (
+            "The model was right and sure about the train tickets: look whether val and test "
+            "are like them."
+        )

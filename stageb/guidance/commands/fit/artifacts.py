@@ -1,4 +1,5 @@
-"""The files of a mission's folder, row by row. Nothing here reads a clock: equal runs leave equal bytes."""
+"""The files of a mission's folder, row by row. Nothing here reads a clock: equal runs leave equal
+bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.rules.guidance_file import format_file
 from stageb.guidance.rules.prompts import Words, answer_text, name_labels, rollout_prompt
-from stageb.guidance.words.types import Candidate, Choice, Guidance, Proposal, Record, Round, shallow
+from stageb.guidance.words.types import (
+    Candidate,
+    Choice,
+    Guidance,
+    Proposal,
+    Record,
+    Round,
+    shallow,
+)
 from stageb.store.journal import Journal, safe_name
 
 Rows = Iterable[Mapping[str, Any]]
@@ -33,33 +42,55 @@ class MissionFiles:
             if record.selection.manual_review
         ]
         malformed = [
-            keys | {"source": "rollout", "candidate_index": candidate.index, "why": candidate.fault, "text": candidate.text}
+            keys
+            | {
+                "source": "rollout",
+                "candidate_index": candidate.index,
+                "why": candidate.fault,
+                "text": candidate.text,
+            }
             for keys, candidate in candidates
             if not candidate.format_ok
         ]
-        self.append("trajectories.jsonl", (keys | _describe_candidate(candidate) for keys, candidate in candidates))
-        self.append("selections.jsonl", (keys | _describe_selection(record) for keys, record in rows))
+        self.append(
+            "trajectories.jsonl",
+            (keys | _describe_candidate(candidate) for keys, candidate in candidates),
+        )
+        self.append(
+            "selections.jsonl", (keys | _describe_selection(record) for keys, record in rows)
+        )
         self.append_some("manual_review_queue.jsonl", queue)
         self.append_some("failure_malformed.jsonl", malformed)
 
     def write_metrics(self, batch: Round, guidance_step: int, figures: Mapping[str, Any]) -> None:
         """One epoch's figures of one split."""
-        keys = {"epoch": batch.epoch, "split": batch.split, "mission": batch.mission, "guidance_step": guidance_step}
+        keys = {
+            "epoch": batch.epoch,
+            "split": batch.split,
+            "mission": batch.mission,
+            "guidance_step": guidance_step,
+        }
         self.append("metrics.jsonl", [{**keys, **figures}])
 
     def write_guidance(self, guidance: Guidance, retention: int) -> None:
-        """guidance.json and the step's snapshot; snapshots older than the newest ``retention`` go."""
-        self.journal.replace(self._place(f"snapshots/guidance-{guidance.step:06d}.json"), format_file([guidance]))
+        """guidance.json and the step's snapshot; snapshots older than the newest ``retention``
+        go."""
+        self.journal.replace(
+            self._place(f"snapshots/guidance-{guidance.step:06d}.json"), format_file([guidance])
+        )
         self.write_current(guidance)
         if guidance.step >= retention:
-            self.journal.remove(self._place(f"snapshots/guidance-{guidance.step - retention:06d}.json"))
+            self.journal.remove(
+                self._place(f"snapshots/guidance-{guidance.step - retention:06d}.json")
+            )
 
     def write_current(self, guidance: Guidance) -> None:
         """guidance.json alone: a step that is gone back to has its snapshot, as it was learnt."""
         self.journal.replace(self._place("guidance.json"), format_file([guidance]))
 
     def restore_current(self, guidance: Guidance) -> None:
-        """guidance.json of a finished run, where it was removed; one that a person changed since stays as it is."""
+        """guidance.json of a finished run, where it was removed; one that a person changed since
+        stays as it is."""
         if not (self.journal.folder / self._place("guidance.json")).exists():
             self.write_current(guidance)
 
@@ -84,7 +115,12 @@ class MissionFiles:
         self.append(
             "choice.jsonl",
             (
-                {"guidance_step": each.guidance.step, "right": each.right, "n": each.n, "chosen": each is chosen}
+                {
+                    "guidance_step": each.guidance.step,
+                    "right": each.right,
+                    "n": each.n,
+                    "chosen": each is chosen,
+                }
                 for each in choices
             ),
         )
@@ -98,7 +134,13 @@ class MissionFiles:
             assert verdict is not None  # it is the label
             said = answer_text(verdict, record.selection.reason, words)
             turns = {"system": prompt.system, "user": prompt.user, "assistant": said}
-            rows.append({"messages": [{"role": role, "content": content} for role, content in turns.items()]})
+            rows.append(
+                {
+                    "messages": [
+                        {"role": role, "content": content} for role, content in turns.items()
+                    ]
+                }
+            )
         self.append_some("distill_chatml.jsonl", rows)
 
     def append(self, file: str, rows: Rows) -> None:
@@ -115,9 +157,16 @@ class MissionFiles:
         return self.journal.rows(self._place(file))
 
     def list_attempts(self, until: int | None = None) -> Attempts:
-        """List the attempts of reflections; with ``until`` those that changed the guidance on the way to that step."""
+        """List the attempts of reflections; with ``until`` those that changed the guidance on the
+        way to that step."""
         rows = map(parse_row, self.read(REFLECTION))
-        return list_attempts([row for row in rows if until is None or (row.applied is not None and row.step_after <= until)])
+        return list_attempts(
+            [
+                row
+                for row in rows
+                if until is None or (row.applied is not None and row.step_after <= until)
+            ]
+        )
 
     def _place(self, file: str) -> str:
         return f"{safe_name(self.mission)}/{file}"

@@ -1,4 +1,5 @@
-"""The inputs of a run, read and checked before anything is started, and which of them a resumed run must share."""
+"""The inputs of a run, read and checked before anything is started, and which of them a resumed run
+must share."""
 
 from __future__ import annotations
 
@@ -55,28 +56,42 @@ class Inputs:
     guidance: Mapping[str, Guidance]  # what each mission starts with
     budget: Mapping[str, Budget]  # what each may spend of ``gate.alpha``
     left_out: str = ""  # how many tickets are of no split, in words
-    unknown: Sequence[UnknownName] = ()  # of ``guidance``: rules with values or words that no ticket has
+    # of ``guidance``: rules with values or words that no ticket has
+    unknown: Sequence[UnknownName] = ()
     selection_rule: SelectionRule = majority  # selects a ticket's verdict
     choose: Choose | None = None  # a gate of the user's own
 
 
 def read_inputs(config: LoopConfig) -> Inputs:
-    """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
+    """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with
+    them."""
     use_images = config.sampler.use_images
-    tickets, set_aside = read_tickets(config.tickets, config.on_bad_record, config.columns, use_images, config.split.files)
+    tickets, set_aside = read_tickets(
+        config.tickets, config.on_bad_record, config.columns, use_images, config.split.files
+    )
     tickets, left_out = leave_out(tickets, config.split.leave_out)
     _check_groups(config, tickets)
     if use_images and not any(ticket.images for ticket in tickets):
-        raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
+        raise ConfigError(
+            "sampler.use_images",
+            use_images,
+            'no ticket names images; give lines "images": ["photo.jpg"]',
+        )
     words = words_of(config.prompt, config.model)
     seeds = read_guidance(config.guidance.path, words=words) if config.guidance.path else {}
-    seeds = {mission: replace(seed, automation=None) for mission, seed in seeds.items()}  # promised of other rules
+    # promised of other rules
+    seeds = {mission: replace(seed, automation=None) for mission, seed in seeds.items()}
     missions = list_missions(tickets)
     folders = Counter(map(safe_name, missions))
     shared = [name for name in missions if folders[safe_name(name)] > 1]
     if shared:  # no accident: names with one hash have to be searched for
-        whats = [f"mission {name!r} would share the folder {safe_name(name)} with another" for name in shared]
-        raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
+        whats = [
+            f"mission {name!r} would share the folder {safe_name(name)} with another"
+            for name in shared
+        ]
+        raise BadInputError(
+            "missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats]
+        )
     config = settle_scope(config, {ticket.label for ticket in tickets})
     digest, tickets = fingerprint(tickets), _keep_splits(tickets, seeds)
     splits = split_tickets(tickets, config)
@@ -85,9 +100,17 @@ def read_inputs(config: LoopConfig) -> Inputs:
     empty = [name for name in missions if not splits[name].train]
     if empty:
         told = config.columns.split
-        remedy = f"write train at {told} of some" if told else "give it more groups, or a larger split.train"
+        remedy = (
+            f"write train at {told} of some"
+            if told
+            else "give it more groups, or a larger split.train"
+        )
         raise BadInputError(
-            "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
+            "missions",
+            [
+                BadLine("split", 0, f"mission {name!r} has no train ticket", remedy)
+                for name in empty
+            ],
         )
     _check_labels(config, tickets)
     labels = {name: rank_labels(tickets, splits[name]) for name in missions}
@@ -98,9 +121,17 @@ def read_inputs(config: LoopConfig) -> Inputs:
     check_sealed(config, tickets, splits, seeds)
     unknown = _find_unknown(config, tickets, seeds)
     prices = config.price.by_label
-    defaults = {name: find_default(tickets, splits[name], labels[name], prices) for name in missions}
-    first = {name: seeds.get(name) or make_neutral(name, words, labels[name], defaults[name]) for name in missions}
-    budget = {name: _compute_budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
+    defaults = {
+        name: find_default(tickets, splits[name], labels[name], prices) for name in missions
+    }
+    first = {
+        name: seeds.get(name) or make_neutral(name, words, labels[name], defaults[name])
+        for name in missions
+    }
+    budget = {
+        name: _compute_budget(config, guidance, tickets, len(first))
+        for name, guidance in first.items()
+    }
     selection_rule, choose = load_selection_rule(config.selection), _load_own_gate(config)
     return Inputs(
         config=config,
@@ -118,11 +149,14 @@ def read_inputs(config: LoopConfig) -> Inputs:
 
 
 def settle_scope(config: LoopConfig, labels: Collection[Verdict]) -> LoopConfig:
-    """``config`` for tickets of these ``labels``, with what ``reflection.scope: auto`` comes to: code learns at once where
-    it or another model than the shipped one judges. The shipped one knows pass and fail alone, so of others code judges."""
+    """``config`` for tickets of these ``labels``, with what ``reflection.scope: auto`` comes to:
+    code learns at once where it or another model than the shipped one judges. The shipped one knows
+    pass and fail alone, so of others code judges."""
     if config.reflection.scope != "auto":
         return config
-    by_code = config.runner.judge == "both" or (has_labels(labels) and _is_shipped(config.reflection.model or config.model))
+    by_code = config.runner.judge == "both" or (
+        has_labels(labels) and _is_shipped(config.reflection.model or config.model)
+    )
     at_once = config.has_gate and (by_code or config.needs_preparing)
     judge = "both" if at_once and by_code else config.runner.judge
     reflection = replace(config.reflection, scope="all" if at_once else "bundle")
@@ -134,7 +168,8 @@ def _is_shipped(model: ModelConfig) -> bool:
 
 
 def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
-    """Refuse a split of the user's own that parts a group. Raises ``BadInputError`` with a line for each."""
+    """Refuse a split of the user's own that parts a group. Raises ``BadInputError`` with a line for
+    each."""
     first: dict[tuple[str, str], Ticket] = {}
     bad: dict[tuple[str, str], BadLine] = {}
     for ticket in tickets:
@@ -151,14 +186,20 @@ def _check_groups(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
             why = "they say the same, as others of their group may"
             remedy = f"give both one split; or, {advise_apart()}"
         path, _, line = ticket.place.rpartition(":")
-        bad[group] = BadLine(path, int(line), f"{ticket.key} is of {of}, {other.place} of {of_other}, and {why}", remedy)
+        bad[group] = BadLine(
+            path,
+            int(line),
+            f"{ticket.key} is of {of}, {other.place} of {of_other}, and {why}",
+            remedy,
+        )
     if bad:
         raise BadInputError("places in the ticket files", list(bad.values()))
 
 
 def _keep_splits(tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> list[Ticket]:
-    """``tickets``, those whose group taught or chose the guidance of ``seeds`` in train or val again: further tickets that
-    say the same may have given the group another name, and so another split."""
+    """``tickets``, those whose group taught or chose the guidance of ``seeds`` in train or val
+    again: further tickets that say the same may have given the group another name, and so another
+    split."""
     known: dict[tuple[str, str], Split] = {}
     for ticket in tickets:
         seed = seeds.get(ticket.mission)
@@ -168,7 +209,10 @@ def _keep_splits(tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> li
                 known[group] = "train"
             elif said in seed.chosen_by:
                 known.setdefault(group, "val")
-    return [replace(ticket, split=known.get((ticket.mission, ticket.group), ticket.split)) for ticket in tickets]
+    return [
+        replace(ticket, split=known.get((ticket.mission, ticket.group), ticket.split))
+        for ticket in tickets
+    ]
 
 
 def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
@@ -187,25 +231,41 @@ def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
 
 
 def _check_use(config: LoopConfig, mission: str, labels: Sequence[Verdict]) -> None:
-    """Raise ``ConfigError`` where a mission's labels are its own, and pass and fail alone have what the config asks for, or
-    are what the shipped model writes rules about."""
-    limits = {f"gate.{name}": getattr(config.gating, name) for name in ("max_false_passes", "max_changed_verdicts")}
+    """Raise ``ConfigError`` where a mission's labels are its own, and pass and fail alone have what
+    the config asks for, or are what the shipped model writes rules about."""
+    limits = {
+        f"gate.{name}": getattr(config.gating, name)
+        for name in ("max_false_passes", "max_changed_verdicts")
+    }
     check_prices(config.price, mission, labels, **limits)
     scope, model = config.reflection.scope, config.reflection.model or config.model
     if scope == "all" and config.runner.judge == "model" and not config.needs_preparing:
-        raise ConfigError("reflection.scope", scope, "auto, bundle or round, unless code judges, or another model than this")
+        raise ConfigError(
+            "reflection.scope",
+            scope,
+            "auto, bundle or round, unless code judges, or another model than this",
+        )
     if config.runner.epochs and scope != "all" and _is_shipped(model) and has_labels(labels):
         has = f"mission {shown(mission, 60)!r} has the labels {shown(', '.join(labels), 200)}"
         remedy = "leave it at auto, with a gate: then code learns and judges; or name another model"
-        raise ConfigError("reflection.scope", scope, f"{NAME} proposes rules of pass and fail alone, and {has}: {remedy}")
+        raise ConfigError(
+            "reflection.scope",
+            scope,
+            f"{NAME} proposes rules of pass and fail alone, and {has}: {remedy}",
+        )
 
 
-def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words) -> Guidance:
-    """The guidance to start from, with the labels of the tickets where it names none. Raises ``BadInputError`` where it
-    lacks one that tickets have."""
+def _match_labels(
+    config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...], words: Words
+) -> Guidance:
+    """The guidance to start from, with the labels of the tickets where it names none. Raises
+    ``BadInputError`` where it lacks one that tickets have."""
     lacking = sorted({*labels} - {*seed.labels})
     if lacking and seed.labels != PASS_FAIL:
-        what = f"mission {seed.mission!r}: its labels lack {', '.join(map(repr, lacking))}, which tickets have"
+        what = (
+            f"mission {seed.mission!r}: its labels lack {', '.join(map(repr, lacking))}, "
+            f"which tickets have"
+        )
         line = BadLine(str(config.guidance.path), 0, what, "add them to its labels")
         raise BadInputError("places in the guidance", [line])
     if not lacking or not has_labels(labels):
@@ -216,7 +276,9 @@ def _match_labels(config: LoopConfig, seed: Guidance, labels: tuple[Verdict, ...
     return replace(seed, rules=(headline, *others), labels=labels)
 
 
-def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> Sequence[UnknownName]:
+def _find_unknown(
+    config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]
+) -> Sequence[UnknownName]:
     """The rules that name values or words which no ticket of their mission has.
 
     Raises ``BadInputError`` for those that name fields which none has, with the nearest names.
@@ -226,49 +288,69 @@ def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[
         vocabulary = Vocabulary.of(ticket for ticket in tickets if ticket.mission == name)
         found += find_unknown(seeds[name], vocabulary, words_of(config.prompt, config.model))
     remedy = "correct the rule, remove it, or give tickets that have it"
-    bad = [BadLine(str(config.guidance.path), 0, str(each), remedy) for each in found if each.is_field]
+    bad = [
+        BadLine(str(config.guidance.path), 0, str(each), remedy) for each in found if each.is_field
+    ]
     if bad:
         raise BadInputError("rules in guidance.path", bad)
     return found
 
 
-def _compute_budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
-    """Return a mission's budget: its part, less what its guidance has spent on these tickets already."""
+def _compute_budget(
+    config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int
+) -> Budget:
+    """Return a mission's budget: its part, less what its guidance has spent on these tickets
+    already."""
     contents = (name_content(ticket) for ticket in tickets if ticket.mission == guidance.mission)
     return divide_budget(config.gating, missions).less(compute_spending(guidance, contents))
 
 
 def _load_own_gate(config: LoopConfig) -> Choose | None:
-    """Import the function that ``gate.choose`` names. Raises ``ConfigError`` where there is none, or it cannot ask the
-    model."""
+    """Import the function that ``gate.choose`` names. Raises ``ConfigError`` where there is none,
+    or it cannot ask the model."""
     name = config.gating.choose
     choose: Choose | None = function_named("gate.choose", name) if name else None
     if choose and not inspect.isgeneratorfunction(choose):
-        remedy = "make it a generator function, which asks the model by `gains = yield from gate.judge.gains(...)`"
+        remedy = (
+            "make it a generator function, which asks the model by `gains = yield from "
+            "gate.judge.gains(...)`"
+        )
         raise ConfigError("gate.choose", name, remedy)
     return choose
 
 
 def check_sealed(
-    config: LoopConfig, tickets: Sequence[Ticket], splits: Mapping[str, Splits], seeds: Mapping[str, Guidance]
+    config: LoopConfig,
+    tickets: Sequence[Ticket],
+    splits: Mapping[str, Splits],
+    seeds: Mapping[str, Guidance],
 ) -> None:
-    """Refuse guidance that was learnt from what tickets say that this run's split keeps for val or test, or that test
-    tickets chose.
+    """Refuse guidance that was learnt from what tickets say that this run's split keeps for val or
+    test, or that test tickets chose.
 
     Raises ``BadInputError`` with how many, and the remedy.
     """
     bad = []
     for name in splits.keys() & seeds.keys():
         seed = seeds[name]
-        sealed: list[tuple[Split, frozenset[str]]] = [("val", seed.taught_by), ("test", seed.taught_by | seed.chosen_by)]
+        sealed: list[tuple[Split, frozenset[str]]] = [
+            ("val", seed.taught_by),
+            ("test", seed.taught_by | seed.chosen_by),
+        ]
         for split, seen in sealed:
             known = [tickets[i] for i in splits[name].of(split) if name_content(tickets[i]) in seen]
             if known:
                 learnt_by = (each for rule in seed.rules if (each := rule.metadata.get(SPLIT_SEED)))
                 by = next((write_option("split.seed", each) for each in learnt_by), "")
-                many = f"{len(known):,} of the tickets kept for {split} here, {known[0].key} among them,"
+                many = (
+                    f"{len(known):,} of the tickets kept for {split} here, {known[0].key} "
+                    f"among them,"
+                )
                 what = f"{many} taught or chose the guidance of mission {name!r}"
-                remedy = f"give {by or 'the split.seed that it was learnt by'}, or tickets that it has not seen"
+                remedy = (
+                    f"give {by or 'the split.seed that it was learnt by'}, or tickets that "
+                    f"it has not seen"
+                )
                 bad.append(BadLine(str(config.guidance.path), 0, what, remedy))
     if bad:
         raise BadInputError("rules in guidance.path", sorted(bad, key=str))
@@ -281,7 +363,8 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
 
 
 LIMITS = ("budget.rollouts", "budget.tokens", "budget.seconds", "runner.epochs")
-"""Keys that may be higher when a run resumes: a run counts what it spends, and looks no further ahead."""
+"""Keys that may be higher when a run resumes: a run counts what it spends, and looks no further
+ahead."""
 
 
 def shape(config: LoopConfig, inputs: Inputs) -> dict[str, Any]:
@@ -293,14 +376,21 @@ def shape(config: LoopConfig, inputs: Inputs) -> dict[str, Any]:
 
 
 def check_folder(config: LoopConfig, inputs: Inputs, fresh: bool) -> None:
-    """Raise ``InputError`` where the run's folder cannot be made, or is taken; what only the ranks can tell comes later."""
-    ignored = (*NOT_SHAPING, "tickets") if config.sampler.use_images else NOT_SHAPING  # images count once they were read
-    known = {key: value for key, value in flatten(shape(config, inputs)).items() if not key.startswith(ignored)}
+    """Raise ``InputError`` where the run's folder cannot be made, or is taken; what only the ranks
+    can tell comes later."""
+    # images count once they were read
+    ignored = (*NOT_SHAPING, "tickets") if config.sampler.use_images else NOT_SHAPING
+    known = {
+        key: value
+        for key, value in flatten(shape(config, inputs)).items()
+        if not key.startswith(ignored)
+    }
     commits.check_folder(config.output.folder, known, fresh, LIMITS, _tell_others(config))
 
 
 def _tell_others(config: LoopConfig) -> dict[str, str]:
-    """Return messages, by key, for a run in the folder that learnt from other tickets, or began with other guidance."""
+    """Return messages, by key, for a run in the folder that learnt from other tickets, or began
+    with other guidance."""
     now, before = ", ".join(config.files), "others"
     with suppress(OSError, ValueError, strict_yaml.YamlError):
         given, _ = strict_yaml.read((config.output.folder / "config.yaml").read_text("utf-8"))

@@ -1,4 +1,5 @@
-"""The progress of a run for people, on standard error of rank 0: a forecast, a bar on a terminal, plain lines elsewhere."""
+"""The progress of a run for people, on standard error of rank 0: a forecast, a bar on a terminal,
+plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ from stageb.config import Level
 from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_language, warn_of_tickets
 from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.attempts import Attempts, describe_reflection, list_attempts, name_reflection
+from stageb.guidance.learning.attempts import (
+    Attempts,
+    describe_reflection,
+    list_attempts,
+    name_reflection,
+)
 from stageb.guidance.learning.gate.budget import divide_budget
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, describe_learning
@@ -35,8 +41,9 @@ from stageb.store.journal import safe_name
 
 # How long a run may still take, said only once that no longer jumps.
 #
-# What a train ticket takes, with all that reflection and gate make of it, is another figure than what a ticket takes that is
-# judged alone. So each kind has its own pace, and nothing is said before both are known that are still to come.
+# What a train ticket takes, with all that reflection and gate make of it, is another figure than
+# what a ticket takes that is judged alone. So each kind has its own pace, and nothing is said
+# before both are known that are still to come.
 
 AGREEING = 3  # estimates in a row of when a run ends
 SPREAD = 1 / 3  # of the time left, by which these may differ; but for ``LEAST_SPREAD`` at the least
@@ -47,7 +54,8 @@ LEAST_SPREAD = 60.0  # seconds
 class Pace:
     """Seconds by kind of ticket, and what they say of the rest."""
 
-    fewest: Mapping[str, int]  # kind -> tickets before its pace is known: a reflection is among them
+    # kind -> tickets before its pace is known: a reflection is among them
+    fewest: Mapping[str, int]
     _seconds: dict[str, float] = field(default_factory=dict)
     _tickets: dict[str, int] = field(default_factory=dict)
     _ends: deque[float] = field(default_factory=lambda: deque(maxlen=AGREEING))
@@ -58,21 +66,24 @@ class Pace:
         self._tickets[kind] = self._tickets.get(kind, 0) + tickets
 
     def estimate(self, to_come: Mapping[str, int]) -> float | None:
-        """Seconds for the tickets ``to_come``, by kind, as far as is known now; None where one of the kinds is not."""
+        """Seconds for the tickets ``to_come``, by kind, as far as is known now; None where one of
+        the kinds is not."""
         awaited = [kind for kind, tickets in to_come.items() if tickets]
         if any(self._tickets.get(kind, 0) < max(1, self.fewest.get(kind, 1)) for kind in awaited):
             return None
         return sum(to_come[kind] * self._seconds[kind] / self._tickets[kind] for kind in awaited)
 
     def left(self, now: float, to_come: Mapping[str, int]) -> float | None:
-        """Seconds left for the tickets ``to_come``, by kind; None while that is not known, or still jumps. To be asked once
-        a round."""
+        """Seconds left for the tickets ``to_come``, by kind; None while that is not known, or still
+        jumps. To be asked once a round."""
         estimate = self.estimate(to_come)
         if estimate is None:
             return None
         self._ends.append(now + estimate)
         mean = sum(self._ends) / len(self._ends)
-        if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > max(LEAST_SPREAD, SPREAD * (mean - now)):
+        if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > max(
+            LEAST_SPREAD, SPREAD * (mean - now)
+        ):
             return None
         return mean - now
 
@@ -115,9 +126,16 @@ class Bar(RichProgress):
 
 
 class FitProgress:
-    """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a person should know."""
+    """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a
+    person should know."""
 
-    def __init__(self, config: LoopConfig, schedule: GuidanceSchedule, state: State, edits: Iterable[Attempts]) -> None:
+    def __init__(
+        self,
+        config: LoopConfig,
+        schedule: GuidanceSchedule,
+        state: State,
+        edits: Iterable[Attempts],
+    ) -> None:
         """``edits`` are those of the run so far, by mission."""
         self._console = console()
         self._config = config
@@ -133,11 +151,18 @@ class FitProgress:
         for attempts in edits:
             self._count_edits(attempts)
         self._over: set[str] = set()  # missions that learn no more
-        self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
+        # by mission: reflections in a row that changed nothing
+        self._idle: Counter[str] = Counter()
         if self._resumed:
-            self.say(f"{config.output}: resuming after {self._rounds_done} of {self._rounds} rounds")
+            self.say(
+                f"{config.output}: resuming after {self._rounds_done} of {self._rounds} rounds"
+            )
         self._bar = Bar(
-            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            TextColumn(
+                "{task.description}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis"),
+            ),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("rounds{task.fields[left]}", markup=False),
@@ -146,7 +171,12 @@ class FitProgress:
             disable=not (self._console.is_terminal and config.log_level == "info"),
         )
         self._task = self._bar.add_task(
-            "starting", total=self._rounds, completed=self._rounds_done, left="", figures="", doing=""
+            "starting",
+            total=self._rounds,
+            completed=self._rounds_done,
+            left="",
+            figures="",
+            doing="",
         )
         self._bar.start()
 
@@ -178,36 +208,54 @@ class FitProgress:
                 own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
                 for line in warn_of_tickets(own_tickets, self._config):
                     self.say(f"{name}: {line}", "warning")
-            for line in chain(warn_of_language(inputs.tickets, self._config.prompt.language), warnings):
+            for line in chain(
+                warn_of_language(inputs.tickets, self._config.prompt.language), warnings
+            ):
                 self.say(line, "warning")
 
     def _say_spent(self, inputs: Inputs) -> None:
-        """Say how much of ``gate.alpha`` is left where guidance has spent some of it on these tickets."""
+        """Say how much of ``gate.alpha`` is left where guidance has spent some of it on these
+        tickets."""
         whole = divide_budget(self._config.gating, len(inputs.guidance))
         for name, left in inputs.budget.items():
             if left != whole:
                 share = left.chance / whole.chance
                 said = (
-                    f"{name}: the runs that led to its guidance left {share:.0%} of its part of gate.alpha on these tickets"
+                    f"{name}: the runs that led to its guidance left {share:.0%} of its part "
+                    f"of gate.alpha on these tickets"
                 )
                 few = share < LITTLE_ALPHA
-                said += "; give tickets that it was not learnt from to get all of it back" if few else ""
+                said += (
+                    "; give tickets that it was not learnt from to get all of it back"
+                    if few
+                    else ""
+                )
                 self.say(said, "warning" if few else "info")
 
     def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
         """Lines on what is ahead, at most."""
         config = self._config
         cost = self._schedule.forecast()
-        lines = [f"{describe_learning(config)} At most {cost.rollouts:,} answers on tickets (rollouts)"]
+        lines = [
+            f"{describe_learning(config)} At most {cost.rollouts:,} answers on tickets (rollouts)"
+        ]
         if not cost.reflections and cost.judged:
-            lines[0] += f" and {cost.judged:,} verdicts that calibrate the model and test rules (for the gate)"
+            lines[0] += (
+                f" and {cost.judged:,} verdicts that calibrate the model and test rules (for "
+                f"the gate)"
+            )
         if not cost.reflections:
             return [*lines, *(warn_of_few(inputs, config) if cost.judged else ())]
-        lines[0] += f", {cost.reflections:,} that propose rules (reflections, on {cost.bundles:,} bundles of tickets)"
+        lines[0] += (
+            f", {cost.reflections:,} that propose rules (reflections, on {cost.bundles:,} "
+            f"bundles of tickets)"
+        )
         if config.gating.choose:
             lines[0] += f"; {config.gating.choose} decides what is accepted, without a guarantee"
         elif cost.judged:
-            lines[0] += f" and {cost.judged:,} verdicts that test these (for the gate), each ticket judged "
+            lines[0] += (
+                f" and {cost.judged:,} verdicts that test these (for the gate), each ticket judged "
+            )
             lines[0] += f"{JUDGED_BY[judges_by]}; what every accepted rule calls for comes on top"
             lines += warn_of_few(inputs, config)
         return lines
@@ -217,7 +265,8 @@ class FitProgress:
         self._bar.update(self._task, doing=f"{tickets} tickets of this round answered")
 
     def show_round(self, batch: Round, tally: Tally, guidance_step: int) -> dict[str, float]:
-        """Show that a round is done; ``tally`` counts its split so far in this epoch. Returns the figures to log."""
+        """Show that a round is done; ``tally`` counts its split so far in this epoch. Returns the
+        figures to log."""
         self._tickets += len(batch.tickets)
         self._rolled_out += 1
         seconds_each = (time.monotonic() - self._last) / len(batch.tickets)
@@ -232,13 +281,24 @@ class FitProgress:
         self._add_time(LEARNT if batch.learns else JUDGED, len(batch.tickets))
         left = self._finish_round(batch, figures)
         now, every = time.monotonic(), self._config.runner.log_every_s
-        if self._bar.disable and (batch.last or now - self._last_line >= every or self._config.log_level == "debug"):
+        if self._bar.disable and (
+            batch.last or now - self._last_line >= every or self._config.log_level == "debug"
+        ):
             self._last_line = now
-            self.say(f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
+            self.say(
+                f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}"
+            )
         if self._rolled_out == WARM and not self._time_told and self._schedule.epochs:
             rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
-            self.say(f"At this pace, judging takes {rest}; reflections and their tests come on top and are not timed yet")
-        return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
+            self.say(
+                f"At this pace, judging takes {rest}; reflections and their tests come on top "
+                f"and are not timed yet"
+            )
+        return {
+            "tickets_per_second": round(speed, 3),
+            "acc": accuracy,
+            "guidance_step": guidance_step,
+        }
 
     def show_skipped(self, batch: Round, why: str) -> None:
         """Show that a round needed no rollout."""
@@ -252,7 +312,8 @@ class FitProgress:
         self._bar.update(self._task, doing=text)
 
     def show_learning(self, mission: str, doing: str) -> None:
-        """Show what code is learning from, and how long it has: a line now and then where there is no bar."""
+        """Show what code is learning from, and how long it has: a line now and then where there is
+        no bar."""
         now = time.monotonic()
         text = f"{mission}: {doing}, {clock(now - self._last)} so far"
         self.show_activity(text)
@@ -260,7 +321,9 @@ class FitProgress:
             self._last_line = now
             self.say(text)
 
-    def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
+    def show_edits(
+        self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance
+    ) -> None:
         """Print the outcome of a bundle in one line, and the rules that changed."""
         parsed = parse_row(row)
         attempts = list_attempts([parsed])
@@ -270,7 +333,9 @@ class FitProgress:
             return
         what = describe_reflection(attempts, self._config.price.by_label != EQUAL)
         lines = [f"{mission}, {name_reflection(parsed.reflection_id)}: {what}"]
-        old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
+        old, new = (
+            {rule.key: rule.text for rule in guidance.rules} for guidance in (before, after)
+        )
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
         self.say("\n".join(lines))
@@ -282,15 +347,20 @@ class FitProgress:
         self._edits_accepted += len(attempts.settled)
 
     def _say_time_left(self) -> None:
-        """Print how long the run will take, once a reflection has been timed: most of the time goes into those."""
+        """Print how long the run will take, once a reflection has been timed: most of the time goes
+        into those."""
         seconds = self._pace.estimate(self._schedule.to_come(self._at, self._over))
         if seconds is not None:
             self._time_told = True
             left = describe_time(seconds)
-            self.say(f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
+            self.say(
+                f"At this pace, {left} to go, reflections and tests included; less where "
+                f"learning ends early"
+            )
 
     def _is_quiet(self, mission: str, row: ReflectionRow) -> bool:
-        """Whether a reflection gets no line of its own: after some in a row that changed nothing, so many more share one."""
+        """Whether a reflection gets no line of its own: after some in a row that changed nothing,
+        so many more share one."""
         self._idle[mission] = 0 if row.applied else self._idle[mission] + 1
         more = self._idle[mission] - SHOWN_IDLE
         if more <= 0 or self._config.log_level == "debug":
@@ -316,10 +386,19 @@ class FitProgress:
         """Move the bar past a round; returns the text on the time left."""
         self._rounds_done += 1
         self._at = batch.place
-        left = describe_left(self._pace.left(self._last, self._schedule.to_come(batch.place, self._over)))
+        left = describe_left(
+            self._pace.left(self._last, self._schedule.to_come(batch.place, self._over))
+        )
         left = f", {left}" if left and self._rounds_done < self._rounds else ""
         place = self._place(batch)
-        self._bar.update(self._task, completed=self._rounds_done, description=place, left=left, figures=figures, doing="")
+        self._bar.update(
+            self._task,
+            completed=self._rounds_done,
+            description=place,
+            left=left,
+            figures=figures,
+            doing="",
+        )
         return left
 
     def _place(self, batch: Round) -> str:

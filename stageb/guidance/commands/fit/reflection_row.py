@@ -1,4 +1,5 @@
-"""The row of ``reflection.jsonl`` that a bundle leaves; ``learning/reflection_file.py`` reads it."""
+"""The row of ``reflection.jsonl`` that a bundle leaves; ``learning/reflection_file.py`` reads
+it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from typing import Any
 from stageb.guidance.learning.gate.decide import Decision, Trial
 from stageb.guidance.learning.gate.sequential import Test
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
-from stageb.guidance.learning.reflection_file import EditEntry, EvidenceEntry, GateEntry, ProposalEntry, RaceEntry
+from stageb.guidance.learning.reflection_file import (
+    EditEntry,
+    EvidenceEntry,
+    GateEntry,
+    ProposalEntry,
+    RaceEntry,
+)
 from stageb.guidance.learning.state import TOLD_TO_STOP, MissionState
 from stageb.guidance.rules.prompts import WORDS, ReflectionInput, clue_text
 from stageb.guidance.words.types import Budget
@@ -25,12 +32,15 @@ def make_bundle_row(mission: str, bundle: Bundle, lesson: Lesson) -> Row:
         "wrong": sum(not case.right for case in bundle.judged),
         "judged": bundle.asked,
         "eligible": not bundle.why_not,
-        "why_not": bundle.why_not or (TOLD_TO_STOP if lesson.is_stopped and not lesson.proposals else ""),
+        "why_not": bundle.why_not
+        or (TOLD_TO_STOP if lesson.is_stopped and not lesson.proposals else ""),
         "evidence": [
-            describe_evidence(shown) for shown in {(shown.rule, shown.evidence): shown for shown in lesson.shown}.values()
+            describe_evidence(shown)
+            for shown in {(shown.rule, shown.evidence): shown for shown in lesson.shown}.values()
         ],
         "proposals": [
-            asdict(ProposalEntry(each.index, each.operations, each.refusals, each.text)) for each in lesson.proposals
+            asdict(ProposalEntry(each.index, each.operations, each.refusals, each.text))
+            for each in lesson.proposals
         ],
         **({"sizes": [asdict(size) for size in lesson.sizes]} if lesson.sizes else {}),
     }
@@ -43,15 +53,24 @@ def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
         "rule": shown.rule,
         "wrong": evidence.wrong,
         "right": evidence.right,
-        "clues": [[clue.wrong, clue.right, clue_text(clue.conditions, WORDS["en"])] for clue in evidence.clues],
+        "clues": [
+            [clue.wrong, clue.right, clue_text(clue.conditions, WORDS["en"])]
+            for clue in evidence.clues
+        ],
     }
 
 
-def make_outcome_row(before: MissionState, after: MissionState, learnt: GateResult, gated: bool) -> Row:
+def make_outcome_row(
+    before: MissionState, after: MissionState, learnt: GateResult, gated: bool
+) -> Row:
     """Return the row of the outcome of the edits that were tried."""
     winner = learnt.decision.winner
     return {
-        "gate": asdict(make_gate_entry(learnt.decision, learnt.verdicts.judged, before.left, after.left)) if gated else None,
+        "gate": asdict(
+            make_gate_entry(learnt.decision, learnt.verdicts.judged, before.left, after.left)
+        )
+        if gated
+        else None,
         "applied": winner is not None,
         "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
         "guidance_step_before": before.guidance.step,
@@ -86,5 +105,9 @@ def _describe_test(tried: Trial, test: Test) -> dict[str, Any]:
         "mean_gain": round(test.mean, 6),
         **{name: round(figure, 6) for name, figure in test.figures.items()},
         **({"calibration_errors": tried.calibration_errors} if tried.calibration_errors else {}),
-        **({"judges": dict(tried.judges), "judge": tried.edit.guidance.judge} if tried.judges else {}),
+        **(
+            {"judges": dict(tried.judges), "judge": tried.edit.guidance.judge}
+            if tried.judges
+            else {}
+        ),
     }

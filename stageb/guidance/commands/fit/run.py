@@ -1,7 +1,9 @@
-"""The recorder of a run: it opens the folder, writes the journal, reports progress, and commits after every step.
+"""The recorder of a run: it opens the folder, writes the journal, reports progress, and commits
+after every step.
 
-Every rank has a ``FitRun``, but its methods are called on rank 0 alone (``World.alone``). It decides nothing: each method
-gets the state before a step and what the step led to (``transitions.py``), and returns the state after it.
+Every rank has a ``FitRun``, but its methods are called on rank 0 alone (``World.alone``). It
+decides nothing: each method gets the state before a step and what the step led to
+(``transitions.py``), and returns the state after it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,14 @@ from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, LearningStopped, MissionState, State, Tally
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.learning.transitions import UNCHANGED, after_spending, find_spent, learns_ahead, limit_passed, why_ended
+from stageb.guidance.learning.transitions import (
+    UNCHANGED,
+    after_spending,
+    find_spent,
+    learns_ahead,
+    limit_passed,
+    why_ended,
+)
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.types import Answers, Place, Record, Round
@@ -41,25 +50,43 @@ from stageb.runs.progress import say_finished
 from stageb.store.journal import Journal
 
 
-def open_folder(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: GuidanceRanks) -> Journal:
-    """The run's folder, new or to go on with, and the files that say what the run is. Where a limit that ended learning was
-    raised, it is cut back to where learning ended."""
-    shaping = {**shape(config, inputs), "round_size": ranks.round_size, "group_size": ranks.group_size}
+def open_folder(
+    config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: GuidanceRanks
+) -> Journal:
+    """The run's folder, new or to go on with, and the files that say what the run is. Where a limit
+    that ended learning was raised, it is cut back to where learning ended."""
+    shaping = {
+        **shape(config, inputs),
+        "round_size": ranks.round_size,
+        "group_size": ranks.group_size,
+    }
     place = config.output
-    journal = Journal.open(place.root, place.run_name, shaping, fresh=fresh, ignored=NOT_SHAPING, limits=LIMITS)
+    journal = Journal.open(
+        place.root, place.run_name, shaping, fresh=fresh, ignored=NOT_SHAPING, limits=LIMITS
+    )
     for limit in (*journal.raised, STOP) if journal.raised else ():
         journal.go_back(limit)
     if not (journal.state or {}).get("finished"):  # else it is only shown again, and stays as it is
-        describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
+        describe(
+            journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts()
+        )
     if journal.number == 0 and inputs.set_aside:
         lines = ((bad.line, bad.raw) for bad in inputs.set_aside)
-        rows = ({"file": line.path, "line": line.line, "what": line.what, "raw": raw} for line, raw in lines)
+        rows = (
+            {"file": line.path, "line": line.line, "what": line.what, "raw": raw}
+            for line, raw in lines
+        )
         journal.append(BAD_RECORDS, rows)
     return journal
 
 
-GO_ON = "To learn on, run the same command with a higher runner.epochs, or with a higher budget if one ended learning."
-INTERIM = 32  # tickets between two interim analyses, at least; half a round if that is more, so that no rank is idle
+GO_ON = (
+    "To learn on, run the same command with a higher runner.epochs, or with a higher budget "
+    "if one ended learning."
+)
+# tickets between two interim analyses, at least; half a round if that is more, so that no rank is
+# idle
+INTERIM = 32
 
 
 class FitRun(RecordedRun):
@@ -67,7 +94,9 @@ class FitRun(RecordedRun):
 
     progress: FitProgress  # from ``begin`` on
 
-    def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: GuidanceRanks) -> None:
+    def __init__(
+        self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: GuidanceRanks
+    ) -> None:
         self.config = config
         self.prices = config.price.by_label
         self.inputs = inputs
@@ -83,8 +112,8 @@ class FitRun(RecordedRun):
     # Beginning and end
 
     def show_if_finished(self, fresh: bool) -> bool:
-        """Whether the folder holds this run and it is finished: then its table is shown again, without loading a model. A
-        run that continues under a higher limit is not finished."""
+        """Whether the folder holds this run and it is finished: then its table is shown again,
+        without loading a model. A run that continues under a higher limit is not finished."""
         if fresh or not is_finished(self.config.output.folder):
             return False
         self.journal = open_folder(self.config, self._yaml, False, self.inputs, self.ranks)
@@ -115,15 +144,27 @@ class FitRun(RecordedRun):
             state = self._committed = self._check_budget(replace(state, ended=kept))
         edits = [self._files(name).list_attempts() for name in state.missions]
         self.progress = FitProgress(self.config, self.schedule, state, edits)
-        self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.say, level="warning"))
-        by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
+        self.loggers = Loggers(
+            self.config.loggers, self.journal.folder, partial(self.progress.say, level="warning")
+        )
+        by = (
+            "answer after thinking"
+            if self.ranks.lets_think and self.ranks.judges_by == "answer"
+            else self.ranks.judges_by
+        )
         self.progress.show_start(self.inputs, by)
         if raised:
-            self.progress.say(f"with a higher {' and '.join(raised)}; everything after learning ended is done again")
+            self.progress.say(
+                f"with a higher {' and '.join(raised)}; everything after learning ended is done "
+                f"again"
+            )
             for name in state.missions:
                 if why := why_ended(state, name, self.config):
                     other = f"for more, start a run with another {why}"
-                    self.progress.say(f"{name}: {why} has ended its learning all the same; {other}", level="warning")
+                    self.progress.say(
+                        f"{name}: {why} has ended its learning all the same; {other}",
+                        level="warning",
+                    )
         lifetime.set_resume(commit=self.journal.commit_file)
         return state
 
@@ -135,7 +176,8 @@ class FitRun(RecordedRun):
         self._show_result(state)
 
     def _show_result(self, state: State) -> None:
-        """Print the table, and write the report if it is wanted. A report that fails does not fail the run."""
+        """Print the table, and write the report if it is wanted. A report that fails does not fail
+        the run."""
         tickets = self.inputs.tickets
         boxes = measure_on_test(self.config, tickets) if self.config.report else {}
         summary.show(self.journal, self.config, state, tickets, boxes)
@@ -147,7 +189,9 @@ class FitRun(RecordedRun):
         tickets, committed = self.inputs.tickets, self.journal.state
         if committed is None:
             guidance, budget = self.inputs.guidance, self.inputs.budget
-            return State({name: MissionState(first, budget[name]) for name, first in guidance.items()})
+            return State(
+                {name: MissionState(first, budget[name]) for name, first in guidance.items()}
+            )
         missions = {}
         for name, splits in self.inputs.splits.items():
             by_key = {tickets[i].key: tickets[i] for i in splits.train}
@@ -162,15 +206,25 @@ class FitRun(RecordedRun):
         self.progress.show_answered(tickets)
 
     def check_first_answers(self, state: State, answers: Sequence[Answers]) -> State:
-        """Raise ``UnreadableError`` if too many of the model's first answers cannot be read, so that nothing could be
-        learnt. Returns the state, with the answers so far where they are too few to tell."""
+        """Raise ``UnreadableError`` if too many of the model's first answers cannot be read, so
+        that nothing could be learnt. Returns the state, with the answers so far where they are too
+        few to tell."""
         if state.spent.rollouts >= FEWEST_ANSWERS:
             return state
-        candidates = [candidate for given in answers if not given.by_rules for candidate in given.candidates]
-        first, most, words = (*state.first, *candidates), self.config.runner.max_unreadable, self.ranks.words
+        candidates = [
+            candidate for given in answers if not given.by_rules for candidate in given.candidates
+        ]
+        first, most, words = (
+            (*state.first, *candidates),
+            self.config.runner.max_unreadable,
+            self.ranks.words,
+        )
         check_readable(first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
-            self.progress.say("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
+            self.progress.say(
+                "the model thinks aloud, but not for the gate: name its closing tag in "
+                "model.thinking_ends"
+            )
         return replace(state, first=first if len(first) < FEWEST_ANSWERS else ())
 
     def tools(self, name: str) -> Tools:
@@ -179,7 +233,9 @@ class FitRun(RecordedRun):
             config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
             pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
             vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
-            weighs = self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
+            weighs = (
+                self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
+            )
             self._tools[name] = Tools(
                 config=self.ranks.config,
                 tickets=tickets,
@@ -196,62 +252,94 @@ class FitRun(RecordedRun):
         return self._tools[name]
 
     def _pause(self, name: str, doing: str) -> None:
-        """Between two small steps of a mission's learning by code: show what it is ``doing``. Raises ``LearningStopped``
-        where it was told to stop."""
+        """Between two small steps of a mission's learning by code: show what it is ``doing``.
+        Raises ``LearningStopped`` where it was told to stop."""
         self.progress.show_learning(name, doing)
         if (self.journal.folder / STOP).exists():
             raise LearningStopped
 
     def skip(self, state: State, batch: Round, why: str) -> State:
-        """Skip a round that needs no rollout. Not committed by itself, since skipping it again costs nothing."""
+        """Skip a round that needs no rollout. Not committed by itself, since skipping it again
+        costs nothing."""
         mission = state.missions[batch.mission]
         if why == UNCHANGED and batch.last:
             self._write_metrics(batch, *mission.judged[batch.split])
         self.progress.show_skipped(batch, why)
         return replace(state, done=batch.place)
 
-    def record_round(self, state: State, batch: Round, records: Sequence[Record], mission: MissionState) -> State:
-        """Write down, show and commit a round; ``mission`` is where that leaves the mission, as below."""
+    def record_round(
+        self, state: State, batch: Round, records: Sequence[Record], mission: MissionState
+    ) -> State:
+        """Write down, show and commit a round; ``mission`` is where that leaves the mission, as
+        below."""
         self._files(batch.mission).write_round(batch, records)
         step = mission.guidance.step
         self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
         if batch.last:
             self._write_metrics(batch, step, mission.tally)
-        return self._finish_step(state, replace(mission, spent=mission.spent.on(records, self._samples)), batch.place, batch)
+        return self._finish_step(
+            state,
+            replace(mission, spent=mission.spent.on(records, self._samples)),
+            batch.place,
+            batch,
+        )
 
-    def record_distilled(self, state: State, batch: Round, records: Sequence[Record], mission: MissionState) -> State:
-        """Write down the right answers of a round as training data, as many as are wanted, and commit."""
+    def record_distilled(
+        self, state: State, batch: Round, records: Sequence[Record], mission: MissionState
+    ) -> State:
+        """Write down the right answers of a round as training data, as many as are wanted, and
+        commit."""
         before = state.missions[batch.mission].distilled
-        right = [record for record in records if record.selection.label_match][: mission.distilled - before]
+        right = [record for record in records if record.selection.label_match][
+            : mission.distilled - before
+        ]
         self._files(batch.mission).write_distilled(mission.guidance, right, self.ranks.words)
         self.progress.show_skipped(batch, f"{mission.distilled} right answers")
-        return self._finish_step(state, replace(mission, spent=mission.spent.on(records, 1)), batch.place, batch)
+        return self._finish_step(
+            state, replace(mission, spent=mission.spent.on(records, 1)), batch.place, batch
+        )
 
     def record_epoch(self, state: State, epoch: int, mission: MissionState) -> State:
         """Commit the end of a mission's epoch."""
-        return self._finish_step(state, mission, self.schedule.close(epoch, mission.guidance.mission))
+        return self._finish_step(
+            state, mission, self.schedule.close(epoch, mission.guidance.mission)
+        )
 
     def record_choice(self, state: State, mission: MissionState) -> State:
         """Write down and commit which of the guidances that epochs ended with is final."""
         name, guidance = mission.guidance.mission, mission.guidance
         if mission.choices:
-            self._files(name).write_choice(mission.choices, latest_of_the_best(mission.choices, self.prices))
+            self._files(name).write_choice(
+                mission.choices, latest_of_the_best(mission.choices, self.prices)
+            )
         if guidance.step != state.missions[name].guidance.step:
-            self.progress.say(f"{name}: back to guidance step {guidance.step}, which does better on val")
+            self.progress.say(
+                f"{name}: back to guidance step {guidance.step}, which does better on val"
+            )
             self._files(name).write_current(guidance)
         return self._finish_step(state, mission, self.schedule.choice(name))
 
     def record_preparation(self, state: State, mission: MissionState, verdicts: Verdicts) -> State:
-        """Write down a first guidance with its demonstrations, calibrated by ``verdicts``. The caller commits, with what is
-        learnt at once."""
+        """Write down a first guidance with its demonstrations, calibrated by ``verdicts``. The
+        caller commits, with what is learnt at once."""
         self._write_guidance(mission)
-        return state.with_mission(replace(mission, spent=mission.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens)))
+        return state.with_mission(
+            replace(
+                mission, spent=mission.spent.plus(judged=verdicts.judged, tokens=verdicts.tokens)
+            )
+        )
 
     def record_reflection(
-        self, state: State, bundle: Bundle, lesson: Lesson, learnt: GateResult, mission: MissionState
+        self,
+        state: State,
+        bundle: Bundle,
+        lesson: Lesson,
+        learnt: GateResult,
+        mission: MissionState,
     ) -> State:
-        """Write down and show what a bundle taught, but for what was not tried before learning was told to stop; ``mission``
-        is the mission's state after it. The caller commits, so that bundles drawn together count all or not at all."""
+        """Write down and show what a bundle taught, but for what was not tried before learning was
+        told to stop; ``mission`` is the mission's state after it. The caller commits, so that
+        bundles drawn together count all or not at all."""
         if learnt.is_stopped and not learnt.decision.tried:
             lesson = Lesson(is_stopped=True)
         name, verdicts = mission.guidance.mission, learnt.verdicts
@@ -276,7 +364,9 @@ class FitRun(RecordedRun):
         return MissionFiles(self.journal, mission)
 
     def _write_guidance(self, mission: MissionState) -> None:
-        self._files(mission.guidance.mission).write_guidance(mission.guidance, self.config.guidance.retention)
+        self._files(mission.guidance.mission).write_guidance(
+            mission.guidance, self.config.guidance.retention
+        )
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
         """Write down and show the figures of a whole split."""
@@ -287,27 +377,45 @@ class FitRun(RecordedRun):
         self._log(batch, figures, "")
 
     def _log(self, batch: Round, figures: Mapping[str, Any], kind: str) -> None:
-        """Show figures of a round, or of a whole split, to the loggers, over the rounds of the run."""
-        named = {f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()}
+        """Show figures of a round, or of a whole split, to the loggers, over the rounds of the
+        run."""
+        named = {
+            f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()
+        }
         self.loggers.log({**named, "epoch": batch.epoch}, self.schedule.count(batch.place))
 
-    def _finish_step(self, state: State, mission: MissionState, done: Place, batch: Round | None = None) -> State:
-        """Commit that everything up to ``done`` is over, with the new state of a mission; ``batch`` is the round, if any."""
-        return self.commit(replace(state.with_mission(mission), done=done), mission.guidance.mission, batch)
+    def _finish_step(
+        self, state: State, mission: MissionState, done: Place, batch: Round | None = None
+    ) -> State:
+        """Commit that everything up to ``done`` is over, with the new state of a mission; ``batch``
+        is the round, if any."""
+        return self.commit(
+            replace(state.with_mission(mission), done=done), mission.guidance.mission, batch
+        )
 
-    def commit(self, state: State, name: str = "", batch: Round | None = None, keep: str = "") -> State:
-        """Commit ``state``, so that the run resumes from here; of its missions only those that changed. Notes how long the
-        step took, of which mission and what for: tickets of a round, or bundles reflected on. Under the name ``keep``, or
-        that of a limit that was passed, the commit before stays. Returns the state, in which missions learn no more that
-        have reached their share of a budget."""
+    def commit(
+        self, state: State, name: str = "", batch: Round | None = None, keep: str = ""
+    ) -> State:
+        """Commit ``state``, so that the run resumes from here; of its missions only those that
+        changed. Notes how long the step took, of which mission and what for: tickets of a round, or
+        bundles reflected on. Under the name ``keep``, or that of a limit that was passed, the
+        commit before stays. Returns the state, in which missions learn no more that have reached
+        their share of a budget."""
         now = time.monotonic()
         seconds = round(now - self._since, 3)
         self._count_seconds(name, seconds)
         before, state = self._committed, self._check_budget(state)
-        changed = {name: each.to_plain() for name, each in state.missions.items() if each is not before.missions.get(name)}
-        self.journal.commit(state.to_plain(), changed, keep=keep or limit_passed(before, state, self.schedule))
+        changed = {
+            name: each.to_plain()
+            for name, each in state.missions.items()
+            if each is not before.missions.get(name)
+        }
+        self.journal.commit(
+            state.to_plain(), changed, keep=keep or limit_passed(before, state, self.schedule)
+        )
         self._committed = state
-        if state.finished or self._is_over(state):  # whatever ended it: a stop must not stop what learns on later
+        # whatever ended it: a stop must not stop what learns on later
+        if state.finished or self._is_over(state):
             (self.journal.folder / STOP).unlink(missing_ok=True)
         row = {"commit": self.journal.number, "seconds": seconds, "mission": name}
         row |= {"tickets": len(batch.tickets) if batch else 0, "bundles": self._bundles}
@@ -317,14 +425,16 @@ class FitRun(RecordedRun):
 
     def _is_over(self, state: State) -> bool:
         """Whether a stop, or shares of budgets, have ended the learning of all missions."""
-        return bool(state.ended) and all(why_ended(state, name, self.config) for name in state.missions)
+        return bool(state.ended) and all(
+            why_ended(state, name, self.config) for name in state.missions
+        )
 
     def _count_seconds(self, name: str, seconds: float) -> None:
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def _check_budget(self, state: State) -> State:
-        """The state, in which missions learn no more that have reached their share of a budget, or none that was told to
-        stop."""
+        """The state, in which missions learn no more that have reached their share of a budget, or
+        none that was told to stop."""
         if self._is_over(state) or not learns_ahead(state, self.schedule):
             return state
         if (self.journal.folder / STOP).exists():

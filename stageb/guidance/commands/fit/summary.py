@@ -1,4 +1,5 @@
-"""The result of a run: accuracy before and after on every split, the learnt rules, and where the files are."""
+"""The result of a run: accuracy before and after on every split, the learnt rules, and where the
+files are."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from stageb.guidance.commands.report.read import collect_verdicts, read_rules_as
 from stageb.guidance.commands.use.black_box import BlackBox
 from stageb.guidance.commands.use.record import name_doubtful, name_misread, read_record
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.learning.attempts import Attempts, describe_judge, describe_provisional, name_last_stage
+from stageb.guidance.learning.attempts import (
+    Attempts,
+    describe_judge,
+    describe_provisional,
+    name_last_stage,
+)
 from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
@@ -30,9 +36,14 @@ from stageb.store.journal import Journal, safe_name
 
 
 def show(
-    journal: Journal, config: LoopConfig, state: State, tickets: Sequence[Ticket], black_boxes: Mapping[str, BlackBox]
+    journal: Journal,
+    config: LoopConfig,
+    state: State,
+    tickets: Sequence[Ticket],
+    black_boxes: Mapping[str, BlackBox],
 ) -> None:
-    """Print the summary on standard output; ``tickets`` are those of the run, ``black_boxes`` what models reach on test."""
+    """Print the summary on standard output; ``tickets`` are those of the run, ``black_boxes`` what
+    models reach on test."""
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
     print_table(console, tabulate(journal, guidance, list_unpaid(state)))
@@ -40,15 +51,24 @@ def show(
         console.print(line)
     for mission, box in black_boxes.items():
         console.print(f"{mission}, test: {box.describe(config.price.by_label)}")
-    applied = {mission: MissionFiles(journal, mission).list_attempts(learnt.step) for mission, learnt in guidance.items()}
+    applied = {
+        mission: MissionFiles(journal, mission).list_attempts(learnt.step)
+        for mission, learnt in guidance.items()
+    }
     for mission, learnt in guidance.items():
         count, lists = len(find_deciding(learnt.rules)), len(find_word_lists(learnt.rules))
         named = f" with {count_of(lists, 'word list')}" if lists else ""
-        said = f"headline and {count_of(count, 'rule')}{named}, after {describe_applied(applied[mission])}"
+        said = (
+            f"headline and {count_of(count, 'rule')}{named}, after "
+            f"{describe_applied(applied[mission])}"
+        )
         console.print(f"\n{mission}: {said}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {rule.text}")
-        for line in (*describe_provisional(learnt.rules), *describe_judge(learnt.judge, applied[mission])):
+        for line in (
+            *describe_provisional(learnt.rules),
+            *describe_judge(learnt.judge, applied[mission]),
+        ):
             console.print(f"  {line}")
         for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
             console.print(f"  {line}")
@@ -58,19 +78,26 @@ def show(
     for line in describe_spending(state, sum(len(edits.settled) for edits in applied.values())):
         console.print(line)
     splits = split_tickets(tickets, config).values()
-    console.print(describe_splits({split for split in SPLITS if any(each.of(split) for each in splits)}))
+    console.print(
+        describe_splits({split for split in SPLITS if any(each.of(split) for each in splits)})
+    )
     console.print(f"Files: {journal.folder}")
     for mission in guidance:
         console.print(f"  {mission}: {journal.folder / safe_name(mission) / 'guidance.json'}")
 
 
-def tabulate(journal: Journal, guidance: Mapping[str, Guidance], unpaid: Mapping[str, str]) -> Table:
-    """Accuracy with its 95 % interval, missed failures (fp) and false alarms (fn) per mission and split: before learning and
-    after. Of missions that are ``unpaid``, why they learnt nothing, or for nothing alone."""
+def tabulate(
+    journal: Journal, guidance: Mapping[str, Guidance], unpaid: Mapping[str, str]
+) -> Table:
+    """Accuracy with its 95 % interval, missed failures (fp) and false alarms (fn) per mission and
+    split: before learning and after. Of missions that are ``unpaid``, why they learnt nothing, or
+    for nothing alone."""
     has_own = any(has_labels(each.labels) for each in guidance.values())
     wrong = ["wrong"] if has_own else ["missed failures", "false alarms"]
     drawn = make_table(
-        "before learning -> after (95 % interval)", ["mission", "split"], ["tickets", "accuracy", *wrong, "review"]
+        "before learning -> after (95 % interval)",
+        ["mission", "split"],
+        ["tickets", "accuracy", *wrong, "review"],
     )
     for mission, split, before, after in _pair_rows(journal, guidance):
         drawn.add_row(Text(mission), split, *format_cells(before, after, has_own))
@@ -80,17 +107,21 @@ def tabulate(journal: Journal, guidance: Mapping[str, Guidance], unpaid: Mapping
 
 
 def list_unpaid(state: State) -> dict[str, str]:
-    """The missions that had spent their share of a budget before the model taught them anything, and what came of that."""
+    """The missions that had spent their share of a budget before the model taught them anything,
+    and what came of that."""
     return {
-        name: f"{'learnt by code alone' if state.missions[name].unpaid else 'learnt nothing'}: {key} spent"
+        name: f"{'learnt by code alone' if state.missions[name].unpaid else 'learnt nothing'}: "
+        f"{key} spent"
         for name, key in state.over.items()
         if state.missions[name].unpaid or not state.missions[name].bundles
     }
 
 
-def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Iterator[str]:
-    """Describe the accuracies by class: failures caught and false alarms beside the best constant answer, and a warning if
-    that is as good."""
+def describe_by_class(
+    journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]
+) -> Iterator[str]:
+    """Describe the accuracies by class: failures caught and false alarms beside the best constant
+    answer, and a warning if that is as good."""
     prices = config.price.by_label
     yield ""
     for mission, split, _, after in _pair_rows(journal, guidance):
@@ -103,8 +134,8 @@ def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[st
 def _pair_rows(
     journal: Journal, guidance: Mapping[str, Guidance]
 ) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
-    """By mission and split the first row of metrics.jsonl, and that of the final guidance, which may be an earlier one: not
-    the last that was measured."""
+    """By mission and split the first row of metrics.jsonl, and that of the final guidance, which
+    may be an earlier one: not the last that was measured."""
     for mission, learnt in guidance.items():
         rows = MissionFiles(journal, mission).read("metrics.jsonl")
         for split in SPLITS[1:]:
@@ -115,16 +146,25 @@ def _pair_rows(
 
 
 def find_score(run: Path) -> RunScore | None:
-    """1 less the cost of a val ticket under a run's final guidance: accuracy, where errors cost alike. None without val."""
+    """1 less the cost of a val ticket under a run's final guidance: accuracy, where errors cost
+    alike. None without val."""
     rows: list[Mapping[str, Any]] = []
     for mission, learnt in read_guidance(run).items():
         judged = RunFolder(run).read_committed(f"{safe_name(mission)}/metrics.jsonl")
-        rows += [row for row in judged if (row["split"], row["guidance_step"]) == ("val", learnt.step)][-1:]
+        rows += [
+            row for row in judged if (row["split"], row["guidance_step"]) == ("val", learnt.step)
+        ][-1:]
     tickets = sum(row["n"] for row in rows)
-    return RunScore("1 - cost on val", 1 - sum(row["n"] * row["cost"] for row in rows) / tickets) if tickets else None
+    return (
+        RunScore("1 - cost on val", 1 - sum(row["n"] * row["cost"] for row in rows) / tickets)
+        if tickets
+        else None
+    )
 
 
-def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any], together: bool = False) -> list[str]:
+def format_cells(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any], together: bool = False
+) -> list[str]:
     """The cells of one row, all kinds of wrong verdicts ``together`` or each by itself."""
 
     def count(row: Mapping[str, Any]) -> list[int]:
@@ -139,18 +179,26 @@ def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any], tog
     return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
 
 
-def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[str]:
-    """Warn of learnt rules before they are used: of those that were often wrong on val, and of those that the model does not
-    apply as written."""
+def warn_of_rules(
+    journal: Journal, config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket]
+) -> Iterator[str]:
+    """Warn of learnt rules before they are used: of those that were often wrong on val, and of
+    those that the model does not apply as written."""
     mission, files = guidance.mission, RunFolder(journal.folder)
-    yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), config.price.by_label)
+    yield from name_doubtful(
+        mission, read_record(str(journal.folder), guidance, tickets), config.price.by_label
+    )
     if config.runner.judge == "model":
-        judged = collect_verdicts(files.read_committed(f"{safe_name(mission)}/selections.jsonl"), (), guidance.step)
+        judged = collect_verdicts(
+            files.read_committed(f"{safe_name(mission)}/selections.jsonl"), (), guidance.step
+        )
         known = {(ticket.mission, ticket.key): ticket for ticket in tickets}
         yield from name_misread(mission, read_rules_as_code(files, guidance, judged, known, config))
 
 
-def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:
+def advise_mission(
+    journal: Journal, config: LoopConfig, state: State, mission: str
+) -> Iterator[str]:
     """Advise what to try next where a run has changed nothing of a mission's guidance."""
     files = MissionFiles(journal, mission)
     attempts = files.list_attempts()
@@ -160,7 +208,10 @@ def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: 
     lines = list(advise(files.read("metrics.jsonl"), attempts, config, why))
     shown = len(state.missions[mission].guidance.shown)
     if shown:
-        yield f"  The model is shown {count_of(shown, 'train ticket')} with their verdicts, and told no rule."
+        yield (
+            f"  The model is shown {count_of(shown, 'train ticket')} with their verdicts, and "
+            f"told no rule."
+        )
     what = "No rule was learnt" if shown else "Nothing was learnt"
     yield f"  {what}: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
     yield from (f"  - {line}" for line in lines)
@@ -176,22 +227,36 @@ def describe_applied(edits: Attempts) -> str:
 
 
 def describe_splits(used: Collection[Split]) -> str:
-    """Describe the use of each split; of one that is not ``used``, as it has no tickets, say what was not done for want of
-    it."""
-    chosen = "Val chose the final ones." if "val" in used else "Without val none are chosen: the last ones stand."
-    served = "Test was used for this table alone." if "test" in used else "Without test no figure is of sealed tickets."
+    """Describe the use of each split; of one that is not ``used``, as it has no tickets, say what
+    was not done for want of it."""
+    chosen = (
+        "Val chose the final ones."
+        if "val" in used
+        else "Without val none are chosen: the last ones stand."
+    )
+    served = (
+        "Test was used for this table alone."
+        if "test" in used
+        else "Without test no figure is of sealed tickets."
+    )
     return f"Rules were learnt from train tickets. {chosen} {served}"
 
 
 def describe_spending(state: State, edits: int) -> list[str]:
-    """Describe the cost of a run, all in all and for each of its accepted ``edits``, and what ended it."""
+    """Describe the cost of a run, all in all and for each of its accepted ``edits``, and what ended
+    it."""
     lines = _describe_answers(state, edits)
     if state.ended == STOP:
-        lines.append("Learning was told to stop. To learn on, run the same command with a higher runner.epochs.")
+        lines.append(
+            "Learning was told to stop. To learn on, run the same command with a higher "
+            "runner.epochs."
+        )
     for key in dict.fromkeys(state.over.values()):
         names = [name for name, spent_on in state.over.items() if spent_on == key]
         of = f" of {', '.join(names)}" if len(names) < len(state.missions) else ""
-        lines.append(f"Learning{of} ended at {key}. To learn on, run the same command with a higher one.")
+        lines.append(
+            f"Learning{of} ended at {key}. To learn on, run the same command with a higher one."
+        )
     return lines
 
 
@@ -213,5 +278,7 @@ def _describe_answers(state: State, edits: int) -> list[str]:
             if asked and spent.reflections <= len(state.missions)
             else ""
         )  # each took none
-        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts{some}.")
+        lines.append(
+            f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts{some}."
+        )
     return lines

@@ -1,4 +1,5 @@
-"""``stageb guidance``: look at learnt guidance, compare it, take it elsewhere, decide which is in use."""
+"""``stageb guidance``: look at learnt guidance, compare it, take it elsewhere, decide which is in
+use."""
 
 from __future__ import annotations
 
@@ -25,7 +26,13 @@ from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_order, compare_rules
 from stageb.guidance.rules.edits import number as number_of
-from stageb.guidance.rules.guidance_file import keep_origins, load_seed, make_neutral, read_guidance, split_step
+from stageb.guidance.rules.guidance_file import (
+    keep_origins,
+    load_seed,
+    make_neutral,
+    read_guidance,
+    split_step,
+)
 from stageb.guidance.rules.judge import keep_named
 from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -57,7 +64,8 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of the command and its subcommands."""
     parser = WordParser(
         prog="stageb guidance",
-        description="Look at learnt guidance, compare it, take it elsewhere, decide which is in use.",
+        description="Look at learnt guidance, compare it, take it elsewhere, decide which is in "
+        "use.",
         epilog=f"{SOURCE}\n\nFor details of a command: stageb guidance COMMAND --help.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -65,38 +73,116 @@ def make_parser() -> argparse.ArgumentParser:
 
     command = partial(_add_command, commands)
     shows = command("show", "Every rule, and where it comes from.", show, "source")
-    shows.add_argument("--step", type=_parse_step, metavar="N", help="the guidance of this step; the same as SOURCE@N")
-    shows.add_argument("--all-tickets", action="store_true", help="list every ticket that taught a rule, not only five")
-    exits = "Exit code: 0 if all rules are equal, 1 if some differ, 2 if a source cannot be read."
-    command("diff", "What differs between two, rule by rule.", diff, "a", "b", more=f"{MARKS}\n\n{exits}")
-    command("history", "Every step: what made it, its gate figures, its accuracy on val.", history, "source")
-    exports = command(
-        "export", "The prompt that rollouts read, or the rules as text or code.", export, "source", more=EXPORTS
+    shows.add_argument(
+        "--step",
+        type=_parse_step,
+        metavar="N",
+        help="the guidance of this step; the same as SOURCE@N",
     )
-    exports.add_argument("--format", choices=("prompt", "chat", "text", *list_exporters()), default="prompt", help=FORMATS)
-    exports.add_argument("--dialect", choices=DIALECTS, help="of sql and dbt: whose SQL (default: sqlite)")
+    shows.add_argument(
+        "--all-tickets",
+        action="store_true",
+        help="list every ticket that taught a rule, not only five",
+    )
+    exits = "Exit code: 0 if all rules are equal, 1 if some differ, 2 if a source cannot be read."
+    command(
+        "diff",
+        "What differs between two, rule by rule.",
+        diff,
+        "a",
+        "b",
+        more=f"{MARKS}\n\n{exits}",
+    )
+    command(
+        "history",
+        "Every step: what made it, its gate figures, its accuracy on val.",
+        history,
+        "source",
+    )
+    exports = command(
+        "export",
+        "The prompt that rollouts read, or the rules as text or code.",
+        export,
+        "source",
+        more=EXPORTS,
+    )
+    exports.add_argument(
+        "--format",
+        choices=("prompt", "chat", "text", *list_exporters()),
+        default="prompt",
+        help=FORMATS,
+    )
+    exports.add_argument(
+        "--dialect", choices=DIALECTS, help="of sql and dbt: whose SQL (default: sqlite)"
+    )
     exports.add_argument("--output", type=Path, metavar="FILE", help=OUTPUT)
     exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
-    exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
+    exports.add_argument(
+        "--columns",
+        metavar="NAME=VALUE,...",
+        help="what the columns of a table mean, as for predict",
+    )
     exports.add_argument("--typed", action="store_true", help=TYPED)
-    resizes = command("resize", "What a run has learnt by code, in another size.", resize, "source", more=RESIZES)
-    resizes.add_argument("--conditions", type=parse_conditions, metavar="N", help="the most that all rules may have")
-    resizes.add_argument("--output", type=Path, metavar="FILE", help="write the guidance of that size to this file")
+    resizes = command(
+        "resize", "What a run has learnt by code, in another size.", resize, "source", more=RESIZES
+    )
+    resizes.add_argument(
+        "--conditions", type=parse_conditions, metavar="N", help="the most that all rules may have"
+    )
+    resizes.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the guidance of that size to this file"
+    )
     promotes = command(
-        "promote", "Copy guidance into a shared file that many runs can use.", promote, "source", more=PROMOTES
+        "promote",
+        "Copy guidance into a shared file that many runs can use.",
+        promote,
+        "source",
+        more=PROMOTES,
     )
     promotes.add_argument("--base", metavar="SOURCE", help=BASE)
-    reviews = command("review", "Approve learnt rules one by one, into a shared file.", review, "source", more=REVIEWS)
-    reviews.add_argument("--accept", nargs="*", metavar="KEY", help="the rules to say yes to, unasked (for scripts)")
-    reviews.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help="its ticket files, where they were moved")
+    reviews = command(
+        "review",
+        "Approve learnt rules one by one, into a shared file.",
+        review,
+        "source",
+        more=REVIEWS,
+    )
+    reviews.add_argument(
+        "--accept", nargs="*", metavar="KEY", help="the rules to say yes to, unasked (for scripts)"
+    )
+    reviews.add_argument(
+        "--tickets",
+        nargs="+",
+        metavar="FILE",
+        default=(),
+        help="its ticket files, where they were moved",
+    )
     for each in (promotes, reviews):
-        each.add_argument("--to", required=True, metavar="FILE", help="the shared file; created if it does not exist")
-    rolls = command("rollback", "Put a mission's guidance in a shared file back to an earlier step.", roll_back, "file")
-    rolls.add_argument("--to", required=True, type=_parse_step, metavar="STEP", help="a step that its history lists")
+        each.add_argument(
+            "--to",
+            required=True,
+            metavar="FILE",
+            help="the shared file; created if it does not exist",
+        )
+    rolls = command(
+        "rollback",
+        "Put a mission's guidance in a shared file back to an earlier step.",
+        roll_back,
+        "file",
+    )
+    rolls.add_argument(
+        "--to",
+        required=True,
+        type=_parse_step,
+        metavar="STEP",
+        help="a step that its history lists",
+    )
     for each in (shows, exports, reviews):
         each.add_argument("--language", choices=get_args(Language), help=OF_PROMPT)
     for each in (promotes, rolls):
-        each.add_argument("--yes", action="store_true", help="do not ask for confirmation (for scripts)")
+        each.add_argument(
+            "--yes", action="store_true", help="do not ask for confirmation (for scripts)"
+        )
     return parser
 
 
@@ -146,7 +232,10 @@ OUTPUT = "write to this file (dbt: folder) instead of standard output"
 TICKETS = """\
 for code: ticket files with the names and values that the rules mention (default: those of the run, or what a
 promoted file keeps)"""
-TYPED = "of sql, dbt: columns of which the known tickets have numbers alone are numbers in the table; the query is short"
+TYPED = (
+    "of sql, dbt: columns of which the known tickets have numbers alone are numbers in the "
+    "table; the query is short"
+)
 OF_PROMPT = "of the prompt and a default headline (default: the run's, or en)"
 BASE = """\
 where the rules of a text file come from, such as the run that they were exported from: what it tells of rules that stand as
@@ -166,7 +255,12 @@ def show(args: Any) -> int:
     source = args.source if args.step is None else f"{args.source}@{args.step}"
     (tickets, _), words = find_tickets(source), _choose_words(source, args.language)
     for number, guidance in enumerate(_read(source, args).values()):
-        _print([*([""] if number else []), *screens.describe_rules(guidance, source, args.all_tickets, tickets, words)])
+        _print(
+            [
+                *([""] if number else []),
+                *screens.describe_rules(guidance, source, args.all_tickets, tickets, words),
+            ]
+        )
     return 0
 
 
@@ -195,7 +289,9 @@ def export(args: Any) -> int:
     if args.output and args.format not in list_exporters():  # which may write several files
         check(args.output)
     if args.dialect and args.format not in ("sql", "dbt"):
-        raise InputError(f"--dialect {args.dialect}: of --format sql and dbt alone, and not of {args.format}")
+        raise InputError(
+            f"--dialect {args.dialect}: of --format sql and dbt alone, and not of {args.format}"
+        )
     found = _read(args.source, args)
     if args.format == "text":
         screens.write_text(rules_file.write(found.values()), args.output)
@@ -212,7 +308,9 @@ def export(args: Any) -> int:
     for line in describe_provisional(guidance.rules):
         print(f"{shown(guidance.mission)}: {line}", file=sys.stderr)  # the prompt does not tell
     if guidance.shown and not words.instruct:  # a file does not say which model reads it
-        words = words_of(PromptConfig(language=args.language or "en", style="instruct", prefill=False))
+        words = words_of(
+            PromptConfig(language=args.language or "en", style="instruct", prefill=False)
+        )
     prompt = rollout_prompt(Ticket("", "", "pass", ()), guidance, words)
     if args.format == "chat":
         turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]
@@ -223,10 +321,14 @@ def export(args: Any) -> int:
 
 
 def promote(args: Any) -> int:
-    """Copy missions' guidance into a shared file, each after its difference was shown and agreed to."""
+    """Copy missions' guidance into a shared file, each after its difference was shown and agreed
+    to."""
     path, (run, _) = shared.resolve_target(args.to), split_step(args.source)
     if run.is_dir() and not is_finished(run):
-        print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
+        print(
+            shown(f"{run}: this run is not finished; what it has learnt so far is copied"),
+            file=sys.stderr,
+        )
     origin, done = args.base or args.source, True
     tickets, why = find_tickets(origin, "stageb predict --vocabulary FILE")
     learnt, words = read_guidance(args.source, args.mission), _choose_words(origin)
@@ -249,7 +351,8 @@ def _keep_named(guidance: Guidance, tickets: Sequence[Ticket], words: Words) -> 
 
 
 def _find_base(source: str | None, path: Path, mission: str) -> Guidance | None:
-    """The guidance that the rules of a text come from: what ``source`` names, or else what is in use at ``path``."""
+    """The guidance that the rules of a text come from: what ``source`` names, or else what is in
+    use at ``path``."""
     if source is None:
         return load_seed(path).get(mission) if path.exists() else None
     run, found = split_step(source)[0], read_guidance(source, mission)[mission]
@@ -257,7 +360,8 @@ def _find_base(source: str | None, path: Path, mission: str) -> Guidance | None:
 
 
 def review(args: Any) -> int:
-    """Copy missions' guidance into a shared file, each rule after it was agreed to; 1 where nothing was."""
+    """Copy missions' guidance into a shared file, each rule after it was agreed to; 1 where nothing
+    was."""
     path, (run, _) = shared.resolve_target(args.to), split_step(args.source)
     words = _choose_words(args.source, args.language)
     tickets, why = find_tickets(args.source, "--tickets FILE ...", args.tickets)
@@ -268,7 +372,9 @@ def review(args: Any) -> int:
         learnt = add_provenance(learnt, run) if run.is_dir() else learnt
         in_use = load_seed(path).get(learnt.mission) if path.exists() else None
         kept = start = in_use or make_neutral(learnt.mission, words, learnt.labels)
-        for keys in _join_turned([change.key for change in compare_rules(start, learnt)], start, learnt, words):
+        for keys in _join_turned(
+            [change.key for change in compare_rules(start, learnt)], start, learnt, words
+        ):
             changed = kept
             for key in keys:
                 before, changed = changed, _put_rule(changed, learnt, key)
@@ -277,15 +383,21 @@ def review(args: Any) -> int:
                 _print(screens.describe_effect(kept, changed, tickets, words))
             if args.accept is None:
                 these = f"these {len(keys)} together" if len(keys) > 1 else "this"
-                is_accepted = _ask(f"Accept {these} in {shown(learnt.mission)}?", "--accept KEY ...")
+                is_accepted = _ask(
+                    f"Accept {these} in {shown(learnt.mission)}?", "--accept KEY ..."
+                )
             else:
                 is_accepted = bool({*keys} & {*args.accept})
                 if missing := [key for key in keys if is_accepted and key not in args.accept]:
                     why = "the headline turns, so its rules are accepted with it or not at all"
-                    raise InputError(shown(f"--accept: {why}: name {' '.join(missing)}, too, or none"))
+                    raise InputError(
+                        shown(f"--accept: {why}: name {' '.join(missing)}, too, or none")
+                    )
             kept = changed if is_accepted else kept
         if kept is not start and not compare_rules(kept, learnt) and compare_order(kept, learnt):
-            kept = replace(kept, rules=tuple(rule for each in learnt.rules if (rule := kept.rule(each.key))))
+            kept = replace(
+                kept, rules=tuple(rule for each in learnt.rules if (rule := kept.rule(each.key)))
+            )
         if kept is start:
             _print([f"{shown(learnt.mission)}: nothing was changed"])
         else:
@@ -294,17 +406,21 @@ def review(args: Any) -> int:
     return 0 if done else 1
 
 
-def _join_turned(keys: list[str], start: Guidance, learnt: Guidance, words: Words) -> list[list[str]]:
-    """Part changes into those that are accepted together: all, where the headline turns from pass to fail or back, since
-    rules that mend what it says do nothing without it, and it is wrong of most tickets without them."""
+def _join_turned(
+    keys: list[str], start: Guidance, learnt: Guidance, words: Words
+) -> list[list[str]]:
+    """Part changes into those that are accepted together: all, where the headline turns from pass
+    to fail or back, since rules that mend what it says do nothing without it, and it is wrong of
+    most tickets without them."""
     headlines = {guidance.rules[0].text for guidance in (start, learnt)}
     turns = len(headlines) > 1 and headlines <= {*words.headlines.values()}
     return [keys] if turns else [[key] for key in keys]
 
 
 def _put_rule(guidance: Guidance, learnt: Guidance, key: str) -> Guidance:
-    """``guidance`` with what ``learnt`` has at ``key``, be it nothing. Of labels of one's own, where the order of rules
-    decides, a rule stands behind those that it stands behind in ``learnt``, as far as these are there."""
+    """``guidance`` with what ``learnt`` has at ``key``, be it nothing. Of labels of one's own,
+    where the order of rules decides, a rule stands behind those that it stands behind in
+    ``learnt``, as far as these are there."""
     rules = [rule for rule in guidance.rules if rule.key != key]
     if rule := learnt.rule(key):
         order = [each.key for each in learnt.rules]
@@ -318,16 +434,21 @@ def _put_rule(guidance: Guidance, learnt: Guidance, key: str) -> Guidance:
 
 
 def _put_in_use(args: Any, path: Path, in_use: Guidance | None, accepted: Guidance) -> None:
-    """Make what was accepted the guidance in use. Raises ``InputError`` where that is another by now."""
+    """Make what was accepted the guidance in use. Raises ``InputError`` where that is another by
+    now."""
     name = accepted.mission
 
     def confirm(before: Guidance | None, _: Guidance) -> bool:
         if before != in_use:
-            raise InputError(shown(f"{path}: another process has changed it meanwhile; review again"))
+            raise InputError(
+                shown(f"{path}: another process has changed it meanwhile; review again")
+            )
         return True
 
     after = shared.apply_change(
-        path, shared.GuidanceChange("reviewed from", shown(args.source), accepted, new=True), confirm
+        path,
+        shared.GuidanceChange("reviewed from", shown(args.source), accepted, new=True),
+        confirm,
     )
     assert after is not None
     _print([f"{shown(name)}: step {after.step} is now in use"])
@@ -338,35 +459,55 @@ def roll_back(args: Any) -> int:
     path = shared.resolve_target(args.file)
     mission = _get_only(read_guidance(path, args.mission), args.file).mission
     guidance = read_guidance(f"{path}@{args.to}", mission)[mission]
-    return 0 if _change(args, path, shared.GuidanceChange("rolled back", "", guidance, new=False)) else 1
+    return (
+        0
+        if _change(args, path, shared.GuidanceChange("rolled back", "", guidance, new=False))
+        else 1
+    )
 
 
 def _change(args: Any, path: Path, change: shared.GuidanceChange) -> bool:
-    """Make a change that is agreed to; whether it was. Raises ``InputError`` where nobody can be args."""
+    """Make a change that is agreed to; whether it was. Raises ``InputError`` where nobody can be
+    args."""
     name, changed = change.guidance.mission, False
 
     def confirm(before: Guidance | None, after: Guidance) -> bool:
         nonlocal changed
         changed = True
-        _print([f"{shown(str(path))}:", *screens.describe_differences({name: before} if before else {}, {name: after})])
+        _print(
+            [
+                f"{shown(str(path))}:",
+                *screens.describe_differences({name: before} if before else {}, {name: after}),
+            ]
+        )
         return args.yes or _ask(f"Make this the guidance of {shown(name)}?", "--yes")
 
     after = shared.apply_change(path, change, confirm)
     if after is None:
         _print([f"{shown(name)}: nothing was changed"])
     else:
-        _print([f"{shown(name)}: step {after.step} {'is now in use' if changed else 'holds these rules already'}"])
+        _print(
+            [
+                f"{shown(name)}: step {after.step} "
+                f"{'is now in use' if changed else 'holds these rules already'}"
+            ]
+        )
     return after is not None
 
 
 def _ask(question: str, instead: str) -> bool:
-    """Whether a person at the terminal says yes; ``instead`` is the option that does. Raises ``InputError`` where nobody can
-    be asked."""
+    """Whether a person at the terminal says yes; ``instead`` is the option that does. Raises
+    ``InputError`` where nobody can be asked."""
     if not sys.stdin.isatty():
-        raise InputError(f"cannot ask for confirmation, since the input is not a terminal; give {instead} to do it without")
+        raise InputError(
+            f"cannot ask for confirmation, since the input is not a terminal; give {instead} to "
+            f"do it without"
+        )
     sys.stdout.flush()
     if why := process.find_loss():
-        raise InputError(f"{why}: what would change cannot be shown; give {instead} to do it anyway")
+        raise InputError(
+            f"{why}: what would change cannot be shown; give {instead} to do it anyway"
+        )
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -378,13 +519,16 @@ def _read(source: str, args: Any) -> dict[str, Guidance]:
 def _get_only(found: dict[str, Guidance], source: str) -> Guidance:
     if len(found) > 1:
         names = shown(", ".join(map(repr, found)), 400)
-        raise InputError(shown(f"{source} holds several missions; choose one by --mission: {names}"))
+        raise InputError(
+            shown(f"{source} holds several missions; choose one by --mission: {names}")
+        )
     (guidance,) = found.values()
     return guidance
 
 
 def _choose_words(source: str, language: str | None = None) -> Words:
-    """The words of a prompt: of the ``language`` given, or of the config of the run that is the ``source``."""
+    """The words of a prompt: of the ``language`` given, or of the config of the run that is the
+    ``source``."""
     path, _ = split_step(source)
     if language or not path.is_dir():
         return WORDS[language or "en"]

@@ -38,7 +38,8 @@ def parse_conditions(text: str) -> int:
 
 
 def resize(args: Any) -> int:
-    """List the sizes of what code has learnt, or take another one. Raises ``InputError`` where there is none."""
+    """List the sizes of what code has learnt, or take another one. Raises ``InputError`` where
+    there is none."""
     run, step = split_step(args.source)
     if step is not None or not run.is_dir():
         raise InputError(shown(f"{args.source}: sizes are kept in a run's folder; name that"))
@@ -52,7 +53,11 @@ def resize(args: Any) -> int:
         check_target(args.output, list_read_files(args.source))
         disk.write(args.output, format_file(taken))
     else:
-        for line in (line for guidance in taken for line in describe_rules(guidance, args.source, False, (), WORDS["en"])):
+        for line in (
+            line
+            for guidance in taken
+            for line in describe_rules(guidance, args.source, False, (), WORDS["en"])
+        ):
             print(line)
     return 0
 
@@ -71,13 +76,15 @@ class LearntSizes:
         if not found:
             least = min(size.conditions for size in self.row.sizes)
             raise InputError(
-                f"{shown(self.learnt.mission)}: the smallest size has {least} conditions; give --conditions {least}"
+                f"{shown(self.learnt.mission)}: the smallest size has {least} conditions; give "
+                f"--conditions {least}"
             )
         return max(found, key=lambda size: size.conditions)
 
     def take(self, size: SizeEntry) -> Guidance:
-        """The guidance of that size: what was learnt, if its rules are those. Otherwise its rules are marked as provisional,
-        since the gate has not tested them, and stand without demonstrations and calibration, which belong to other rules."""
+        """The guidance of that size: what was learnt, if its rules are those. Otherwise its rules
+        are marked as provisional, since the gate has not tested them, and stand without
+        demonstrations and calibration, which belong to other rules."""
         made = apply(self.before, size.operations, self.row.reflection_id)
         if [rule.text for rule in made.rules] == [rule.text for rule in self.learnt.rules]:
             return self.learnt
@@ -103,11 +110,17 @@ def read_sizes(run: Path, mission: str | None) -> Iterator[LearntSizes]:
     }
     for name, learnt in read_guidance(run, mission).items():
         file = f"{safe_name(name)}/{REFLECTION}"
-        rows = [parse_reflection(files, file, line, row) for line, row in enumerate(files.read_committed(file), 1)]
+        rows = [
+            parse_reflection(files, file, line, row)
+            for line, row in enumerate(files.read_committed(file), 1)
+        ]
         place = next((place for place, row in enumerate(rows) if row.sizes), None)
         if place is None:
             raise InputError(
-                shown(f"{run}: code has learnt no rules of {name} at once, so there is no other size; set reflection.size")
+                shown(
+                    f"{run}: code has learnt no rules of {name} at once, so there is no other "
+                    f"size; set reflection.size"
+                )
             )
         yield LearntSizes(learnt, replay(first[name], rows[:place])[-1].guidance, rows[place])
 

@@ -1,7 +1,8 @@
-"""A guidance file that is kept for many runs: changed one mission at a time, by agreement, and never without a way back.
+"""A guidance file that is kept for many runs: changed one mission at a time, by agreement, and
+never without a way back.
 
-Nobody holds the file while a person reads what is about to change. If another process has changed the mission's guidance
-meanwhile, what would change now is shown, and asked about, anew.
+Nobody holds the file while a person reads what is about to change. If another process has changed
+the mission's guidance meanwhile, what would change now is shown, and asked about, anew.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from pathlib import Path
 from stageb.errors import InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules
-from stageb.guidance.rules.guidance_file import carry_seen, format_file, load_seed, read_past, to_json
+from stageb.guidance.rules.guidance_file import (
+    carry_seen,
+    format_file,
+    load_seed,
+    read_past,
+    to_json,
+)
 from stageb.guidance.words.types import Guidance
 from stageb.store import disk
 from stageb.store.output import check_plain
@@ -36,32 +43,44 @@ class GuidanceChange:
 
 
 def resolve_target(name: str) -> Path:
-    """The path of the file to change, links followed. Raises ``InputError`` for one that no command may change."""
+    """The path of the file to change, links followed. Raises ``InputError`` for one that no command
+    may change."""
     try:
         path = Path(name).resolve()  # what a link points to is replaced, and not the link
     except (OSError, RuntimeError) as error:  # links in a circle
-        raise InputError(shown(f"{name}: cannot be read: {error}; name a guidance.json of your own")) from None
+        raise InputError(
+            shown(f"{name}: cannot be read: {error}; name a guidance.json of your own")
+        ) from None
     if path.is_dir() or path.suffix == ".txt":
         what = "a folder" if path.is_dir() else "a text file, which holds no history"
-        raise InputError(shown(f"{name}: {what}; name a guidance.json of your own, such as shared.json"))
+        raise InputError(
+            shown(f"{name}: {what}; name a guidance.json of your own, such as shared.json")
+        )
     check_plain(path)
     if any((parent / "commit.json").exists() for parent in list(path.parents)[:3]):
         remedy = "name a file of your own: stageb guidance promote RUN@STEP --to shared.json"
-        raise InputError(shown(f"{name}: belongs to a run, whose files say what it learnt; {remedy}"))
+        raise InputError(
+            shown(f"{name}: belongs to a run, whose files say what it learnt; {remedy}")
+        )
     return path
 
 
 def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidance | None:
-    """Make ``change`` if ``confirm`` agrees. Returns the guidance then in use, or None if it did not agree.
+    """Make ``change`` if ``confirm`` agrees. Returns the guidance then in use, or None if it did
+    not agree.
 
-    ``confirm`` is not asked where the rules are in use already, and no more was spent on them: then nothing is changed.
-    Raises ``InputError`` where the file, or its history, cannot be read, ``JournalError`` where the disk refuses.
+    ``confirm`` is not asked where the rules are in use already, and no more was spent on them: then
+    nothing is changed. Raises ``InputError`` where the file, or its history, cannot be read,
+    ``JournalError`` where the disk refuses.
     """
     while True:
         before = _load(path).get(change.guidance.mission)
-        if before is not None:  # what was spent on tickets stays spent, whatever takes the place of what it taught
+        # what was spent on tickets stays spent, whatever takes the place of what it taught
+        if before is not None:
             spent = before.spent.most(change.guidance.spent)
-            change = replace(change, guidance=carry_seen(before, replace(change.guidance, spent=spent)))
+            change = replace(
+                change, guidance=carry_seen(before, replace(change.guidance, spent=spent))
+            )
             if (
                 not compare_rules(before, change.guidance)
                 and not compare_marks(before, change.guidance)
@@ -80,19 +99,25 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
 
 
 def _number_versions(path: Path, before: Guidance | None, change: GuidanceChange) -> list[Guidance]:
-    """The versions to note: what is in use, where nothing has noted it yet, and what comes. No step is given twice."""
+    """The versions to note: what is in use, where nothing has noted it yet, and what comes. No step
+    is given twice."""
     kept = read_past(path, change.guidance.mission)
     found = [before] if before is not None and before not in kept.values() else []
     newest = max([*kept, *(guidance.step for guidance in found)], default=-1)
     if found and found[0].step in kept:  # edited by hand
         newest += 1
         found = [replace(found[0], step=newest)]
-    after = replace(change.guidance, step=max(change.guidance.step, newest + 1)) if change.new else change.guidance
+    after = (
+        replace(change.guidance, step=max(change.guidance.step, newest + 1))
+        if change.new
+        else change.guidance
+    )
     return [*found, after]
 
 
 def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guidance:
-    """Note what is to be noted, and put what comes in its place: see ``history_file``. The file is held."""
+    """Note what is to be noted, and put what comes in its place: see ``history_file``. The file is
+    held."""
     *found, after = _number_versions(path, before, change)
     for guidance in found:
         _note(path, "found there", "", guidance)
@@ -123,7 +148,14 @@ def _note(path: Path, action: str, source: str, guidance: Guidance) -> int:
     except (OSError, KeyError):  # a container may have no name for its user
         by = f"user {os.getuid()}"
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    row = {"mission": guidance.mission, "step": guidance.step, "action": action, "source": source, "at": at, "by": shown(by)}
+    row = {
+        "mission": guidance.mission,
+        "step": guidance.step,
+        "action": action,
+        "source": source,
+        "at": at,
+        "by": shown(by),
+    }
     return rules_file.append_row(path, {**row, "guidance": to_json(guidance)})
 
 

@@ -3,7 +3,8 @@
 Sizes are in units of the drawing, which is as wide as a phone's screen; a
 wider screen shows it larger, with its letters kept small (``templates/report.css``).
 
-Whatever colour tells, a shape, a hatch or a place tells as well, and every chart stands beside a table of its figures.
+Whatever colour tells, a shape, a hatch or a place tells as well, and every chart stands beside a
+table of its figures.
 """
 
 from __future__ import annotations
@@ -30,16 +31,19 @@ from stageb.guidance.commands.report.sentences import escape_unseen
 from stageb.guidance.learning.attempts import OUTCOME_TEXTS, Attempt, Attempts, keep_furthest
 from stageb.guidance.learning.reflection_file import SizeEntry
 
-# A matplotlib figure as SVG for a page: its colours are the page's, light or dark, and nothing in it needs a style of its
-# own or shares a name with another figure.
+# A matplotlib figure as SVG for a page: its colours are the page's, light or dark, and nothing in
+# it needs a style of its own or shares a name with another figure.
 #
-# Matplotlib is given stand-ins for colours (``COLOURS``); here each becomes a class, which the page's style sheet paints.
-# The text stays text, in the reader's fonts. What is left are plain shapes with attributes: no script, no style, no link.
+# Matplotlib is given stand-ins for colours (``COLOURS``); here each becomes a class, which the
+# page's style sheet paints. The text stays text, in the reader's fonts. What is left are plain
+# shapes with attributes: no script, no style, no link.
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 COLOURS = {  # name -> stand-in; the style sheet has .f-NAME and .s-NAME
     name: f"#0000{number:02x}"
-    for number, name in enumerate("ink soft grid paper val test train right wrong accepted refused seen".split(), start=1)
+    for number, name in enumerate(
+        "ink soft grid paper val test train right wrong accepted refused seen".split(), start=1
+    )
 }
 SETTINGS = {
     "svg.fonttype": "none",
@@ -50,7 +54,9 @@ SETTINGS = {
     "font.size": 10,
     "hatch.linewidth": 1.2,
     "path.simplify": False,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), COLOURS["ink"]),
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), COLOURS["ink"]
+    ),
     **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), COLOURS["soft"]),
     "grid.color": COLOURS["grid"],
     "grid.linewidth": 0.8,
@@ -64,7 +70,8 @@ _CLASSES = {stand_in: name for name, stand_in in COLOURS.items()}
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 _REFERENCE = re.compile(r"#([\w-]+)")
 _KEPT = frozenset(
-    "d x y width height transform clip-path patternUnits fill stroke stroke-width stroke-dasharray stroke-linecap opacity "
+    "d x y width height transform clip-path patternUnits fill stroke stroke-width "
+    "stroke-dasharray stroke-linecap opacity "
     "fill-opacity stroke-opacity text-anchor".split()
 )
 
@@ -73,7 +80,8 @@ _KEPT = frozenset(
 def use_settings() -> Iterator[None]:
     """Within, matplotlib draws as ``render_svg`` expects it."""
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():  # type: ignore[arg-type]  # a dict of settings
-        warnings.simplefilter("ignore")  # of letters that its own font lacks: the reader's fonts draw the text
+        # of letters that its own font lacks: the reader's fonts draw the text
+        warnings.simplefilter("ignore")
         logger = logging.getLogger("matplotlib")
         level = logger.level
         logger.setLevel(logging.ERROR)  # of its cache of fonts, about which nobody can do anything
@@ -84,12 +92,16 @@ def use_settings() -> Iterator[None]:
 
 
 def render_svg(figure: Figure, name: str, title: str, description: str) -> str:
-    """``figure`` as an ``<svg>`` element for HTML; ``name`` sets its identifiers apart. Both texts are for people who do
-    not see it."""
+    """``figure`` as an ``<svg>`` element for HTML; ``name`` sets its identifiers apart. Both texts
+    are for people who do not see it."""
     written = io.BytesIO()
-    figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    figure.savefig(
+        written, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+    )
     root = ElementTree.fromstring(written.getvalue())
-    names = {reference: f"{name}-{number}" for number, reference in zip(count(), _find_references(root))}
+    names = {
+        reference: f"{name}-{number}" for number, reference in zip(count(), _find_references(root))
+    }
     drawn = _strip_element(root, names)
     for tag, text in (("desc", description), ("title", title)):
         told = ElementTree.Element(tag, {"id": f"{name}-{tag}"})
@@ -107,7 +119,14 @@ def render_svg(figure: Figure, name: str, title: str, description: str) -> str:
 def _find_references(root: ElementTree.Element) -> list[str]:
     """The places that elements refer to, in order."""
     values = (value for element in root.iter() for value in element.attrib.values())
-    return list(dict.fromkeys(name for value in values for name in _REFERENCE.findall(value) if f"#{name}" not in _CLASSES))
+    return list(
+        dict.fromkeys(
+            name
+            for value in values
+            for name in _REFERENCE.findall(value)
+            if f"#{name}" not in _CLASSES
+        )
+    )
 
 
 def _strip_element(element: ElementTree.Element, names: dict[str, str]) -> ElementTree.Element:
@@ -122,7 +141,9 @@ def _strip_element(element: ElementTree.Element, names: dict[str, str]) -> Eleme
         elif key == "id" and value in names:
             made.set("id", names[value])
         elif key in _KEPT and not value.startswith("rotate(-0 "):
-            made.set(key, _shorten_numbers(_REFERENCE.sub(lambda match: f"#{names[match[1]]}", value)))
+            made.set(
+                key, _shorten_numbers(_REFERENCE.sub(lambda match: f"#{names[match[1]]}", value))
+            )
     if classes:
         made.set("class", " ".join(classes))
     made.text = element.text if made.tag == "text" else None
@@ -146,7 +167,9 @@ def _parse_style(style: str) -> Iterator[tuple[str, str]]:
 
 def _shorten_numbers(value: str) -> str:
     """Numbers at a tenth of a unit: as fine as a screen shows, and half the bytes."""
-    return " ".join(_NUMBER.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value).split())
+    return " ".join(
+        _NUMBER.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value).split()
+    )
 
 
 WIDTH = 360
@@ -180,7 +203,8 @@ class Pair:
 
 
 def draw_pairs(rows: Sequence[Pair], name: str) -> str:
-    """Accuracy before and after, and of the best constant answer, in a row for each mission and split."""
+    """Accuracy before and after, and of the best constant answer, in a row for each mission and
+    split."""
     several = len({row.split for row in rows}) > 1
     labels = [_make_label(row, several) for row in rows]
     left = 12 + max(map(_measure_width, labels)) * LETTER
@@ -189,10 +213,14 @@ def draw_pairs(rows: Sequence[Pair], name: str) -> str:
     for place, row in enumerate(rows):
         colour = COLOURS[row.split]
         axes.axhline(place, color=COLOURS["grid"], linewidth=0.8)
-        axes.plot([row.after.low, row.after.high], [place, place], color=colour, linewidth=5, alpha=0.35)
+        axes.plot(
+            [row.after.low, row.after.high], [place, place], color=colour, linewidth=5, alpha=0.35
+        )
         axes.plot(row.always, place, "|", color=INK, markersize=14, markeredgewidth=1.5)
         if row.before:
-            axes.plot(row.before.accuracy, place, "o", color=SOFT, markerfacecolor=PAPER, markersize=7)
+            axes.plot(
+                row.before.accuracy, place, "o", color=SOFT, markerfacecolor=PAPER, markersize=7
+            )
         axes.plot(row.after.accuracy, place, SPLIT_STYLES[row.split][0], color=colour, markersize=7)
         at: dict[str, Any] = {
             "xy": (0, place),
@@ -200,7 +228,9 @@ def draw_pairs(rows: Sequence[Pair], name: str) -> str:
             "xytext": (-6, 0),
             "textcoords": "offset points",
         }
-        axes.annotate(labels[place], **at, ha="right", va="center", fontsize=LETTER, annotation_clip=False)
+        axes.annotate(
+            labels[place], **at, ha="right", va="center", fontsize=LETTER, annotation_clip=False
+        )
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks([])
@@ -210,26 +240,39 @@ def draw_pairs(rows: Sequence[Pair], name: str) -> str:
     started = any(row.before for row in rows)
     if started:
         axes.plot([], [], "o", color=SOFT, markerfacecolor=PAPER, markersize=7, label="before")
-    axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}; bar: likely range")
-    axes.plot([], [], "|", color=INK, markersize=11, markeredgewidth=1.5, label="always the same answer")
+    axes.plot(
+        [],
+        [],
+        "o",
+        color=INK,
+        markersize=7,
+        label=f"{'after' if started else 'accuracy'}; bar: likely range",
+    )
+    axes.plot(
+        [], [], "|", color=INK, markersize=11, markeredgewidth=1.5, label="always the same answer"
+    )
     _add_legend(axes, 2)
     told = (
         f"{escape_unseen(row.mission)}, {row.split}: "
         + (f"{row.before.accuracy:.1%} before, " if row.before else "")
-        + f"{row.after.accuracy:.1%} after ({row.after.low:.0%} to {row.after.high:.0%}), {row.always:.1%} by always "
-        + "answering the same"
+        + f"{row.after.accuracy:.1%} after ({row.after.low:.0%} to {row.after.high:.0%}), "
+        f"{row.always:.1%} by always " + "answering the same"
         for row in rows
     )
     return render_svg(figure, name, "Accuracy by mission and split", "; ".join(told))
 
 
 def draw_epochs(lines: dict[str, list[Point]], always: float, name: str) -> str:
-    """Accuracy with intervals by epoch and split, above or below what the best constant answer scores."""
+    """Accuracy with intervals by epoch and split, above or below what the best constant answer
+    scores."""
     figure, axes = _make_figure(210)
     for split, points in lines.items():
         marker, shift = SPLIT_STYLES[split]
         heights = [point.accuracy for point in points]
-        off = [[point.accuracy - point.low for point in points], [point.high - point.accuracy for point in points]]
+        off = [
+            [point.accuracy - point.low for point in points],
+            [point.high - point.accuracy for point in points],
+        ]
         places = [point.epoch + shift for point in points]
         style: dict[str, Any] = {"fmt": marker, "color": COLOURS[split], "markersize": 5.5}
         axes.errorbar(places, heights, yerr=off, capsize=2.5, elinewidth=1.4, label=split, **style)
@@ -243,17 +286,25 @@ def draw_epochs(lines: dict[str, list[Point]], always: float, name: str) -> str:
     _tick_whole_numbers(axes)
     axes.set_xlabel("epoch (0: before learning)", fontsize=LETTER)
     _add_legend(axes, 4)
-    told = (f"{split}: " + ", ".join(f"epoch {p.epoch} {p.accuracy:.1%}" for p in points) for split, points in lines.items())
+    told = (
+        f"{split}: " + ", ".join(f"epoch {p.epoch} {p.accuracy:.1%}" for p in points)
+        for split, points in lines.items()
+    )
     return render_svg(figure, name, "Accuracy by epoch and split", "; ".join(told))
 
 
 def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -> str:
-    """Gains of edits, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
-    no gain is known, as without a gate, the rules alone."""
+    """Gains of edits, reflection by reflection, over how many rules there were: ``rules`` are
+    (reflection, rules). Where no gain is known, as without a gate, the rules alone."""
     shown = keep_furthest([each for each in attempts.tried if each.gain is not None], POINTS)
     kinds: list[tuple[str, str, str, list[Attempt]]] = [
         ("not tested", ".", "seen", [each for each in shown if not each.test]),
-        ("not proven", "X", "refused", [each for each in shown if each.test and each.outcome != "accepted"]),
+        (
+            "not proven",
+            "X",
+            "refused",
+            [each for each in shown if each.test and each.outcome != "accepted"],
+        ),
         ("accepted", "o", "accepted", [each for each in shown if each.outcome == "accepted"]),
     ]
     gains = any(some for *_, some in kinds)
@@ -271,21 +322,42 @@ def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: s
     _tick_whole_numbers(below)
     below.set_xlabel("reflection", fontsize=LETTER)
     figure.text(4 / WIDTH, 101 / height, "rules", fontsize=LETTER, color=INK)
-    told = ", ".join(f"{count} {OUTCOME_TEXTS[outcome]}" for outcome, count in attempts.outcomes) or "none"
-    return render_svg(figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}")
+    told = (
+        ", ".join(f"{count} {OUTCOME_TEXTS[outcome]}" for outcome, count in attempts.outcomes)
+        or "none"
+    )
+    return render_svg(
+        figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}"
+    )
 
 
-def _draw_gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]], reflections: int) -> None:
+def _draw_gains(
+    axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]], reflections: int
+) -> None:
     """The upper half of the time line: ``kinds`` are (label, marker, colour, edits)."""
     for label, marker, colour, some in kinds:
         if some:
             small = marker == "."
             places, gains = [each.place for each in some], [each.gain or 0.0 for each in some]
-            style: dict[str, Any] = {"markersize": 5 if small else 7, "markeredgewidth": 0.8, "clip_on": False}
+            style: dict[str, Any] = {
+                "markersize": 5 if small else 7,
+                "markeredgewidth": 0.8,
+                "clip_on": False,
+            }
             edge = COLOURS[colour] if small else PAPER
-            axes.plot(places, gains, marker, label=label, color=COLOURS[colour], markeredgecolor=edge, **style)
+            axes.plot(
+                places,
+                gains,
+                marker,
+                label=label,
+                color=COLOURS[colour],
+                markeredgecolor=edge,
+                **style,
+            )
     axes.axhline(0, color=SOFT, linewidth=1)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:+.0f}%" if value else "0"))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value * 100:+.0f}%" if value else "0")
+    )
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.tick_params(labelbottom=False)
     axes.set_xlim(0.5, reflections + 0.5)
@@ -294,11 +366,20 @@ def _draw_gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]]
 
 
 def draw_sizes(sizes: Sequence[SizeEntry], name: str) -> str:
-    """Estimated accuracy by the conditions that a guidance may have, above what it is without its rules."""
+    """Estimated accuracy by the conditions that a guidance may have, above what it is without its
+    rules."""
     figure, axes = _make_figure(170)
     heights = [size.estimate.acc for size in sizes]
     places = range(len(sizes))
-    axes.plot(places, heights, "o-", color=COLOURS["val"], markersize=5.5, linewidth=1.4, label="estimated accuracy")
+    axes.plot(
+        places,
+        heights,
+        "o-",
+        color=COLOURS["val"],
+        markersize=5.5,
+        linewidth=1.4,
+        label="estimated accuracy",
+    )
     before = sizes[0].estimate.acc_before
     axes.axhline(before, color=INK, linewidth=1, linestyle=(0, (1, 2)), label="without these rules")
     axes.set_xticks(places, [f"{size.conditions}" for size in sizes])
@@ -319,7 +400,12 @@ def draw_agreement(levels: Sequence[AgreementLevel], name: str) -> str:
     right, wrong = [each.right for _, each in bars], [each.wrong for _, each in bars]
     places = range(len(bars))
     axes.bar(places, right, color=COLOURS["right"], width=0.7, label="right")
-    style: dict[str, Any] = {"color": COLOURS["wrong"], "hatch": "////", "edgecolor": PAPER, "linewidth": 0}
+    style: dict[str, Any] = {
+        "color": COLOURS["wrong"],
+        "hatch": "////",
+        "edgecolor": PAPER,
+        "linewidth": 0,
+    }
     axes.bar(places, wrong, bottom=right, width=0.7, label="wrong", **style)
     axes.set_xticks(places, [label for label, _ in bars])
     axes.set_xlim(-0.6, max(2, len(bars)) - 0.4)
@@ -332,7 +418,9 @@ def draw_agreement(levels: Sequence[AgreementLevel], name: str) -> str:
     return render_svg(figure, name, "Tickets by agreement", "; ".join(told))
 
 
-def _make_figure(height: float, left: float = 46, top: float = 28, bottom: float = 38) -> tuple[Figure, Axes]:
+def _make_figure(
+    height: float, left: float = 46, top: float = 28, bottom: float = 38
+) -> tuple[Figure, Axes]:
     """A figure of one chart."""
     figure = Figure(figsize=(WIDTH / 72, height / 72))
     return figure, _add_axes(figure, (left, bottom, WIDTH - left - 16, height - bottom - top))
@@ -376,7 +464,9 @@ def _bin_levels(levels: Sequence[AgreementLevel]) -> list[tuple[str, AgreementLe
     for each in levels:
         place = min(BINS - 1, int(each.agreement * BINS))
         known = bins.get(place, AgreementLevel(place / BINS, 0, 0))
-        bins[place] = AgreementLevel(place / BINS, known.right + each.right, known.wrong + each.wrong)
+        bins[place] = AgreementLevel(
+            place / BINS, known.right + each.right, known.wrong + each.wrong
+        )
     return [(f"{place * BINS}+", bins[place]) for place in sorted(bins)]
 
 
@@ -392,5 +482,6 @@ def _make_label(row: Pair, several: bool) -> str:
 
 
 def _measure_width(text: str) -> float:
-    """How wide a text is, at the most, in letters of the size that it is set in: matplotlib's font lacks many."""
+    """How wide a text is, at the most, in letters of the size that it is set in: matplotlib's font
+    lacks many."""
     return sum(1.0 if east_asian_width(letter) in "WF" else 0.62 for letter in text)

@@ -1,8 +1,9 @@
 """The page: what a run's files say, put into the templates beside this file.
 
-All that the templates are given is untrusted (tickets, model output, names of missions) and is escaped by the template
-engine; what is not escaped (``safe``) are the style sheet and the charts, which are made here. The page needs no script and
-no network, and forbids both by its content security policy: where an escape is forgotten, nothing runs.
+All that the templates are given is untrusted (tickets, model output, names of missions) and is
+escaped by the template engine; what is not escaped (``safe``) are the style sheet and the charts,
+which are made here. The page needs no script and no network, and forbids both by its content
+security policy: where an escape is forgotten, nothing runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.report import charts, sentences
 from stageb.guidance.commands.report.charts import Pair, Point, use_settings
 from stageb.guidance.commands.report.read import Lineage, MissionReport, RunReport, trace_rules
-from stageb.guidance.commands.report.sentences import Outcome, escape_unseen, format_percent, format_span, shorten
+from stageb.guidance.commands.report.sentences import (
+    Outcome,
+    escape_unseen,
+    format_percent,
+    format_span,
+    shorten,
+)
 from stageb.guidance.commands.use.record import is_misread
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning import attempts
@@ -54,7 +61,8 @@ class Limits:
 
     @classmethod
     def of(cls, missions: int, share: float) -> Limits:
-        """The limits for a run of so many missions. Their charts cannot be cut: where they are too much, there are fewer."""
+        """The limits for a run of so many missions. Their charts cannot be cut: where they are too
+        much, there are fewer."""
         detailed = max(1, min(missions, DETAILED, round(DETAILED * share * 4)))
 
         def limit(all_missions: int, most: int) -> int:
@@ -73,15 +81,21 @@ class MissionSection:
     pairs: list[tuple[RunRow | None, RunRow]]  # of metrics.jsonl: before and after, by split
     rules: list[Lineage]
     charts: Mapping[str, str]
-    unmeasured: str  # which rules the figures in ``pairs`` are older than; empty where they are of all rules shown
-    outcome: Outcome | None  # what the guidance comes to; None before any split is judged to its end under it
+    # which rules the figures in ``pairs`` are older than; empty where they are of all rules shown
+    unmeasured: str
+    # what the guidance comes to; None before any split is judged to its end under it
+    outcome: Outcome | None
     advice: list[str]  # what to try next; empty where something was learnt
-    rules_as_code: Mapping[str, Mapping[str, Any]]  # by rule: what it decides as code, and how often the model judged so
+    # by rule: what it decides as code, and how often the model judged so
+    rules_as_code: Mapping[str, Mapping[str, Any]]
 
     @property
     def is_sampled(self) -> bool:
         """Whether figures stand for more tickets than were judged."""
-        return any(sum(each["n"] for each in after["classes"].values()) > after["n"] for _, after in self.pairs)
+        return any(
+            sum(each["n"] for each in after["classes"].values()) > after["n"]
+            for _, after in self.pairs
+        )
 
     @property
     def has_own_labels(self) -> bool:
@@ -117,7 +131,9 @@ class MissionSection:
 def render_page(run: RunReport) -> str:
     """The HTML of a run."""
     with use_settings():
-        sections = [_make_section(number, mission, run) for number, mission in enumerate(run.missions, 1)]
+        sections = [
+            _make_section(number, mission, run) for number, mission in enumerate(run.missions, 1)
+        ]
         overview = _draw_overview(sections)
     style = (TEMPLATES / "report.css").read_text("utf-8")
     html = ""
@@ -143,25 +159,41 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Missio
     rules = trace_rules(mission.steps, mission.final)
     drawn = dict(_draw_charts(number, mission)) if number <= DETAILED else {}
     pairs = _pair_metrics(mission)
-    rules_as_code = {row["rule"]: row for row in mission.rules_as_code["rules"]} if mission.rules_as_code else {}
+    rules_as_code = (
+        {row["rule"]: row for row in mission.rules_as_code["rules"]}
+        if mission.rules_as_code
+        else {}
+    )
     unmeasured = _describe_unmeasured(pairs, mission)
     if unmeasured:
         pairs = [(None, row) for _, row in pairs]  # before what is shown, and nothing after it
-    outcome = None if unmeasured else _describe_outcome(pairs, len(find_deciding([each.rule for each in rules])), run.config)
+    outcome = (
+        None
+        if unmeasured
+        else _describe_outcome(pairs, len(find_deciding([each.rule for each in rules])), run.config)
+    )
     lacks = run.is_finished and run.config.runner.epochs and not mission.attempts.accepted
     ended = STOP if run.ended == STOP else run.over.get(mission.name, "")
     advice = list(advise(mission.metrics, mission.attempts, run.config, ended)) if lacks else []
-    return MissionSection(number, mission, pairs, rules, drawn, unmeasured, outcome, advice, rules_as_code)
+    return MissionSection(
+        number, mission, pairs, rules, drawn, unmeasured, outcome, advice, rules_as_code
+    )
 
 
 def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str]]:
     """The charts of a mission that have something to show."""
     lines: dict[str, list[Point]] = {
-        split: _make_points(row for row in mission.metrics if row["split"] == split) for split in SPLITS
+        split: _make_points(row for row in mission.metrics if row["split"] == split)
+        for split in SPLITS
     }
     lines = {split: points for split, points in lines.items() if points}
     if lines:
-        yield "epochs", charts.draw_epochs(lines, _find_held_out(mission.metrics)["always"]["acc"], f"m{number}-epochs")
+        yield (
+            "epochs",
+            charts.draw_epochs(
+                lines, _find_held_out(mission.metrics)["always"]["acc"], f"m{number}-epochs"
+            ),
+        )
     if mission.attempts.tried:
         counts = [(step.place, len(find_deciding(step.guidance.rules))) for step in mission.steps]
         ends = [*counts, (mission.attempts.reflections + 1, counts[-1][1])]
@@ -172,10 +204,16 @@ def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str
         yield "agreement", charts.draw_agreement(mission.judged.levels, f"m{number}-agreement")
 
 
-def _describe_outcome(pairs: Sequence[tuple[RunRow | None, RunRow]], rules: int, config: LoopConfig) -> Outcome | None:
+def _describe_outcome(
+    pairs: Sequence[tuple[RunRow | None, RunRow]], rules: int, config: LoopConfig
+) -> Outcome | None:
     """The figures of the guidance on test, or else on the last split that was judged."""
     rows = [after for _, after in pairs if after["n"]]
-    return sentences.describe_outcome(_find_held_out(rows), config.price.by_label, rules) if rows else None
+    return (
+        sentences.describe_outcome(_find_held_out(rows), config.price.by_label, rules)
+        if rows
+        else None
+    )
 
 
 def _find_held_out(rows: Sequence[RunRow]) -> RunRow:
@@ -187,7 +225,9 @@ def _draw_overview(sections: list[MissionSection]) -> dict[str, str]:
     splits = SPLITS if len(sections) <= FEW else ("test",)
     rows = []
     for section in sections[:DETAILED]:
-        mine = [(before, after) for before, after in section.pairs if after["split"] in splits] or section.pairs[-1:]
+        mine = [
+            (before, after) for before, after in section.pairs if after["split"] in splits
+        ] or section.pairs[-1:]
         for before, after in mine:
             start = next(iter(_make_points([before] if before else [])), None)
             rows += [
@@ -207,22 +247,34 @@ def _pair_metrics(mission: MissionReport) -> list[tuple[RunRow | None, RunRow]]:
     step = mission.steps[mission.final].guidance.step
     for split in SPLITS[1:]:
         rows = [row for row in mission.metrics if row["split"] == split]
-        after = [row for row in rows if row["guidance_step"] == step] if mission.is_chosen or split == "test" else rows
+        after = (
+            [row for row in rows if row["guidance_step"] == step]
+            if mission.is_chosen or split == "test"
+            else rows
+        )
         if after:
             found.append((rows[0], after[-1]))
     return found
 
 
-def _describe_unmeasured(pairs: Sequence[tuple[RunRow | None, RunRow]], mission: MissionReport) -> str:
-    """Which rules in force the figures are older than, in a sentence: val is judged at an epoch's end, and a run may stand
-    before it. Empty where they are of these rules."""
+def _describe_unmeasured(
+    pairs: Sequence[tuple[RunRow | None, RunRow]], mission: MissionReport
+) -> str:
+    """Which rules in force the figures are older than, in a sentence: val is judged at an epoch's
+    end, and a run may stand before it. Empty where they are of these rules."""
     final = mission.steps[mission.final].guidance
-    old = next((row["guidance_step"] for _, row in pairs if row["guidance_step"] != final.step), None)
+    old = next(
+        (row["guidance_step"] for _, row in pairs if row["guidance_step"] != final.step), None
+    )
     if old is None:
         return ""
-    measured = next((step.guidance.rules for step in mission.steps if step.guidance.step == old), ())
+    measured = next(
+        (step.guidance.rules for step in mission.steps if step.guidance.step == old), ()
+    )
     known = {(rule.key, rule.text) for rule in measured}
-    return sentences.describe_unmeasured([rule.key for rule in final.rules if (rule.key, rule.text) not in known])
+    return sentences.describe_unmeasured(
+        [rule.key for rule in final.rules if (rule.key, rule.text) not in known]
+    )
 
 
 def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:

@@ -2,9 +2,10 @@
 
 Nothing is locked and nothing is written: the run may go on meanwhile.
 
-Rows after the last commit are left out, since they will be written again. The guidance is not read but made again, from the
-first one and the edits that were accepted: so it is that of the commit, and every step of it is known, whatever
-``guidance.retention`` kept and whatever a person did to ``guidance.json`` since.
+Rows after the last commit are left out, since they will be written again. The guidance is not read
+but made again, from the first one and the edits that were accepted: so it is that of the commit,
+and every step of it is known, whatever ``guidance.retention`` kept and whatever a person did to
+``guidance.json`` since.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry, parse_row
-from stageb.guidance.rules.edits import RuleChange, apply, compare_rules, find_author, mark_provisional
+from stageb.guidance.rules.edits import (
+    RuleChange,
+    apply,
+    compare_rules,
+    find_author,
+    mark_provisional,
+)
 from stageb.guidance.rules.guidance_file import from_json, load_seed
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS
@@ -35,7 +42,8 @@ from stageb.runs.folder import RunFolder, RunRow
 from stageb.store.journal import safe_name
 from stageb.store.trust import file_of
 
-# How a mission's tickets were judged: confusion, agreement, and the tickets that it gets most wrong.
+# How a mission's tickets were judged: confusion, agreement, and the tickets that it gets most
+# wrong.
 #
 # Rows are read once, one after the other; what is kept grows with the tickets, not with the epochs.
 
@@ -49,8 +57,10 @@ class VerdictCounts:
     split: str
     epoch: int
     steps: set[int] = field(default_factory=set)  # guidance steps that they were given under
-    verdicts: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # (label, verdict) -> tickets
-    agreement: Counter[tuple[float, bool]] = field(default_factory=Counter)  # (share that agrees, right) -> tickets
+    # (label, verdict) -> tickets
+    verdicts: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    # (share that agrees, right) -> tickets
+    agreement: Counter[tuple[float, bool]] = field(default_factory=Counter)
 
     def add(self, row: RunRow) -> None:
         """One more ticket."""
@@ -67,7 +77,8 @@ class VerdictCounts:
 
 @dataclass(frozen=True, slots=True)
 class WrongTicket:
-    """How often a ticket was judged wrong, and how it was judged last: under the guidance in force, where it was."""
+    """How often a ticket was judged wrong, and how it was judged last: under the guidance in force,
+    where it was."""
 
     row: RunRow  # of selections.jsonl
     judged: int  # times
@@ -98,7 +109,8 @@ class AgreementLevel:
 class TicketVerdicts:
     """Rows of selections.jsonl and trajectories.jsonl of a mission."""
 
-    counts: tuple[VerdictCounts, ...]  # one per split, under the guidance in force where it was judged under that
+    # one per split, under the guidance in force where it was judged under that
+    counts: tuple[VerdictCounts, ...]
     present: int  # tickets that were judged under the guidance in force
     wrong: int  # of these, judged wrong
     stale: int  # judged wrong, and under earlier guidance alone
@@ -113,19 +125,25 @@ class TicketVerdicts:
 
     @property
     def levels(self) -> list[AgreementLevel]:
-        """Agreement over val and test, over train where neither was judged; the least agreement first."""
+        """Agreement over val and test, over train where neither was judged; the least agreement
+        first."""
         counts = self.held_out or self.counts
         total = sum((count.agreement for count in counts), Counter[tuple[float, bool]]())
         levels = sorted({level for level, _ in total})
         return [AgreementLevel(level, total[level, True], total[level, False]) for level in levels]
 
 
-def collect_verdicts(selections: Iterable[RunRow], trajectories: Iterable[RunRow], final_step: int) -> TicketVerdicts:
-    """How a mission's tickets were judged. ``final_step`` is the step of the guidance in force; rows come in file order."""
+def collect_verdicts(
+    selections: Iterable[RunRow], trajectories: Iterable[RunRow], final_step: int
+) -> TicketVerdicts:
+    """How a mission's tickets were judged. ``final_step`` is the step of the guidance in force;
+    rows come in file order."""
     counts: dict[tuple[str, int], VerdictCounts] = {}
     latest: dict[str, WrongTicket] = {}
     for row in selections:
-        counts.setdefault((row["split"], row["epoch"]), VerdictCounts(row["split"], row["epoch"])).add(row)
+        counts.setdefault(
+            (row["split"], row["epoch"]), VerdictCounts(row["split"], row["epoch"])
+        ).add(row)
         known = latest.get(row["ticket_key"])
         times, off = (known.judged, known.wrong) if known else (0, 0)
         stays = known and known.row["guidance_step"] == final_step != row["guidance_step"]
@@ -136,16 +154,23 @@ def collect_verdicts(selections: Iterable[RunRow], trajectories: Iterable[RunRow
         of_split = [count for count in counts.values() if count.split == split]
         final += [count for count in of_split if count.steps == {final_step}][-1:] or of_split[-1:]
     present = [each for each in latest.values() if each.row["guidance_step"] == final_step]
-    stale = [each for each in latest.values() if each.row["guidance_step"] != final_step and not each.row["label_match"]]
+    stale = [
+        each
+        for each in latest.values()
+        if each.row["guidance_step"] != final_step and not each.row["label_match"]
+    ]
     wrong = [each for each in present if not each.row["label_match"]]
     ranked = sorted(
-        wrong if present else stale, key=lambda each: (-each.wrong, -each.row["vote_strength"], each.row["ticket_key"])
+        wrong if present else stale,
+        key=lambda each: (-each.wrong, -each.row["vote_strength"], each.row["ticket_key"]),
     )
     worst = _add_candidates(ranked[:WORST], trajectories)
     return TicketVerdicts(tuple(final), len(present), len(wrong), len(stale), worst)
 
 
-def _add_candidates(worst: list[WrongTicket], trajectories: Iterable[RunRow]) -> tuple[WrongTicket, ...]:
+def _add_candidates(
+    worst: list[WrongTicket], trajectories: Iterable[RunRow]
+) -> tuple[WrongTicket, ...]:
     wanted: dict[tuple[str, int, str], list[RunRow]] = {_place(each.row): [] for each in worst}
     if wanted:
         for row in trajectories:
@@ -163,7 +188,8 @@ class GuidanceStep:
     """A guidance, and how it came about."""
 
     guidance: Guidance
-    place: int = 0  # which reflection of the run brought it, from 1; 0 for what the run started with
+    # which reflection of the run brought it, from 1; 0 for what the run started with
+    place: int = 0
     by: str = ""  # that reflection's name
     changes: tuple[RuleChange, ...] = ()
 
@@ -174,14 +200,24 @@ class Lineage:
 
     rule: Rule
     since: int  # the guidance step at which it got this text
-    earlier: tuple[RuleChange, ...]  # how its text changed in this run, oldest first; the first is how it came
+    # how its text changed in this run, oldest first; the first is how it came
+    earlier: tuple[RuleChange, ...]
 
     @property
     def reason(self) -> str:
-        """The reason for it, less the rule's own condition, which reasons that count tickets begin with."""
-        said, condition = self.read_metadata("rationale"), self.rule.text.partition(" if ")[2].rstrip(".")
+        """The reason for it, less the rule's own condition, which reasons that count tickets begin
+        with."""
+        said, condition = (
+            self.read_metadata("rationale"),
+            self.rule.text.partition(" if ")[2].rstrip("."),
+        )
         counted = said.removeprefix(condition).strip()
-        is_count = bool(condition) and counted != said and counted.startswith("(") and counted.endswith(")")
+        is_count = (
+            bool(condition)
+            and counted != said
+            and counted.startswith("(")
+            and counted.endswith(")")
+        )
         return f"when it was proposed, {counted[1:-1]}" if is_count else said
 
     @property
@@ -190,13 +226,15 @@ class Lineage:
         return find_author(self.read_metadata("rationale"))
 
     def read_metadata(self, name: str) -> str:
-        """A text of its metadata: ``reflection_id``, ``op`` or ``rationale``; empty where it has none."""
+        """A text of its metadata: ``reflection_id``, ``op`` or ``rationale``; empty where it has
+        none."""
         value = self.rule.metadata.get(name)
         return value if isinstance(value, str) else ""
 
 
 def replay(first: Guidance, rows: Iterable[ReflectionRow]) -> tuple[GuidanceStep, ...]:
-    """Every guidance of a run: ``first``, and one more for each row of reflection.jsonl that applied an edit.
+    """Every guidance of a run: ``first``, and one more for each row of reflection.jsonl that
+    applied an edit.
 
     Raises ``ValueError`` where a row names rules that the guidance does not have.
     """
@@ -208,7 +246,9 @@ def replay(first: Guidance, rows: Iterable[ReflectionRow]) -> tuple[GuidanceStep
             for each in row.gate.edits if row.gate else ():
                 if each.outcome == PROVISIONAL:
                     after = mark_provisional(after, row.reflection_id, each.estimate)
-            steps.append(GuidanceStep(after, place, row.reflection_id, compare_rules(before, after)))
+            steps.append(
+                GuidanceStep(after, place, row.reflection_id, compare_rules(before, after))
+            )
     return tuple(steps)
 
 
@@ -216,7 +256,12 @@ def trace_rules(steps: Sequence[GuidanceStep], final: int) -> list[Lineage]:
     """The rules of step ``final``."""
     found = []
     for rule in steps[final].guidance.rules:
-        own = [(step, change) for step in steps[: final + 1] for change in step.changes if change.key == rule.key]
+        own = [
+            (step, change)
+            for step in steps[: final + 1]
+            for change in step.changes
+            if change.key == rule.key
+        ]
         since = own[-1][0].guidance.step if own else steps[0].guidance.step
         found.append(Lineage(rule, since, tuple(change for _, change in own)))
     return found
@@ -232,13 +277,16 @@ class MissionReport:
     name: str
     folder: str  # in the run's
     metrics: tuple[RunRow, ...]  # rows of metrics.jsonl
-    steps: tuple[GuidanceStep, ...]  # the guidance as it grew; the first is what the mission started with
-    final: int  # which of the steps is in force: the one that val chose, the last one while none is chosen
+    # the guidance as it grew; the first is what the mission started with
+    steps: tuple[GuidanceStep, ...]
+    # which of the steps is in force: the one that val chose, the last one while none is chosen
+    final: int
     is_chosen: bool  # whether val has chosen
     attempts: Attempts  # edits, accepted and not
     sizes: tuple[SizeEntry, ...]  # what code learns at once in other sizes; empty where nothing is
     judged: TicketVerdicts  # how tickets were judged
-    rules_as_code: Mapping[str, Any]  # what ``compare_with_code`` says of the last val and test; empty where nobody knows
+    # what ``compare_with_code`` says of the last val and test; empty where nobody knows
+    rules_as_code: Mapping[str, Any]
     automation: Automation | None  # what was promised since of the rules in force
 
 
@@ -250,15 +298,19 @@ class RunReport:
     config: LoopConfig
     commits: int
     is_finished: bool
-    ended: str  # the first budget that ended the learning of a mission, or that all were told to stop; else empty
+    # the first budget that ended the learning of a mission, or that all were told to stop; else
+    # empty
+    ended: str
     over: Mapping[str, str]  # mission that had spent its share of a budget -> which
     spent: Mapping[str, int]  # rollouts, judged, reflections, tokens
     seconds: tuple[float, ...]  # between commits, all parts of an interrupted run together
     machine: RunRow  # run.json
     missions: tuple[MissionReport, ...]
-    tickets: Mapping[tuple[str, str], Ticket]  # by mission and ticket_key; empty where they cannot be read any more
+    # by mission and ticket_key; empty where they cannot be read any more
+    tickets: Mapping[tuple[str, str], Ticket]
     no_tickets: str  # why; empty where they can
-    black_boxes: Mapping[str, BlackBox]  # by mission, what a model that nobody can read reaches on test
+    # by mission, what a model that nobody can read reaches on test
+    black_boxes: Mapping[str, BlackBox]
 
 
 def read_run(
@@ -268,15 +320,19 @@ def read_run(
     named: Sequence[str] = (),
     black_boxes: Mapping[str, BlackBox] | None = None,
 ) -> RunReport:
-    """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the
-    same, from the files ``named`` by the user, if any are. ``black_boxes`` are measured where they are not given.
+    """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they
+    still are the same, from the files ``named`` by the user, if any are. ``black_boxes`` are
+    measured where they are not given.
 
-    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and errors of
-    Python's own where one holds something else than a run writes.
+    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and
+    errors of Python's own where one holds something else than a run writes.
     """
     files = RunFolder(folder)
     if not files.commit["number"]:
-        raise InputError(f"{folder}: nothing is committed yet, so there is nothing to report; run it, or let it run")
+        raise InputError(
+            f"{folder}: nothing is committed yet, so there is nothing to report; run it, or let "
+            f"it run"
+        )
     state, shaping = files.commit["state"], files.commit["config"]
     why = ""
     if tickets is None:
@@ -292,7 +348,9 @@ def read_run(
         spent=state["spent"],
         seconds=tuple(row["seconds"] for row in files.read_notes("timings.jsonl")),
         machine=files.read_machine(),
-        missions=tuple(_read_mission(files, first, known, config) for first in shaping["first_guidance"]),
+        missions=tuple(
+            _read_mission(files, first, known, config) for first in shaping["first_guidance"]
+        ),
         tickets=known,
         no_tickets=why,
         black_boxes=measure_on_test(config, tickets) if black_boxes is None else black_boxes,
@@ -300,7 +358,10 @@ def read_run(
 
 
 def _read_mission(
-    files: RunFolder, first: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket], config: LoopConfig
+    files: RunFolder,
+    first: Mapping[str, Any],
+    tickets: Mapping[tuple[str, str], Ticket],
+    config: LoopConfig,
 ) -> MissionReport:
     [(name, start)] = from_json(first, "commit.json").items()
     place = safe_name(name)
@@ -311,9 +372,13 @@ def _read_mission(
     reflections = list(map(parse_row, rows(REFLECTION)))
     steps = replay(start, reflections)
     chosen = next((row["guidance_step"] for row in rows("choice.jsonl") if row["chosen"]), None)
-    final = next((i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1)
+    final = next(
+        (i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1
+    )
     final_guidance = steps[final].guidance
-    judged = collect_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), final_guidance.step)
+    judged = collect_verdicts(
+        rows("selections.jsonl"), rows("trajectories.jsonl"), final_guidance.step
+    )
     return MissionReport(
         name=name,
         folder=place,
@@ -330,7 +395,8 @@ def _read_mission(
 
 
 def _read_automation(files: RunFolder, final: Guidance) -> Automation | None:
-    """The promise of guidance.json on the rules in force; None where it holds others, or promises nothing."""
+    """The promise of guidance.json on the rules in force; None where it holds others, or promises
+    nothing."""
     path = file_of(files.path, files.path / safe_name(final.mission) / "guidance.json")
     kept = load_seed(path).get(final.mission) if path.exists() else None
     if kept is None or kept.automation is None or kept.automation.guidance != name_guidance(kept):
@@ -346,14 +412,20 @@ def read_rules_as_code(
     tickets: Mapping[tuple[str, str], Ticket],
     config: LoopConfig,
 ) -> Mapping[str, Any]:
-    """Compare a mission's last val and test with its rules as code; empty where ``tickets`` are not known."""
+    """Compare a mission's last val and test with its rules as code; empty where ``tickets`` are not
+    known."""
     name = guidance.mission
-    held_out = {(each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}}
+    held_out = {
+        (each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}
+    }
     judged_tickets = (
         (row, ticket)
         for row in files.read_committed(f"{safe_name(name)}/selections.jsonl")
-        if (row["split"], row["epoch"]) in held_out and (ticket := tickets.get((name, row["ticket_key"])))
+        if (row["split"], row["epoch"]) in held_out
+        and (ticket := tickets.get((name, row["ticket_key"])))
     )
     coded = code_rules({name: guidance}, tickets.values(), words_of(config.prompt, config.model))
-    rules_as_code: Mapping[str, Any] = compare_with_code(judged_tickets, coded, config.runner.judge == "model").get(name, {})
+    rules_as_code: Mapping[str, Any] = compare_with_code(
+        judged_tickets, coded, config.runner.judge == "model"
+    ).get(name, {})
     return rules_as_code

@@ -16,14 +16,28 @@ from stageb.store.commits import REMEDY
 from stageb.store.output import check_target
 
 # What comes of files that anybody may have written.
-UNLIKE_A_RUN = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
+UNLIKE_A_RUN = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
-    """``stageb report RUN``: write one HTML file that shows the run, finished or not, and needs no network to read."""
+    """``stageb report RUN``: write one HTML file that shows the run, finished or not, and needs no
+    network to read."""
     parser = argparse.ArgumentParser(prog="stageb report RUN", description=main.__doc__)
-    parser.add_argument("--output", type=Path, metavar="FILE", help=f"where to write it (default RUN/{REPORT})")
-    more = "the run's ticket files, unless they lie in or below the working directory, as its config names them"
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help=f"where to write it (default RUN/{REPORT})"
+    )
+    more = (
+        "the run's ticket files, unless they lie in or below the working directory, as its "
+        "config names them"
+    )
     parser.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=more)
     given = parser.parse_args(arguments)
     output = given.output or folder / REPORT
@@ -43,10 +57,12 @@ def write_report(
 ) -> None:
     """Write the report of the run in ``folder`` to ``output``, as a whole or not at all.
 
-    ``tickets`` are those of the run; None: they are read again from its ticket files, which the user may name as ``files``,
-    if they are still the same. ``black_boxes`` are what ``measure_on_test`` says of them; None: they are measured.
+    ``tickets`` are those of the run; None: they are read again from its ticket files, which the
+    user may name as ``files``, if they are still the same. ``black_boxes`` are what
+    ``measure_on_test`` says of them; None: they are measured.
 
-    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where files cannot be read or written.
+    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where files cannot be
+    read or written.
     """
     from stageb.guidance.commands.report import page  # brings matplotlib
     from stageb.guidance.commands.report.read import read_run
@@ -54,14 +70,19 @@ def write_report(
     try:
         html = page.render_page(read_run(folder, config, tickets, files, black_boxes))
     except (*UNLIKE_A_RUN, page.TemplateError) as error:
-        what = f"{folder}: a file does not hold what a run writes ({shown(repr(error), 300)}); {REMEDY}"
+        what = (
+            f"{folder}: a file does not hold what a run writes ({shown(repr(error), 300)}); "
+            f"{REMEDY}"
+        )
         raise JournalError(shown(what)) from error
     disk.write(output, html.encode("utf-8", "xmlcharrefreplace"))
 
 
-def at_the_end(folder: Path, config: LoopConfig, tickets: Sequence[Ticket], black_boxes: Mapping[str, BlackBox]) -> str:
-    """Write the report of a run that is over, and say in one line where it lies, or why there is none. Raises nothing: the
-    run is done whatever becomes of its report."""
+def at_the_end(
+    folder: Path, config: LoopConfig, tickets: Sequence[Ticket], black_boxes: Mapping[str, BlackBox]
+) -> str:
+    """Write the report of a run that is over, and say in one line where it lies, or why there is
+    none. Raises nothing: the run is done whatever becomes of its report."""
     output = folder / REPORT
     try:
         write_report(folder, config, output, tickets, black_boxes=black_boxes)

@@ -1,6 +1,7 @@
 """The answers of a service: its routes, the limits of a request, and what is counted.
 
-A request names nothing but what its tickets say: no path of it leads to a file, and no key of a ticket is one.
+A request names nothing but what its tickets say: no path of it leads to a file, and no key of a
+ticket is one.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from stageb.guidance.commands.use.config import ServeConfig
 from stageb.untrusted import strict_json
 
 EVERY_S = 1.0  # between two looks at the files of guidance
-THREADS = 4  # that judge: a request with long texts keeps few others waiting, and nothing from being told how it goes
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds, of the histogram
+# that judge: a request with long texts keeps few others waiting, and nothing from being told how it
+# goes
+THREADS = 4
+# seconds, of the histogram
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 Labelled = Mapping[tuple[str, ...], int]
 """Counts by the values of their labels."""
 
@@ -41,7 +45,8 @@ class Metrics:
 
     def __init__(self, in_use: GuidanceInUse) -> None:
         self._in_use = in_use
-        self._tickets: Counter[tuple[str, ...]] = Counter()  # by mission, rule, verdict and who decides
+        # by mission, rule, verdict and who decides
+        self._tickets: Counter[tuple[str, ...]] = Counter()
         self._requests: Counter[tuple[str, ...]] = Counter()  # by status
         self._within = [0] * (len(BOUNDS) + 1)
         self._seconds = 0.0
@@ -52,19 +57,43 @@ class Metrics:
         self._within[bisect_left(BOUNDS, seconds)] += 1
         self._seconds += seconds
         for row in rows:
-            self._tickets[row["mission"], row["rule"], row["verdict"] or "none", row["decides"] or "unknown"] += 1
+            self._tickets[
+                row["mission"], row["rule"], row["verdict"] or "none", row["decides"] or "unknown"
+            ] += 1
 
     def write(self) -> str:
         """All of it, in the text format of Prometheus."""
-        steps: Labelled = {(mission,): each.step for mission, each in self._in_use.served.guidance.items()}
+        steps: Labelled = {
+            (mission,): each.step for mission, each in self._in_use.served.guidance.items()
+        }
         reloads: Labelled = {(result,): count for result, count in self._in_use.counts.items()}
         ticket = ("mission", "rule", "verdict", "decides")
         parts = [
             *_write("stageb_tickets_total", "counter", "Tickets judged.", ticket, self._tickets),
-            *_write("stageb_requests_total", "counter", "Requests for verdicts.", ("status",), self._requests),
-            *_write("stageb_guidance_step", "gauge", "Step of the guidance in use.", ("mission",), steps),
-            *_write("stageb_reloads_total", "counter", "Changed files of guidance.", ("result",), reloads),
-            *_write("stageb_guidance_refused", "gauge", "1: a changed file is not in use.", (), {(): self.is_refused}),
+            *_write(
+                "stageb_requests_total",
+                "counter",
+                "Requests for verdicts.",
+                ("status",),
+                self._requests,
+            ),
+            *_write(
+                "stageb_guidance_step", "gauge", "Step of the guidance in use.", ("mission",), steps
+            ),
+            *_write(
+                "stageb_reloads_total",
+                "counter",
+                "Changed files of guidance.",
+                ("result",),
+                reloads,
+            ),
+            *_write(
+                "stageb_guidance_refused",
+                "gauge",
+                "1: a changed file is not in use.",
+                (),
+                {(): self.is_refused},
+            ),
             "# HELP stageb_request_seconds Time to answer a request for verdicts.",
             "# TYPE stageb_request_seconds histogram",
             *self._write_histogram(),
@@ -85,11 +114,15 @@ class Metrics:
         yield f"stageb_request_seconds_count {so_far}"
 
 
-def _write(name: str, kind: str, about: str, labels: tuple[str, ...], counts: Labelled) -> Iterator[str]:
+def _write(
+    name: str, kind: str, about: str, labels: tuple[str, ...], counts: Labelled
+) -> Iterator[str]:
     yield f"# HELP {name} {about}"
     yield f"# TYPE {name} {kind}"
     for values, count in sorted(counts.items()):
-        named = ",".join(f'{label}="{_escape(value)}"' for label, value in zip(labels, values, strict=True))
+        named = ",".join(
+            f'{label}="{_escape(value)}"' for label, value in zip(labels, values, strict=True)
+        )
         yield f"{name}{{{named}}} {count}" if named else f"{name} {count}"
 
 
@@ -100,7 +133,9 @@ def _escape(value: str) -> str:
 class Service:
     """A service that answers requests."""
 
-    def __init__(self, config: ServeConfig, in_use: GuidanceInUse, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: ServeConfig, in_use: GuidanceInUse, tell: Callable[[str], None]
+    ) -> None:
         """``tell`` shows a line to whoever runs the service."""
         self._config, self._in_use, self._tell = config, in_use, tell
         self._metrics = Metrics(in_use)
@@ -115,7 +150,9 @@ class Service:
             Route("/openapi.json", self._say_document),
             Route("/", self._say_page),
         ]
-        return Starlette(routes=routes, lifespan=self._live, exception_handlers={HTTPException: _say_wrong})
+        return Starlette(
+            routes=routes, lifespan=self._live, exception_handlers={HTTPException: _say_wrong}
+        )
 
     @asynccontextmanager
     async def _live(self, app: Starlette) -> AsyncIterator[None]:
@@ -148,12 +185,24 @@ class Service:
         return response
 
     async def _read(self, request: Request) -> bytes:
-        """The body of a request. Raises ``RequestError`` where it is none of JSON, too long, or does not come in time."""
+        """The body of a request. Raises ``RequestError`` where it is none of JSON, too long, or
+        does not come in time."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise RequestError(415, [Fault("", f"content-type {kind!r}", "send JSON, with content-type: application/json")])
+            raise RequestError(
+                415,
+                [
+                    Fault(
+                        "",
+                        f"content-type {kind!r}",
+                        "send JSON, with content-type: application/json",
+                    )
+                ],
+            )
         most, data = 1024 * self._config.max_kib, bytearray()
-        too_long = Fault("", f"a request of more than {self._config.max_kib} KiB", "send fewer tickets at once")
+        too_long = Fault(
+            "", f"a request of more than {self._config.max_kib} KiB", "send fewer tickets at once"
+        )
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and len(length) < 20 and int(length) > most:
             raise RequestError(413, [too_long])
@@ -167,7 +216,9 @@ class Service:
             what = f"a request that did not come within {self._config.max_seconds:g} s"
             raise RequestError(408, [Fault("", what, "send it at once")]) from None
         except ClientDisconnect:
-            raise RequestError(400, [Fault("", "a request that ended before its end", "send all of it")]) from None
+            raise RequestError(
+                400, [Fault("", "a request that ended before its end", "send all of it")]
+            ) from None
         return bytes(data)
 
     def _answer(self, data: bytes) -> tuple[list[dict[str, Any]], bytes]:
@@ -188,11 +239,15 @@ class Service:
             mission: {
                 "step": each.step,
                 "rules": len(each.rules) - 1,
-                "promise": promise.describe() if (promise := served.promises.get(mission)) else None,
+                "promise": promise.describe()
+                if (promise := served.promises.get(mission))
+                else None,
             }
             for mission, each in served.guidance.items()
         }
-        return JSONResponse({"status": "ok", "missions": missions, "refused": self._in_use.refused or None})
+        return JSONResponse(
+            {"status": "ok", "missions": missions, "refused": self._in_use.refused or None}
+        )
 
     async def _say_metrics(self, request: Request) -> Response:
         return PlainTextResponse(self._metrics.write(), media_type="text/plain; version=0.0.4")
@@ -221,9 +276,12 @@ def _parse(data: bytes) -> Any:
 
 
 def _say_faults(error: RequestError) -> Response:
-    """The answer to a request that is wrong; one that was not read to its end leaves nothing to go on with."""
+    """The answer to a request that is wrong; one that was not read to its end leaves nothing to go
+    on with."""
     headers = {"connection": "close"} if error.status in (408, 413, 415) else None
-    return JSONResponse({"faults": [asdict(fault) for fault in error.faults]}, error.status, headers)
+    return JSONResponse(
+        {"faults": [asdict(fault) for fault in error.faults]}, error.status, headers
+    )
 
 
 async def _say_wrong(request: Request, error: Exception) -> Response:

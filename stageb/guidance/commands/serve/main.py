@@ -1,7 +1,8 @@
 """``stageb serve RUN --port 8080``: the command, its socket and its end.
 
-One process judges: rules as code take some ten microseconds a ticket, so a core does tens of thousands a second. SIGTERM and
-SIGINT end it in good order: no new connection is taken, requests in progress are answered, and the exit code is 0.
+One process judges: rules as code take some ten microseconds a ticket, so a core does tens of
+thousands a second. SIGTERM and SIGINT end it in good order: no new connection is taken, requests in
+progress are answered, and the exit code is 0.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ BACKLOG = 128  # connections that wait to be taken
 
 
 def main(config: ServeConfig) -> int:
-    """The command; returns 0 once a signal has ended it. Raises ``InputError`` before anything is answered where something
-    cannot be used."""
+    """The command; returns 0 once a signal has ended it. Raises ``InputError`` before anything is
+    answered where something cannot be used."""
     in_use = GuidanceInUse(config)
     listening = _listen(config)
     for said in (*in_use.served.describe(), *_describe_reach(config)):
@@ -58,8 +59,8 @@ def main(config: ServeConfig) -> int:
 
 
 class Protocol(H11Protocol):
-    """HTTP/1.1 that closes a connection on which the head of a request does not come in time; of a body, ``app`` sees to
-    that."""
+    """HTTP/1.1 that closes a connection on which the head of a request does not come in time; of a
+    body, ``app`` sees to that."""
 
     max_seconds = 10.0
     _closing: asyncio.TimerHandle | None = None
@@ -102,9 +103,13 @@ class Server(uvicorn.Server):
 def _listen(config: ServeConfig) -> socket.socket:
     """A socket that listens. Raises ``ConfigError`` where there can be none."""
     try:
-        found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except (OSError, UnicodeError) as error:
-        raise ConfigError("host", config.host, f"{error}; name an address of this machine: 127.0.0.1, or 0.0.0.0") from None
+        raise ConfigError(
+            "host", config.host, f"{error}; name an address of this machine: 127.0.0.1, or 0.0.0.0"
+        ) from None
     family, kind, protocol, _, address = found[0]
     listening = socket.socket(
         family, kind, protocol
@@ -115,7 +120,9 @@ def _listen(config: ServeConfig) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise ConfigError("port", config.port, f"{error.strerror} at {config.host}; choose another, or 0") from None
+        raise ConfigError(
+            "port", config.port, f"{error.strerror} at {config.host}; choose another, or 0"
+        ) from None
     return listening
 
 
@@ -127,7 +134,10 @@ def _describe_reach(config: ServeConfig) -> Iterator[str]:
     except ValueError:
         is_own = False
     if not is_own:
-        yield f"whoever reaches {config.host} can ask, without a login and without TLS: put a proxy before it that has both"
+        yield (
+            f"whoever reaches {config.host} can ask, without a login and without TLS: put a "
+            f"proxy before it that has both"
+        )
 
 
 def _tell(said: str) -> None:

@@ -1,4 +1,5 @@
-"""The answers of a service, as an OpenAPI document and as a page for people, which asks no other server for anything."""
+"""The answers of a service, as an OpenAPI document and as a page for people, which asks no other
+server for anything."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from stageb.guidance.commands.use.config import ServeConfig
 from stageb.guidance.words.automation import PERSON, STAGEB
 
 TICKET = (
-    "One case to judge: a row of a table by the names of its columns, such as the run learnt from, or an object with "
-    "per_image, as a line of JSON Lines. mission may be left out where there is guidance for one alone."
+    "One case to judge: a row of a table by the names of its columns, such as the run learnt "
+    "from, or an object with "
+    "per_image, as a line of JSON Lines. mission may be left out where there is guidance for "
+    "one alone."
 )
 ROW = {
     "mission": ("string", "whose guidance judged it"),
@@ -24,7 +27,10 @@ ROW = {
     "agreement": ("number", "1, or 0 without a verdict"),
     "probability": (["number", "null"], "how probable a model holds the verdict; null by rules"),
     "rule": ("string", "key of the rule that decides; G0 where none speaks of the ticket"),
-    "margin": ("integer", "of a rule with points, how many lie between this verdict and the next best one"),
+    "margin": (
+        "integer",
+        "of a rule with points, how many lie between this verdict and the next best one",
+    ),
     "review": ("boolean", "whether a person should look"),
     "why": ("string", "and why"),
     "guidance_step": ("integer", "step of the guidance that judged it"),
@@ -78,12 +84,16 @@ def write_document(served: ServedGuidance, config: ServeConfig) -> dict[str, Any
     answers = {"200": _say("a row for each ticket, in their order", _one_or_many("Verdict"))}
     answers |= {str(status): _say(about, _refer("Faults")) for status, about in FAULTS.items()}
     told = (
-        f"At most {config.max_tickets} tickets and {config.max_kib} KiB a request, judged within {config.max_seconds:g} s."
+        f"At most {config.max_tickets} tickets and {config.max_kib} KiB a request, judged "
+        f"within {config.max_seconds:g} s."
     )
     judge = {
         "summary": "Judge one ticket, or a list of them, by rules",
         "description": told,
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _one_or_many("Ticket")}}},
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _one_or_many("Ticket")}},
+        },
         "responses": answers,
     }
     others = {
@@ -97,7 +107,11 @@ def write_document(served: ServedGuidance, config: ServeConfig) -> dict[str, Any
         path: {"get": {"summary": about, "responses": {"200": _say(about, None, kind)}}}
         for path, (about, kind) in others.items()
     }
-    info = {"title": "stageb serve", "version": __version__, "description": "Verdicts on tickets, by rules as code."}
+    info = {
+        "title": "stageb serve",
+        "version": __version__,
+        "description": "Verdicts on tickets, by rules as code.",
+    }
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
@@ -105,21 +119,28 @@ def write_page(document: dict[str, Any]) -> str:
     """The document as HTML."""
     schemas, info = document["components"]["schemas"], document["info"]
     example = json.dumps(schemas["Ticket"]["example"], ensure_ascii=False)
-    said = [f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>"]
+    said = [
+        f"<h1>{escape(info['title'])} "
+        f"{escape(info['version'])}</h1><p>{escape(info['description'])}</p>"
+    ]
     for path, of in document["paths"].items():
         for method, entry in of.items():
             said.append(
-                f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(entry['summary'])}. {entry.get('description', '')}</p>"
+                f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(entry['summary'])}. "
+                f"{entry.get('description', '')}</p>"
             )
             if method == "post":
                 answers = "".join(
-                    f"<tr><td>{status}<td>{escape(each['description'])}" for status, each in entry["responses"].items()
+                    f"<tr><td>{status}<td>{escape(each['description'])}"
+                    for status, each in entry["responses"].items()
                 )
                 fields = "".join(
                     f"<tr><td>{name}<td>{escape(each['description'])}"
                     for name, each in schemas["Verdict"]["properties"].items()
                 )
-                said.append(f"<p>{escape(schemas['Ticket']['description'])}</p><pre>{escape(example)}</pre>")
+                said.append(
+                    f"<p>{escape(schemas['Ticket']['description'])}</p><pre>{escape(example)}</pre>"
+                )
                 said.append(f"<table>{fields}</table><table>{answers}</table>")
     return f"{HEAD}{''.join(said)}"
 
@@ -132,5 +153,7 @@ def _one_or_many(name: str) -> dict[str, Any]:
     return {"oneOf": [_refer(name), {"type": "array", "items": _refer(name)}]}
 
 
-def _say(about: str, schema: dict[str, Any] | None, kind: str = "application/json") -> dict[str, Any]:
+def _say(
+    about: str, schema: dict[str, Any] | None, kind: str = "application/json"
+) -> dict[str, Any]:
     return {"description": about, "content": {kind: {"schema": schema} if schema else {}}}

@@ -1,7 +1,8 @@
-"""The guidance that a service judges by, read once, and the rows that it gives; and what tells that its files have changed.
+"""The guidance that a service judges by, read once, and the rows that it gives; and what tells that
+its files have changed.
 
-Nothing here knows of HTTP. Tickets are judged as ``stageb predict --by rules`` judges them, by the same functions, so a
-service and a file of predictions say the same of a ticket, in the same words.
+Nothing here knows of HTTP. Tickets are judged as ``stageb predict --by rules`` judges them, by the
+same functions, so a service and a file of predictions say the same of a ticket, in the same words.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Any
 from stageb.errors import InputError, StagebError, shown, write_option
 from stageb.guidance.commands.use.config import ServeConfig
 from stageb.guidance.commands.use.rows import finish_row, judge_by_code, make_ruled_row
-from stageb.guidance.commands.use.source import TicketLine, find_tickets, labels_of, load_guidance, make_check
+from stageb.guidance.commands.use.source import (
+    TicketLine,
+    find_tickets,
+    labels_of,
+    load_guidance,
+    make_check,
+)
 from stageb.guidance.judging.automation import describe_promises, find_promises
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.guidance_file import split_step
@@ -36,7 +43,9 @@ NAMELESS = "ticket"  # the group_id of one that names none
 class Fault:
     """A fault of a request, or of one of its tickets."""
 
-    at: str  # the ticket's place in a batch, such as [3], counted from 0; empty: the request, or its only ticket
+    # the ticket's place in a batch, such as [3], counted from 0; empty: the request, or its only
+    # ticket
+    at: str
     what: str
     remedy: str
 
@@ -59,16 +68,22 @@ class ServedGuidance:
     read: Callable[[Mapping[str, Any]], Ticket]
     check: Callable[[TicketLine], None]
 
-    def judge_all(self, tickets: Sequence[Any], is_batch: bool, ends: float) -> list[dict[str, Any]]:
-        """A row for each of the ``tickets``, in their order, as predictions have them but for their places in files; all are
-        judged, or none. ``ends`` is when time is up, by ``time.monotonic``.
+    def judge_all(
+        self, tickets: Sequence[Any], is_batch: bool, ends: float
+    ) -> list[dict[str, Any]]:
+        """A row for each of the ``tickets``, in their order, as predictions have them but for their
+        places in files; all are judged, or none. ``ends`` is when time is up, by
+        ``time.monotonic``.
 
         Raises ``RequestError``."""
         rows, faults = list[dict[str, Any]](), list[Fault]()
         for place, said in enumerate(tickets):
             if time.monotonic() > ends:
                 what = f"not judged in time: {place} of {len(tickets)} tickets were"
-                raise RequestError(503, [Fault("", what, "send fewer at once, or give the service more max_seconds")])
+                raise RequestError(
+                    503,
+                    [Fault("", what, "send fewer at once, or give the service more max_seconds")],
+                )
             try:
                 rows.append(self._judge(said))
             except FaultError as fault:
@@ -90,35 +105,55 @@ class ServedGuidance:
 
     def list_fields(self) -> dict[str, list[str]]:
         """By mission, the fields that its rules name."""
-        codes = {mission: [rule.code for rule in rules.each] for mission, rules in self.code.rules.items()}
-        read = {mission: [each for each in of if not isinstance(each, OutOfReach)] for mission, of in codes.items()}
+        codes = {
+            mission: [rule.code for rule in rules.each]
+            for mission, rules in self.code.rules.items()
+        }
+        read = {
+            mission: [each for each in of if not isinstance(each, OutOfReach)]
+            for mission, of in codes.items()
+        }
         return {
-            mission: [*dict.fromkeys(name for each in of for name in each.expression.fields)] for mission, of in read.items()
+            mission: [*dict.fromkeys(name for each in of for name in each.expression.fields)]
+            for mission, of in read.items()
         }
 
     def _judge(self, said: Any) -> dict[str, Any]:
         """The row of one ticket. Raises ``FaultError``."""
         if not isinstance(said, dict):
-            remedy = 'write a ticket as an object, {"Seal": "worn", ...}, and several as a list of objects'
+            remedy = (
+                'write a ticket as an object, {"Seal": "worn", ...}, and several as a list '
+                "of objects"
+            )
             raise FaultError("no object", remedy)
         ticket = self.read(said)
         self.check(TicketLine("", 0, ticket, None))
         guidance, ruling = self.guidance[ticket.mission], judge_by_code(self.code, ticket)
-        named = {"mission": ticket.mission, "group_id": None if ticket.group_id == NAMELESS else ticket.group_id}
+        named = {
+            "mission": ticket.mission,
+            "group_id": None if ticket.group_id == NAMELESS else ticket.group_id,
+        }
         row = make_ruled_row(ticket, ruling, self.code, guidance.step)
         return {**named, **finish_row(row, guidance, self.promises.get(ticket.mission))}
 
 
 def load_served(config: ServeConfig) -> ServedGuidance:
-    """The guidance that a config names. Raises ``InputError`` where it cannot be used, or rules as code should not judge."""
+    """The guidance that a config names. Raises ``InputError`` where it cannot be used, or rules as
+    code should not judge."""
     guidance = load_guidance(config.guidance, config.prompt)
     asking = [mission for mission, each in guidance.items() if each.judge in ("model", "weighed")]
     if asking and config.by != "rules":
-        what = f"learning found that a model judges {', '.join(map(repr, asking))} better than rules as code"
-        remedy = (
-            f"{write_option('by', 'rules')} has the rules judge alone all the same, or have stageb predict ask the model"
+        what = (
+            f"learning found that a model judges {', '.join(map(repr, asking))} better than "
+            f"rules as code"
         )
-        raise InputError(shown(f"{config.guidance}: {what}, and a service asks none; {remedy}", 600))
+        remedy = (
+            f"{write_option('by', 'rules')} has the rules judge alone all the same, or "
+            f"have stageb predict ask the model"
+        )
+        raise InputError(
+            shown(f"{config.guidance}: {what}, and a service asks none; {remedy}", 600)
+        )
     naming = write_option("vocabulary", "FILE")
     known, why = find_tickets(config.guidance, naming, config.vocabulary or (), config.columns)
     if why and any(len(each.rules) > 1 and not each.named for each in guidance.values()):
@@ -130,9 +165,12 @@ def load_served(config: ServeConfig) -> ServedGuidance:
     return ServedGuidance(guidance, code, promises, _make_reader(config.columns, only), check)
 
 
-def _make_reader(columns: ColumnsConfig, mission: str | None) -> Callable[[Mapping[str, Any]], Ticket]:
-    """A reader of objects: one with ``per_image`` as a line of JSON Lines, any other as a row of a table by its columns'
-    names. Labels are not read; ``mission`` is that of tickets that name none. It raises ``FaultError``."""
+def _make_reader(
+    columns: ColumnsConfig, mission: str | None
+) -> Callable[[Mapping[str, Any]], Ticket]:
+    """A reader of objects: one with ``per_image`` as a line of JSON Lines, any other as a row of a
+    table by its columns' names. Labels are not read; ``mission`` is that of tickets that name none.
+    It raises ``FaultError``."""
     roles = list_roles(columns)
 
     def name(said: Mapping[str, Any], column: str | None) -> str:
@@ -142,10 +180,16 @@ def _make_reader(columns: ColumnsConfig, mission: str | None) -> Callable[[Mappi
 
     def read(said: Mapping[str, Any]) -> Ticket:
         if "per_image" in said:
-            return make_ticket({"mission": mission, "group_id": NAMELESS, **said, "label": None}, False, None)
+            return make_ticket(
+                {"mission": mission, "group_id": NAMELESS, **said, "label": None}, False, None
+            )
         summaries, content = read_object(said, roles)
         named = columns.mission_name or name(said, columns.mission) or mission
-        row = {"mission": named, "group_id": name(said, columns.group_id) or NAMELESS, "per_image": summaries}
+        row = {
+            "mission": named,
+            "group_id": name(said, columns.group_id) or NAMELESS,
+            "per_image": summaries,
+        }
         return make_ticket(row, False, content)
 
     return read
@@ -166,20 +210,27 @@ class GuidanceInUse:
         return _stamp_files(self._config.guidance) != self._stamp
 
     def reload(self) -> str:
-        """Read the files again. What cannot be used leaves what is in use. Returns a line for people."""
-        self._stamp = _stamp_files(self._config.guidance)  # before they are read: a later change is seen by its own stamp
+        """Read the files again. What cannot be used leaves what is in use. Returns a line for
+        people."""
+        # before they are read: a later change is seen by its own stamp
+        self._stamp = _stamp_files(self._config.guidance)
         try:
             self.served = load_served(self._config)
         except (StagebError, OSError) as error:
             self.refused = str(error)
             self.counts["refused"] += 1
-            return f"{self._config.guidance} has changed and cannot be used; in use is still {self._list_steps()}: {error}"
+            return (
+                f"{self._config.guidance} has changed and cannot be used; in use is still "
+                f"{self._list_steps()}: {error}"
+            )
         self.refused = ""
         self.counts["taken"] += 1
         return f"{self._config.guidance} has changed, and is in use: {self._list_steps()}"
 
     def _list_steps(self) -> str:
-        return ", ".join(f"{mission!r} step {each.step}" for mission, each in self.served.guidance.items())
+        return ", ".join(
+            f"{mission!r} step {each.step}" for mission, each in self.served.guidance.items()
+        )
 
 
 def _stamp_files(source: str) -> list[tuple[str, int, int, int]]:

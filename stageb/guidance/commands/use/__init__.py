@@ -1,1 +1,2 @@
-"""Guidance in use: ``predict`` judges tickets, ``evaluate`` says how good that is, ``validate`` looks before a fit."""
+"""Guidance in use: ``predict`` judges tickets, ``evaluate`` says how good that is, ``validate``
+looks before a fit."""

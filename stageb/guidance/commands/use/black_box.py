@@ -1,7 +1,9 @@
-"""A model that nobody can read, on the same tickets: how much the labels have to give, beside learnt rules.
+"""A model that nobody can read, on the same tickets: how much the labels have to give, beside
+learnt rules.
 
-Logistic regression on words, weighed by how rare they are, for tickets of free text; gradient boosting on values and numbers
-for tables. Both are scikit-learn's, as they come, and where that is not installed nothing is measured (extra ``baselines``).
+Logistic regression on words, weighed by how rare they are, for tickets of free text; gradient
+boosting on values and numbers for tables. Both are scikit-learn's, as they come, and where that is
+not installed nothing is measured (extra ``baselines``).
 """
 
 from __future__ import annotations
@@ -43,9 +45,16 @@ class BlackBox:
         """In a sentence, without its full stop."""
         low, high = self.acc_interval
         which = "first" if self.trained_on == MOST else "same"
-        said = f"a model that nobody can read ({self.name}, taught by the {which} {self.trained_on:,} train tickets) has "
+        said = (
+            f"a model that nobody can read ({self.name}, taught by the {which} "
+            f"{self.trained_on:,} train tickets) has "
+        )
         said += f"{self.acc:.1%} ({low:.0%}-{high:.0%})"
-        return f"{said}, at a cost of {self.cost:.3f} a ticket" if prices["fail"] != prices["pass"] else said
+        return (
+            f"{said}, at a cost of {self.cost:.3f} a ticket"
+            if prices["fail"] != prices["pass"]
+            else said
+        )
 
 
 def measure_on_test(config: LoopConfig, tickets: Sequence[Ticket]) -> dict[str, BlackBox]:
@@ -59,8 +68,9 @@ def measure_on_test(config: LoopConfig, tickets: Sequence[Ticket]) -> dict[str, 
 def measure_on(
     judged: Sequence[Ticket], config: LoopConfig, tickets: Sequence[Ticket], prices: Prices
 ) -> dict[str, BlackBox]:
-    """By mission, the figures of a model on the tickets ``judged`` that a run's train tickets taught; ``tickets`` are all of
-    the run's. Nothing of missions where nothing can be learnt or judged, and where scikit-learn is not installed."""
+    """By mission, the figures of a model on the tickets ``judged`` that a run's train tickets
+    taught; ``tickets`` are all of the run's. Nothing of missions where nothing can be learnt or
+    judged, and where scikit-learn is not installed."""
     if not find_spec("sklearn"):
         return {}
     found = {}
@@ -71,9 +81,11 @@ def measure_on(
     return found
 
 
-def _measure(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> BlackBox | None:
-    """Measure the model that suits these ``train`` tickets; None where they have one label alone or say nothing, or
-    none is ``judged``."""
+def _measure(
+    train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int
+) -> BlackBox | None:
+    """Measure the model that suits these ``train`` tickets; None where they have one label alone or
+    say nothing, or none is ``judged``."""
     train = train[:MOST]
     says_something = any(read.pairs or read.words for read in map(reading, train))
     if not judged or len({ticket.label for ticket in train}) < 2 or not says_something:
@@ -85,21 +97,29 @@ def _measure(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, 
     for ticket, verdict in zip(judged, CLASSIFIERS[name](train, judged, prices, seed), strict=True):
         answered[ticket.label][verdict] += 1
     found, cost = measure_confusion(answered), measure_classes(answered, prices)["cost"]
-    return BlackBox(NAMES[name], len(train), len(judged), found["acc"], tuple(found["acc_interval"]), cost)
+    return BlackBox(
+        NAMES[name], len(train), len(judged), found["acc"], tuple(found["acc_interval"]), cost
+    )
 
 
-def classify_by_words(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> list[Verdict]:
+def classify_by_words(
+    train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int
+) -> list[Verdict]:
     """By logistic regression on words, pairs of words, and values under their names (TF-IDF)."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
     vectors = TfidfVectorizer(analyzer=_list_words, sublinear_tf=True)
     model = LogisticRegression(C=10.0, max_iter=1000, random_state=seed)
-    model.fit(vectors.fit_transform(train), [ticket.label for ticket in train], _weigh(train, prices))
+    model.fit(
+        vectors.fit_transform(train), [ticket.label for ticket in train], _weigh(train, prices)
+    )
     return list(map(str, model.predict(vectors.transform(judged))))
 
 
-def classify_by_boosting(train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int) -> list[Verdict]:
+def classify_by_boosting(
+    train: Sequence[Ticket], judged: Sequence[Ticket], prices: Prices, seed: int
+) -> list[Verdict]:
     """By gradient boosting on numbers, values and words."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from threadpoolctl import threadpool_limits
@@ -114,20 +134,29 @@ def classify_by_boosting(train: Sequence[Ticket], judged: Sequence[Ticket], pric
     with threadpool_limits(1):  # a process with threads of OpenMP cannot be forked safely
         model = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
         model.fit(tabulate(features), [ticket.label for ticket in train], _weigh(train, prices))
-        return list(map(str, model.predict(tabulate([dict(_list_features(ticket)) for ticket in judged]))))
+        return list(
+            map(str, model.predict(tabulate([dict(_list_features(ticket)) for ticket in judged])))
+        )
 
 
-CLASSIFIERS: Mapping[str, Classifier] = {"logistic": classify_by_words, "boosting": classify_by_boosting}
+CLASSIFIERS: Mapping[str, Classifier] = {
+    "logistic": classify_by_words,
+    "boosting": classify_by_boosting,
+}
 NAMES = {"logistic": "logistic regression on words", "boosting": "gradient boosting"}
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 def _list_words(ticket: Ticket) -> list[str]:
     read = reading(ticket)
     phrases = (" ".join(pair) for text in read.texts for pair in pairwise(text.split()))
-    return [*(f"{name}={value}" for name, value in read.pairs.items()), *sorted(read.words), *phrases]
+    return [
+        *(f"{name}={value}" for name, value in read.pairs.items()),
+        *sorted(read.words),
+        *phrases,
+    ]
 
 
 def _list_features(ticket: Ticket) -> Iterator[tuple[str, float]]:

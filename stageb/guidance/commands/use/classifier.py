@@ -1,4 +1,5 @@
-"""Written rules as a scikit-learn classifier, learnt and applied by code, without a model or a GPU."""
+"""Written rules as a scikit-learn classifier, learnt and applied by code, without a model or a
+GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from warnings import warn
 import numpy as np
 
 from stageb.guidance.commands.use.bounds import weigh_ruling
-from stageb.guidance.commands.use.doubts import StrangeValues, find_named_fields, find_shares, is_unusual
+from stageb.guidance.commands.use.doubts import (
+    StrangeValues,
+    find_named_fields,
+    find_shares,
+    is_unusual,
+)
 from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
 from stageb.guidance.commands.use.guess import FAILS, PASSES
 from stageb.guidance.commands.use.source import find_tickets
@@ -35,9 +41,16 @@ from stageb.seeds import stream, uniform
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+    from sklearn.utils.validation import (
+        check_consistent_length,
+        check_is_fitted,
+        column_or_1d,
+        validate_data,
+    )
 except ImportError as error:
-    raise ImportError("GuidanceClassifier needs scikit-learn: python -m pip install 'stageb[baselines]'") from error
+    raise ImportError(
+        "GuidanceClassifier needs scikit-learn: python -m pip install 'stageb[baselines]'"
+    ) from error
 
 MISSION = "tickets"
 KEYS = {
@@ -47,27 +60,30 @@ KEYS = {
     "report": False,
 }
 SAYS_NOTHING = (
-    "no rule was learnt from {:,} rows, of which {:,} differ; verbose=True shows why. Rows that say the same are one case: "
+    "no rule was learnt from {:,} rows, of which {:,} differ; verbose=True shows why. Rows that "
+    "say the same are one case: "
     'keys={{"columns": {{"repeats": "apart"}}}} makes them cases of their own'
 )
-ONE_BY_ONE = threading.Lock()  # fits of this process, which share its signals, loggers and standard streams
+# fits of this process, which share its signals, loggers and standard streams
+ONE_BY_ONE = threading.Lock()
 LEAST = 0.5 + 1e-6  # how probable a verdict is, however many rows of its rule had the other class
 
 
 class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Learn written rules from rows with labels of 2 to 32 classes, and judge rows by them.
 
-    ``X`` is a DataFrame of pandas or polars, a set of ``datasets``, a list of mappings or of texts, or an array.
+    ``X`` is a DataFrame of pandas or polars, a set of ``datasets``, a list of mappings or of texts,
+    or an array.
 
     - ``config`` and ``seed`` are as of ``stageb.fit``, and ``keys`` are further keys of it
-    - ``fails`` of two classes is the one that rules speak of ("Fail if ..."); None: the one whose name says so, as NG does,
-      or the rarer
-    - ``folder`` keeps the files of the run, which ``run_`` names, and sets those of an earlier one aside; None: they are
-      thrown away
+    - ``fails`` of two classes is the one that rules speak of ("Fail if ..."); None: the one whose
+      name says so, as NG does, or the rarer
+    - ``folder`` keeps the files of the run, which ``run_`` names, and sets those of an earlier one
+      aside; None: they are thrown away
     - ``verbose`` prints what ``stageb fit`` prints
 
-    ``rules_`` holds the texts of the rules by their keys, ``guidance_`` all that was learnt. An interrupt of ``fit`` keeps
-    what is learnt by then, if anything is.
+    ``rules_`` holds the texts of the rules by their keys, ``guidance_`` all that was learnt. An
+    interrupt of ``fit`` keeps what is learnt by then, if anything is.
     """
 
     def __init__(
@@ -88,13 +104,19 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> GuidanceClassifier:  # noqa: N803  # as scikit-learn calls it
-        """Learn from rows and their classes. Raises ``stageb.StagebError`` for what cannot be used. Threads that fit at the
-        same time wait for each other."""
+        """Learn from rows and their classes. Raises ``stageb.StagebError`` for what cannot be used.
+        Threads that fit at the same time wait for each other."""
         rows, classes = self._read(X, reset=True), column_or_1d(y, warn=True)
         check_consistent_length(rows, classes)
-        given = np.asarray(y, dtype=object).ravel()  # where NaN stands among texts, classes call it "nan"
-        if missing := [n for n, each in enumerate(given) if each is None or str(each == each) != "True"]:
-            what = f"{len(missing):,} of {len(given):,} labels are missing, the first in row {missing[0]}, counted from 0"
+        # where NaN stands among texts, classes call it "nan"
+        given = np.asarray(y, dtype=object).ravel()
+        if missing := [
+            n for n, each in enumerate(given) if each is None or str(each == each) != "True"
+        ]:
+            what = (
+                f"{len(missing):,} of {len(given):,} labels are missing, the first in row "
+                f"{missing[0]}, counted from 0"
+            )
             raise ValueError(f"y: {what}: drop these rows")
         check_classification_targets(classes)
         self.classes_ = np.unique(classes)
@@ -105,9 +127,13 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         with tempfile.TemporaryDirectory() as folder:
             self._learn(rows, verdicts, self.folder or folder)
         rulings = self._judge(self._read_rows(rows))
-        rightly = (each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict)
+        rightly = (
+            each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict
+        )
         self._decided, self._right = Counter(rulings), Counter(rightly)
-        self._pilot = [weigh_ruling(ruling, verdict) for ruling, verdict in zip(rulings, verdicts, strict=True)]
+        self._pilot = [
+            weigh_ruling(ruling, verdict) for ruling, verdict in zip(rulings, verdicts, strict=True)
+        ]
         self.automation_: Automation | None  # of these rules, once ``automate`` has looked
         if hasattr(self, "automation_"):
             del self.automation_
@@ -115,20 +141,23 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
-        """The class of each row; the commoner one where rules cannot tell, since the row lacks a field that they name.
-        Warns of values that no row of ``fit`` had in such fields, and of fields that more rows lack than chance explains.
-        Columns are those of ``fit`` by their names, or by their places where either had none. Raises ``ValueError`` for
-        others, ``sklearn.exceptions.NotFittedError`` before ``fit``."""
+        """The class of each row; the commoner one where rules cannot tell, since the row lacks a
+        field that they name. Warns of values that no row of ``fit`` had in such fields, and of
+        fields that more rows lack than chance explains. Columns are those of ``fit`` by their
+        names, or by their places where either had none. Raises ``ValueError`` for others,
+        ``sklearn.exceptions.NotFittedError`` before ``fit``."""
         rates = self._rate(self._read_new(X))
         return self.classes_[rates.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """How probable each of ``classes_`` is: its share of the rows of ``fit`` that the same rule decides, with one more
-        of each class; of those that no rule of a row names, in proportion to their rows."""
+        """How probable each of ``classes_`` is: its share of the rows of ``fit`` that the same rule
+        decides, with one more of each class; of those that no rule of a row names, in proportion to
+        their rows."""
         return self._rate(self._read_new(X))
 
     def explain(self, X: Any) -> Any:  # noqa: N803
-        """The class of each row, and key and text of the rule that gives it, in the kind of ``X``."""
+        """The class of each row, and key and text of the rule that gives it, in the kind of
+        ``X``."""
         readings = self._read_new(X)
         explain, made = make_explainer(self._coded), []
         for reading, ruling in zip(readings, self._judge(readings), strict=True):
@@ -145,27 +174,36 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         confidence: float = 0.95,
         groups: Any = None,
     ) -> GuidanceClassifier:
-        """Find which rows may be decided alone, so that with this ``confidence`` at most a share ``max_error`` of these is
-        classified wrong: ``decides_alone`` tells which, ``automation_`` what was found, None where nothing can be promised.
+        """Find which rows may be decided alone, so that with this ``confidence`` at most a share
+        ``max_error`` of these is classified wrong: ``decides_alone`` tells which, ``automation_``
+        what was found, None where nothing can be promised.
 
-        The rows must be ones that ``fit`` has not seen. ``groups`` names what each belongs to: of a group one row is drawn,
-        by default of rows that say the same. Raises ``ValueError`` where a row has a class that ``fit`` had not."""
+        The rows must be ones that ``fit`` has not seen. ``groups`` names what each belongs to: of a
+        group one row is drawn, by default of rows that say the same. Raises ``ValueError`` where a
+        row has a class that ``fit`` had not."""
         check_is_fitted(self)
         rows, classes = self._read(X, reset=False), column_or_1d(y)
         check_consistent_length(rows, classes, *([] if groups is None else [groups]))
         if unknown := [each for each in classes.tolist() if each not in self._labels]:
             raise ValueError(f"y: fit had no {unknown[0]!r}; it had {self.classes_.tolist()}")
-        named = [str(tuple(row.items())) for row in rows] if groups is None else list(map(str, groups))
+        named = (
+            [str(tuple(row.items())) for row in rows] if groups is None else list(map(str, groups))
+        )
         places: dict[str, list[int]] = {}
         for place, name in enumerate(named):
             places.setdefault(name, []).append(place)
-        drawn = [of[int(len(of) * uniform(stream(self.seed, "automate", name), 0))] for name, of in places.items()]
+        drawn = [
+            of[int(len(of) * uniform(stream(self.seed, "automate", name), 0))]
+            for name, of in places.items()
+        ]
         rulings = self._judge(self._read_rows([rows[place] for place in drawn]))
         verdicts = [self._labels[classes.tolist()[place]] for place in drawn]
         tested = [weigh_ruling(*each) for each in zip(rulings, verdicts, strict=True)]
         bound = find_bounds(self._pilot, tested, {"": max_error}, confidence)[""].bound
         name = name_guidance(self.guidance_)
-        self.automation_ = Automation(confidence, name, "rules", "", len(tested), (bound,)) if bound else None
+        self.automation_ = (
+            Automation(confidence, name, "rules", "", len(tested), (bound,)) if bound else None
+        )
         return self
 
     def decides_alone(self, X: Any) -> Any:  # noqa: N803
@@ -173,7 +211,12 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         check_is_fitted(self, "automation_")
         judged = [weigh_ruling(each, "") for each in self._judge(self._read_new(X))]
         found = self.automation_
-        return np.array([found is not None and found.decides(of.verdict, of.decider, of.margin) for of in judged])
+        return np.array(
+            [
+                found is not None and found.decides(of.verdict, of.decider, of.margin)
+                for of in judged
+            ]
+        )
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_prior")
@@ -186,7 +229,8 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     # Inside
 
     def _read(self, rows: Any, reset: bool) -> list[dict[str, str]]:
-        """Rows as a table holds them, under the names of columns that ``fit`` had; ``reset``: these are the rows of it."""
+        """Rows as a table holds them, under the names of columns that ``fit`` had; ``reset``: these
+        are the rows of it."""
         if hasattr(rows, "to_list") and not hasattr(rows, "columns"):  # of datasets, or a Series
             rows = rows.to_list()
         if isinstance(rows, Sequence) and rows and isinstance(rows[0], str):
@@ -198,13 +242,15 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             rows = [{f"x{n}": cell for n, cell in enumerate(row)} for row in array]
         text, _ = write_table(rows, is_table=True)
         header, *cells = csv.reader(io.StringIO(text, newline=""))
-        cells = [row for row in cells if row]  # an empty line is no row of one empty cell, which has quotes
+        # an empty line is no row of one empty cell, which has quotes
+        cells = [row for row in cells if row]
         if reset:
             self._names = header
         elif not {*header} & {*self._names}:  # an array, or rows of other names: by their places
             if len(header) != len(self._names):
                 raise ValueError(
-                    f"X has {len(header)} columns, and none of those that fit had: {', '.join(self._names[:5])}"
+                    f"X has {len(header)} columns, and none of those that fit had: "
+                    f"{', '.join(self._names[:5])}"
                 )
             header = self._names
         return [dict(zip(header, row, strict=True)) for row in cells]
@@ -215,11 +261,25 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _read_new(self, rows: Any) -> list[Reading]:
         """Rows to judge, as rules see them."""
         check_is_fitted(self)
-        readings, strange = list(self._read_rows(self._read(rows, reset=False))), StrangeValues(self._kinds)
-        strange.add({name: [reading.pairs.get(name, "") for reading in readings] for name in self._kinds})
-        lacking = Counter(name for reading in readings for name in self._shares if name not in reading.pairs)
-        lost = [name for name, count in lacking.items() if is_unusual(count, len(readings), self._shares[name])]
-        told = [f"{lacking[name]:,} of {len(readings):,} rows have no {name!r}, which rules name" for name in lost]
+        readings, strange = (
+            list(self._read_rows(self._read(rows, reset=False))),
+            StrangeValues(self._kinds),
+        )
+        strange.add(
+            {name: [reading.pairs.get(name, "") for reading in readings] for name in self._kinds}
+        )
+        lacking = Counter(
+            name for reading in readings for name in self._shares if name not in reading.pairs
+        )
+        lost = [
+            name
+            for name, count in lacking.items()
+            if is_unusual(count, len(readings), self._shares[name])
+        ]
+        told = [
+            f"{lacking[name]:,} of {len(readings):,} rows have no {name!r}, which rules name"
+            for name in lost
+        ]
         for said in (*strange.describe(len(readings)), *told):
             warn(said, stacklevel=3)
         return readings
@@ -231,7 +291,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             self.fails_ = self._choose_fails(classes)
             return {each: "fail" if each == self.fails_ else "pass" for each in known}
         if self.fails is not None:
-            raise ValueError(f"fails: {self.fails!r} was given, but rules of {len(known)} classes name each; leave it out")
+            raise ValueError(
+                f"fails: {self.fails!r} was given, but rules of {len(known)} classes name each; "
+                f"leave it out"
+            )
         names = list(map(str, known))
         if why := labels_fault(names):
             raise ValueError(f"y: the classes: {why}")
@@ -240,7 +303,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _choose_fails(self, classes: Any) -> Any:
         if self.fails is not None:
             if self.fails not in self.classes_:
-                raise ValueError(f"fails: {self.fails!r} is no class of y; choose one of {self.classes_.tolist()}")
+                raise ValueError(
+                    f"fails: {self.fails!r} is no class of y; choose one of "
+                    f"{self.classes_.tolist()}"
+                )
             return self.fails
         named = [str(each).casefold() for each in self.classes_]
         for place, name in enumerate(named):
@@ -249,13 +315,26 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         first, second = ((classes == each).sum() for each in self.classes_)
         return self.classes_[int(second <= first)]
 
-    def _learn(self, rows: Sequence[Mapping[str, str]], verdicts: Sequence[str], folder: str) -> None:
+    def _learn(
+        self, rows: Sequence[Mapping[str, str]], verdicts: Sequence[str], folder: str
+    ) -> None:
         """Have rules learnt from rows."""
         label = "label"
         while label in rows[0]:
             label += "_"
-        keys = {**KEYS, "config": self.config, "seed": int(self.seed), "output": {"root": folder}, **(self.keys or {})}
-        keys["columns"] = {"mission_name": MISSION, "group_id": None, "label": label, **keys.get("columns", {})}
+        keys = {
+            **KEYS,
+            "config": self.config,
+            "seed": int(self.seed),
+            "output": {"root": folder},
+            **(self.keys or {}),
+        }
+        keys["columns"] = {
+            "mission_name": MISSION,
+            "group_id": None,
+            "label": label,
+            **keys.get("columns", {}),
+        }
         labelled = [{**row, label: verdict} for row, verdict in zip(rows, verdicts, strict=True)]
         with ONE_BY_ONE, nullcontext() if self.verbose else _hush():
             self.run_ = fit_here(labelled, is_table=True, **keys)
@@ -263,12 +342,21 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self.guidance_ = guidance[MISSION]
         self.rules_ = {rule.key: rule.text for rule in self.guidance_.rules}
         if len(self.rules_) == 1:
-            warn(SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})), stacklevel=3)
+            warn(
+                SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})),
+                stacklevel=3,
+            )
         tickets, _ = find_tickets(str(self.run_.folder), named=config.tickets)
         words, vocabulary = words_of(config.prompt, config.model), Vocabulary.of(tickets)
         self._coded = read_rules(self.guidance_, vocabulary, words)
-        self._roles, named = list_roles(config.columns), find_named_fields(self.guidance_, vocabulary, words)
-        self._kinds, self._shares = StrangeValues.beside(vocabulary, named).kinds, find_shares(named, tickets)
+        self._roles, named = (
+            list_roles(config.columns),
+            find_named_fields(self.guidance_, vocabulary, words),
+        )
+        self._kinds, self._shares = (
+            StrangeValues.beside(vocabulary, named).kinds,
+            find_shares(named, tickets),
+        )
         if self.folder is None:
             del self.run_
 

@@ -1,4 +1,5 @@
-"""Tables judged by their columns, by rules as code alone: a row is read as a ticket for all that rules cannot tell from it.
+"""Tables judged by their columns, by rules as code alone: a row is read as a ticket for all that
+rules cannot tell from it.
 
 What is written is what ``judged.py`` writes of tickets that it judges one by one.
 """
@@ -37,28 +38,42 @@ class TableColumns:
         return has_columns(self.files, self.columns)
 
     def survey(self, survey: Survey, check: Callable[[TicketLine], None]) -> bool:
-        """Count in ``survey`` what rows lack; ``check`` raises ``FaultError`` for a ticket that cannot be judged. False
-        where that, or anything else, is wrong with one."""
+        """Count in ``survey`` what rows lack; ``check`` raises ``FaultError`` for a ticket that
+        cannot be judged. False where that, or anything else, is wrong with one."""
         try:
             for batch in read_batches(self.files, self.columns, is_named=False):
                 for mission, label in dict.fromkeys(zip(batch.missions, batch.labels, strict=True)):
-                    check(TicketLine(batch.file, 0, batch.ticket(batch.missions.index(mission)), label))
+                    check(
+                        TicketLine(
+                            batch.file, 0, batch.ticket(batch.missions.index(mission)), label
+                        )
+                    )
                 for mission, _, fields in _list_missions(batch):
                     survey.add_rows(mission, fields)
         except FaultError:
             return False
         return True
 
-    def judge(self, rounds: Rounds[Any], judge: ColumnJudge, commit: Callable[[Sequence[Row]], None]) -> None:
-        """Judge what is left, and ``commit`` it. Raises ``InputError`` where the files are no longer as they were."""
+    def judge(
+        self, rounds: Rounds[Any], judge: ColumnJudge, commit: Callable[[Sequence[Row]], None]
+    ) -> None:
+        """Judge what is left, and ``commit`` it. Raises ``InputError`` where the files are no
+        longer as they were."""
         done = rounds.done
         try:
             for batch in read_batches(self.files, self.columns) if rounds.left else ():
                 rows, done = batch[done : done + rounds.left], max(0, done - len(batch.lines))
                 if rows.lines:
-                    commit([{**name, **row} for name, row in zip(rows.name_all(), judge.judge(rows), strict=True)])
+                    commit(
+                        [
+                            {**name, **row}
+                            for name, row in zip(rows.name_all(), judge.judge(rows), strict=True)
+                        ]
+                    )
         except FaultError as fault:
-            raise InputError(f"{', '.join(self.files)}: changed since they were looked at: {fault.what}") from None
+            raise InputError(
+                f"{', '.join(self.files)}: changed since they were looked at: {fault.what}"
+            ) from None
         if rounds.left:
             rounds.tell_fewer()
 
@@ -67,10 +82,13 @@ class ColumnJudge:
     """Judges the rows of tables by their columns."""
 
     def __init__(
-        self, rules: Mapping[str, CodedRules], doubted: Mapping[str, Mapping[str, Any]], judge: Callable[[Ticket], Row]
+        self,
+        rules: Mapping[str, CodedRules],
+        doubted: Mapping[str, Mapping[str, Any]],
+        judge: Callable[[Ticket], Row],
     ) -> None:
-        """``rules`` by mission; ``doubted``: by mission, further fields of which it matters whether a row has one; ``judge``
-        gives what is written of a ticket."""
+        """``rules`` by mission; ``doubted``: by mission, further fields of which it matters whether
+        a row has one; ``judge`` gives what is written of a ticket."""
         self._judge = judge
 
         def begin(kind: tuple[str, tuple[str, ...]]) -> tuple[Sort, dict[Hashable, Row]]:
@@ -100,6 +118,10 @@ def _list_missions(batch: Batch) -> list[tuple[str, Sequence[int], Mapping[str, 
         return [(missions[0], every, batch.fields)]
     mine = {mission: [each == mission for each in batch.missions] for mission in missions}
     return [
-        (mission, [*compress(every, of)], {name: [*compress(values, of)] for name, values in batch.fields.items()})
+        (
+            mission,
+            [*compress(every, of)],
+            {name: [*compress(values, of)] for name, values in batch.fields.items()},
+        )
         for mission, of in mine.items()
     ]

@@ -1,4 +1,5 @@
-"""Figures of labelled rows: accuracy and confusion of one guidance, and two compared, with an interval and a p-value.
+"""Figures of labelled rows: accuracy and confusion of one guidance, and two compared, with an
+interval and a p-value.
 
 Functions of their arguments; rows are read once, one at a time.
 """
@@ -11,7 +12,13 @@ from math import sqrt
 from typing import Any
 
 from stageb.guidance.learning.gate.sequential import mcnemar_p
-from stageb.guidance.words.costs import EQUAL, Prices, make_confusion, measure_classes, measure_confusion
+from stageb.guidance.words.costs import (
+    EQUAL,
+    Prices,
+    make_confusion,
+    measure_classes,
+    measure_confusion,
+)
 from stageb.guidance.words.types import Verdict
 from stageb.runs.figures import Z
 
@@ -25,7 +32,8 @@ class ConfusionCounts:
 
     labels: Sequence[Verdict]
     answered: dict[str, dict[str, int]] = field(init=False)  # label -> verdict, or none -> tickets
-    kept: dict[str, dict[str, int]] = field(init=False)  # the same of those that no person needs to see
+    # the same of those that no person needs to see
+    kept: dict[str, dict[str, int]] = field(init=False)
     taught: int = 0  # that the guidance was learnt from
     asked: int = 0  # that the model was asked
     provisional: int = 0  # whose verdict is by a provisional rule
@@ -47,11 +55,15 @@ class ConfusionCounts:
 
 
 def count_verdicts(
-    rows: Iterable[PredictionRow], taught: Mapping[str, Set[str]], labels: Mapping[str, Sequence[Verdict]]
+    rows: Iterable[PredictionRow],
+    taught: Mapping[str, Set[str]],
+    labels: Mapping[str, Sequence[Verdict]],
 ) -> dict[str, ConfusionCounts]:
-    """The tickets of each mission, and of all. ``taught`` holds, by mission, the keys of those that taught or chose its
-    guidance, ``labels`` those of each mission."""
-    counts = {ALL: ConfusionCounts(list(dict.fromkeys(label for of in labels.values() for label in of)))}
+    """The tickets of each mission, and of all. ``taught`` holds, by mission, the keys of those that
+    taught or chose its guidance, ``labels`` those of each mission."""
+    counts = {
+        ALL: ConfusionCounts(list(dict.fromkeys(label for of in labels.values() for label in of)))
+    }
     for row in rows:
         mission = row["mission"]
         for count in (counts[ALL], counts.setdefault(mission, ConfusionCounts(labels[mission]))):
@@ -73,7 +85,9 @@ def is_right(row: PredictionRow) -> bool:
 class _Pairs:
     """The tickets of one group, judged twice."""
 
-    gained: int = 0  # tickets that are right under the first guidance alone, less those that are under the second alone
+    # tickets that are right under the first guidance alone, less those that are under the second
+    # alone
+    gained: int = 0
     tickets: int = 0
     cost: float = 0.0  # of errors under the first guidance, less that under the second
     squares: float = 0.0  # of the tickets' prices
@@ -81,15 +95,20 @@ class _Pairs:
 
 @dataclass
 class PairedComparison:
-    """The same tickets judged twice. A group counts once: its gain is the mean over its tickets, each of which gains 1 where
-    it is right under the first guidance alone, and -1 where under the second alone."""
+    """The same tickets judged twice. A group counts once: its gain is the mean over its tickets,
+    each of which gains 1 where it is right under the first guidance alone, and -1 where under the
+    second alone."""
 
     prices: Prices = field(default_factory=lambda: EQUAL)
-    pairs: dict[tuple[str, str], _Pairs] = field(default_factory=dict)  # (mission, group) -> its tickets
+    # (mission, group) -> its tickets
+    pairs: dict[tuple[str, str], _Pairs] = field(default_factory=dict)
 
     def add(self, one: PredictionRow, other: PredictionRow) -> None:
         """One more ticket, as a row under each guidance."""
-        of, price = self.pairs.setdefault((one["mission"], one["group_id"]), _Pairs()), self.prices.get(one["label"], 1.0)
+        of, price = (
+            self.pairs.setdefault((one["mission"], one["group_id"]), _Pairs()),
+            self.prices.get(one["label"], 1.0),
+        )
         gained = is_right(one) - is_right(other)
         of.gained += gained
         of.tickets += 1
@@ -97,13 +116,15 @@ class PairedComparison:
         of.squares += price * price
 
     def figures(self) -> dict[str, dict[str, Any]]:
-        """By mission, and of all: groups won and lost, whether that may be chance, and the differences."""
+        """By mission, and of all: groups won and lost, whether that may be chance, and the
+        differences."""
         by_mission: dict[str, list[_Pairs]] = {ALL: []}
         for (mission, _), of in self.pairs.items():
             by_mission[ALL].append(of)
             by_mission.setdefault(mission, []).append(of)
         return {
-            mission: compare_gains([of.gained / of.tickets for of in groups]) | _compare_costs(groups)
+            mission: compare_gains([of.gained / of.tickets for of in groups])
+            | _compare_costs(groups)
             for mission, groups in by_mission.items()
         }
 
@@ -111,8 +132,8 @@ class PairedComparison:
 def compare_gains(gains: list[float]) -> dict[str, Any]:
     """Two guidances on as many groups as there are ``gains``, each in [-1, 1], one at least.
 
-    ``p`` is McNemar's exact test (1947), two-sided: the chance that groups won and lost part as far, either way, if each
-    falls as a fair coin. The interval is of the mean gain, 95 %.
+    ``p`` is McNemar's exact test (1947), two-sided: the chance that groups won and lost part as
+    far, either way, if each falls as a fair coin. The interval is of the mean gain, 95 %.
     """
     won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     low, high = _find_interval(gains, 1.0)
@@ -127,22 +148,31 @@ def compare_gains(gains: list[float]) -> dict[str, Any]:
 
 
 def _compare_costs(groups: list[_Pairs]) -> dict[str, Any]:
-    """How much more a ticket costs under the first guidance than under the second, on average, with its 95 % interval by
-    groups; those of many tickets weigh more, since it is the difference of two mean costs of a ticket."""
+    """How much more a ticket costs under the first guidance than under the second, on average, with
+    its 95 % interval by groups; those of many tickets weigh more, since it is the difference of two
+    mean costs of a ticket."""
     tickets = sum(of.tickets for of in groups)
     mean, size = sum(of.cost for of in groups) / tickets, tickets / len(groups)
     low, high = _find_interval(
-        [mean + (of.cost - mean * of.tickets) / size for of in groups], sqrt(sum(of.squares for of in groups) / tickets)
+        [mean + (of.cost - mean * of.tickets) / size for of in groups],
+        sqrt(sum(of.squares for of in groups) / tickets),
     )
-    return {"cost_difference": round(mean, 6), "cost_difference_interval": [round(low, 6), round(high, 6)]}
+    return {
+        "cost_difference": round(mean, 6),
+        "cost_difference_interval": [round(low, 6), round(high, 6)],
+    }
 
 
 def _find_interval(gains: list[float], unit: float) -> tuple[float, float]:
-    """The 95 % interval of the mean of paired gains: Bonett & Price ("Adjusted Wald confidence interval for a difference of
-    binomial proportions based on paired data", J. Educ. Behav. Stat. 37, 2012), which adds a gain and a loss of one
-    ``unit``; here with the variance of gains that may be fractions, or costs. The unit of costs is the root mean square of
-    the prices: where few tickets are dear, a bootstrap of 100 tickets covers the truth in as few as 73 % of simulations."""
+    """The 95 % interval of the mean of paired gains: Bonett & Price ("Adjusted Wald confidence
+    interval for a difference of binomial proportions based on paired data", J. Educ. Behav. Stat.
+    37, 2012), which adds a gain and a loss of one ``unit``; here with the variance of gains that
+    may be fractions, or costs. The unit of costs is the root mean square of the prices: where few
+    tickets are dear, a bootstrap of 100 tickets covers the truth in as few as 73 % of
+    simulations."""
     n = len(gains) + 2
     mean = sum(gains) / n
-    half = Z * sqrt(max(0.0, (sum(gain * gain for gain in gains) + 2 * unit * unit) / n - mean * mean) / n)
+    half = Z * sqrt(
+        max(0.0, (sum(gain * gain for gain in gains) + 2 * unit * unit) / n - mean * mean) / n
+    )
     return mean - half, mean + half

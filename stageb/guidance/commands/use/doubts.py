@@ -24,14 +24,22 @@ from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.texts import find_renamed
 from stageb.guidance.words.types import Guidance, Ticket
 
-SEVERAL = 10  # tickets, from which on a field that none of them has is not one that happens to be empty
-SELDOM = 0.01  # share of tickets that may lack a field which none of those lacked that taught a rule
-BY_CHANCE = 0.001  # how probable it is, at the most, that tickets like those that taught lack a field as often as these do
-OFTEN = 0.05  # share of the tickets that taught a rule, from which on a field that they lack is an empty cell like others
+# tickets, from which on a field that none of them has is not one that happens to be empty
+SEVERAL = 10
+# share of tickets that may lack a field which none of those lacked that taught a rule
+SELDOM = 0.01
+# how probable it is, at the most, that tickets like those that taught lack a field as often as
+# these do
+BY_CHANCE = 0.001
+# share of the tickets that taught a rule, from which on a field that they lack is an empty cell
+# like others
+OFTEN = 0.05
 
 FEW = 3  # values, or names, that are told
 
-SHORTEST = 3  # letters of a name that is looked for in a text which is no code: shorter ones stand there by chance
+# letters of a name that is looked for in a text which is no code: shorter ones stand there by
+# chance
+SHORTEST = 3
 
 NamedFields = Mapping[str, Sequence[str]]
 """Fields as rules name them, each with the keys of these rules."""
@@ -40,8 +48,9 @@ NamedFields = Mapping[str, Sequence[str]]
 def find_named_fields(
     guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True
 ) -> dict[str, list[str]]:
-    """The fields that rules name, with the keys of these. ``vocabulary`` is of tickets of the mission: the ``is_whole`` one
-    of those that taught the rules, or else of some that are to be judged."""
+    """The fields that rules name, with the keys of these. ``vocabulary`` is of tickets of the
+    mission: the ``is_whole`` one of those that taught the rules, or else of some that are to be
+    judged."""
     found: dict[str, list[str]] = {}
     for rule in read_rules(guidance, vocabulary, words, is_whole).each:
         for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary)):
@@ -52,7 +61,11 @@ def find_named_fields(
 def keep_common(named: NamedFields, taught: Sequence[Ticket]) -> NamedFields:
     """Those of the fields that the tickets that taught the rules do not lack often."""
     lacking = Counter(name for ticket in taught for name in find_missing(named, ticket))
-    return {name: keys for name, keys in named.items() if not taught or lacking[name] < OFTEN * len(taught)}
+    return {
+        name: keys
+        for name, keys in named.items()
+        if not taught or lacking[name] < OFTEN * len(taught)
+    }
 
 
 def find_shares(named: NamedFields, taught: Sequence[Ticket]) -> dict[str, float]:
@@ -62,17 +75,20 @@ def find_shares(named: NamedFields, taught: Sequence[Ticket]) -> dict[str, float
 
 
 def is_unusual(lacking: int, tickets: int, share: float) -> bool:
-    """Whether so many of ``tickets`` lack what a ``share`` of others do not by chance: by the bound of Chernoff and
-    Hoeffding (1963), which is exact where all lack it."""
+    """Whether so many of ``tickets`` lack what a ``share`` of others do not by chance: by the bound
+    of Chernoff and Hoeffding (1963), which is exact where all lack it."""
     found, share = lacking / tickets, max(share, SELDOM)
     if found <= share:
         return False
-    divergence = found * math.log(found / share) + ((1 - found) * math.log((1 - found) / (1 - share)) if found < 1 else 0)
+    divergence = found * math.log(found / share) + (
+        (1 - found) * math.log((1 - found) / (1 - share)) if found < 1 else 0
+    )
     return -tickets * divergence < math.log(BY_CHANCE)
 
 
 def find_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> list[str]:
-    """Those of the fields that a ticket lacks, of which code wants the very name. Of counts, one that is not there is 0."""
+    """Those of the fields that a ticket lacks, of which code wants the very name. Of counts, one
+    that is not there is 0."""
     read = reading(ticket) if named else None
     return [] if read is None or read.is_counted else _list_missing(named, read.pairs, by_code)
 
@@ -86,7 +102,9 @@ def _list_missing(named: NamedFields, there: Iterable[str], by_code: bool) -> li
 
 def explain_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> str:
     """Why a person should see a ticket that lacks such fields; empty where it has all."""
-    return "; ".join(f"no {name}, which {_join(named[name])}" for name in find_missing(named, ticket, by_code))
+    return "; ".join(
+        f"no {name}, which {_join(named[name])}" for name in find_missing(named, ticket, by_code)
+    )
 
 
 def _join(keys: Sequence[str]) -> str:
@@ -98,12 +116,17 @@ def _list_few(names: Sequence[str]) -> str:
 
 
 def _list_fields(code: RuleCode | OutOfReach, text: str, vocabulary: Vocabulary) -> Iterable[str]:
-    """The fields that a rule names; of one that cannot be read as code, those whose names stand in its text."""
+    """The fields that a rule names; of one that cannot be read as code, those whose names stand in
+    its text."""
     if isinstance(code, RuleCode):
         return [*code.expression.fields]
     unknown = [code.field] if code.field and vocabulary.is_tabular else []
     long_ones = (name for name in vocabulary.values if len(name) >= SHORTEST)
-    names = (name for name in long_ones if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE))
+    names = (
+        name
+        for name in long_ones
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)
+    )
     return [*unknown, *names]
 
 
@@ -112,11 +135,12 @@ class Doubts:
     """By mission, what there is to doubt; plain data, for a commit."""
 
     fields: Mapping[str, NamedFields]
-    unusual: Mapping[str, NamedFields] = field(default_factory=dict)  # that more tickets lack than of those that taught
+    # that more tickets lack than of those that taught
+    unusual: Mapping[str, NamedFields] = field(default_factory=dict)
 
     def explain(self, ticket: Ticket, by_code: bool) -> str:
-        """Why a person should see the verdict on a ticket; empty where nothing speaks for it. Code leaves a ticket undecided
-        itself that lacks what its verdict hangs on."""
+        """Why a person should see the verdict on a ticket; empty where nothing speaks for it. Code
+        leaves a ticket undecided itself that lacks what its verdict hangs on."""
         named = {} if by_code else self.fields.get(ticket.mission, {})
         return explain_missing({**named, **self.unusual.get(ticket.mission, {})}, ticket, by_code)
 
@@ -131,7 +155,8 @@ class StrangeValues:
 
     @classmethod
     def beside(cls, vocabulary: Vocabulary, named: Iterable[str]) -> StrangeValues:
-        """None yet, of the fields ``named`` of which the ``vocabulary`` of training holds all values."""
+        """None yet, of the fields ``named`` of which the ``vocabulary`` of training holds all
+        values."""
         return cls({name: values for name in named if (values := vocabulary.list_kinds(name))})
 
     def add(self, rows: Mapping[str, Iterable[str]]) -> None:
@@ -162,9 +187,11 @@ class Survey:
     ]  # mission -> of each, how many tickets lack it, where those that taught are known
     tickets: Counter[str]  # by mission
     lacking: Counter[tuple[str, str]]  # (mission, field) -> tickets
-    there: dict[str, dict[str, None]]  # mission -> the fields that tickets have, of a mission with rules that name any
+    # mission -> the fields that tickets have, of a mission with rules that name any
+    there: dict[str, dict[str, None]]
     strange: Mapping[str, StrangeValues]  # by mission
-    columns: Mapping[str, Set[str]]  # mission -> all columns of the tickets that taught, where these are known
+    # mission -> all columns of the tickets that taught, where these are known
+    columns: Mapping[str, Set[str]]
     by_code: bool  # whether rules judge as code, alone or first
     are_tables: bool  # whether any of the ticket files is one
 
@@ -178,8 +205,9 @@ class Survey:
         are_taught: bool,
         by_code: bool,
     ) -> Survey:
-        """Nothing counted yet. ``known`` are the tickets that taught the rules of ``source``, if they ``are_taught``, or
-        else some that are to be judged; ``by_code``: the caller has code judge."""
+        """Nothing counted yet. ``known`` are the tickets that taught the rules of ``source``, if
+        they ``are_taught``, or else some that are to be judged; ``by_code``: the caller has code
+        judge."""
         words = words_of(config.prompt, config.model)
         guidance = {mission: each for mission, each in all_guidance.items() if len(each.rules) > 1}
         taught = known if are_taught else ()
@@ -189,16 +217,25 @@ class Survey:
             mine = [ticket for ticket in known if ticket.mission == mission]
             vocabulary = Vocabulary.of(mine)
             named = find_named_fields(each, vocabulary, words, are_taught)
-            every[mission], fields[mission] = named, keep_common(named, mine) if are_taught else named
+            every[mission], fields[mission] = (
+                named,
+                keep_common(named, mine) if are_taught else named,
+            )
             if mine and are_taught:
                 shares[mission] = find_shares(named, mine)
-            strange[mission] = StrangeValues.beside(vocabulary if are_taught else Vocabulary.of_named(each.named), named)
-            if are_taught and all(ticket.content and not ticket.content.is_counted for ticket in mine):
+            strange[mission] = StrangeValues.beside(
+                vocabulary if are_taught else Vocabulary.of_named(each.named), named
+            )
+            if are_taught and all(
+                ticket.content and not ticket.content.is_counted for ticket in mine
+            ):
                 columns[mission] = vocabulary.values.keys()
         by_code = by_code or any(each.judge == "rules" for each in all_guidance.values())
         are_tables = any(map(is_table, config.tickets))
         counts = Counter[str](), Counter[tuple[str, str]](), dict[str, dict[str, None]]()
-        return cls(Doubts(fields), records, every, shares, *counts, strange, columns, by_code, are_tables)
+        return cls(
+            Doubts(fields), records, every, shares, *counts, strange, columns, by_code, are_tables
+        )
 
     def add(self, ticket: Ticket) -> None:
         """One more ticket."""
@@ -218,40 +255,58 @@ class Survey:
                 names = [*compress(rows, has)]
                 self._count(mission, names, _list_missing(named, names, self.by_code), count)
 
-    def _count(self, mission: str, there: Iterable[str], missing: Iterable[str], tickets: int) -> None:
+    def _count(
+        self, mission: str, there: Iterable[str], missing: Iterable[str], tickets: int
+    ) -> None:
         """So many tickets in which these fields are ``there``, and those of rules ``missing``."""
         self.there.setdefault(mission, {}).update(dict.fromkeys(there))
         self.lacking.update({(mission, name): tickets for name in missing})
 
     def check(self) -> None:
-        """Raise ``InputError`` where rules name what no ticket has, though it is no field that is empty at times: its column
-        has another name, or lost its values, and judging would be in vain, or wrong."""
+        """Raise ``InputError`` where rules name what no ticket has, though it is no field that is
+        empty at times: its column has another name, or lost its values, and judging would be in
+        vain, or wrong."""
         for mission, named in self.named.items():
             tickets = self.tickets[mission]
             gone = next((name for name in named if self._is_gone(mission, name)), None)
             if gone is None:
                 continue
             known = self.columns.get(mission, named)
-            near = find_renamed(gone, (name for name in self.there.get(mission, {}) if name not in known))
-            remedy = f"; the nearest is {near!r}; call the column as the rules do" if near else "; give its values"
+            near = find_renamed(
+                gone, (name for name in self.there.get(mission, {}) if name not in known)
+            )
+            remedy = (
+                f"; the nearest is {near!r}; call the column as the rules do"
+                if near
+                else "; give its values"
+            )
             if near and self.are_tables:
                 remedy += f" ({write_option('columns.rename', {near: gone})})"
             what = (
-                f"none of {tickets:,} tickets has {gone!r}, which {_join(named[gone])}{self._compare_share(mission, gone)}"
+                f"none of {tickets:,} tickets has {gone!r}, which "
+                f"{_join(named[gone])}{self._compare_share(mission, gone)}"
             )
             raise InputError(f"{mission}: {what}{remedy}, or give guidance without them")
 
     def conclude(self) -> Doubts:
         """Conclude what there is to doubt, once all tickets were looked over."""
         unusual = {
-            mission: {name: named[name] for name, share in shares.items() if self._is_unusual(mission, name, share)}
+            mission: {
+                name: named[name]
+                for name, share in shares.items()
+                if self._is_unusual(mission, name, share)
+            }
             for mission, named in self.named.items()
             if (shares := self.shares.get(mission))
         }
-        return replace(self.doubts, unusual={mission: named for mission, named in unusual.items() if named})
+        return replace(
+            self.doubts, unusual={mission: named for mission, named in unusual.items() if named}
+        )
 
     def _is_unusual(self, mission: str, name: str, share: float) -> bool:
-        return bool(self.tickets[mission]) and is_unusual(self.lacking[mission, name], self.tickets[mission], share)
+        return bool(self.tickets[mission]) and is_unusual(
+            self.lacking[mission, name], self.tickets[mission], share
+        )
 
     def _is_gone(self, mission: str, name: str) -> bool:
         share = self.shares.get(mission, {}).get(name, 0.0)
@@ -264,7 +319,8 @@ class Survey:
         return f" (of the tickets learnt from {share:.0%} lacked it)" if share else ""
 
     def describe(self, prices: Prices) -> Iterator[str]:
-        """Lines that a person should know before tickets are judged, where errors cost ``prices``."""
+        """Lines that a person should know before tickets are judged, where errors cost
+        ``prices``."""
         unless = " unless another rule decides them" if self.by_code else ""
         unusual = self.conclude().unusual
         for mission, named in self.named.items():
@@ -284,7 +340,9 @@ class Survey:
             yield from (f"{mission}: {said}" for said in strange.describe(self.tickets[mission]))
         for mission, known in self.columns.items():
             if new := [name for name in self.there.get(mission, ()) if name not in known]:
-                yield f"{mission}: no ticket of training had {_list_few(new)}: no rule speaks of that"
+                yield (
+                    f"{mission}: no ticket of training had {_list_few(new)}: no rule speaks of that"
+                )
         for mission, record in self.records.items():
             yield from name_doubtful(mission, record, prices)
 

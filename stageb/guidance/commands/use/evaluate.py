@@ -1,6 +1,8 @@
-"""``stageb evaluate``: how good guidance is on labelled tickets, and how much better than another on the same ones.
+"""``stageb evaluate``: how good guidance is on labelled tickets, and how much better than another
+on the same ones.
 
-Tickets are judged as ``predict`` judges them, without their labels; the verdicts are compared with the labels afterwards.
+Tickets are judged as ``predict`` judges them, without their labels; the verdicts are compared with
+the labels afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ from stageb.guidance.commands.use.figures import FILES, Evaluation, write_evalua
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.predict import judge_outputs
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.source import TicketLine, list_inputs, load_guidance, stream_tickets
+from stageb.guidance.commands.use.source import (
+    TicketLine,
+    list_inputs,
+    load_guidance,
+    stream_tickets,
+)
 from stageb.guidance.tickets.stream import TicketStream
 from stageb.guidance.words.costs import check_prices
 from stageb.guidance.words.types import Guidance
@@ -28,12 +35,14 @@ ON_SCREEN = 5  # tickets judged wrong
 PREDICTIONS, COMPARED = "predictions.jsonl", "compared.jsonl"
 
 
-def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Evaluation:
+def evaluate(
+    *, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any
+) -> Evaluation:
     """Say how good guidance is on labelled tickets, as ``stageb evaluate`` does.
 
-    ``keys`` are those of that command: ``compare="out/second"``, ``output="evaluation"``, ``sampler={...}``, ...; ``config``
-    names YAML files of keys: one, or several of which later ones win. Raises ``stageb.StagebError`` if something
-    cannot be used, or fails.
+    ``keys`` are those of that command: ``compare="out/second"``, ``output="evaluation"``,
+    ``sampler={...}``, ...; ``config`` names YAML files of keys: one, or several of which later ones
+    win. Raises ``stageb.StagebError`` if something cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: EvaluateConfig = from_keywords("evaluate", given)
@@ -42,12 +51,15 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
 
 
 def main(config: EvaluateConfig, fresh: bool) -> int:
-    """The command. Raises ``InputError`` before any ticket is judged where something cannot be used."""
+    """The command. Raises ``InputError`` before any ticket is judged where something cannot be
+    used."""
     return _run(config, fresh, summary.show_evaluation)
 
 
 def _run(
-    config: EvaluateConfig, fresh: bool, show: Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None] | None = None
+    config: EvaluateConfig,
+    fresh: bool,
+    show: Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None] | None = None,
 ) -> int:
     tickets, folder = stream_tickets(config), Path(config.output)
     sides, read = _make_sides(config, tickets), list_inputs(config)
@@ -62,17 +74,27 @@ def _run(
     return judge_outputs(config, list(sides.values()), fresh, finish)
 
 
-def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> dict[str, JudgedRounds]:
-    """By name: ``compare``, and whoever judges by the guidance that is evaluated, the first of ``by`` first. Raises
-    ``InputError`` where guidance cannot be read."""
-    guidance, modes, folder = load_guidance(config.guidance, config.prompt), config.modes, Path(config.output)
-    other = None if config.compare is None else load_guidance(config.compare, config.prompt, "compare")
+def _make_sides(
+    config: EvaluateConfig, tickets: TicketStream[TicketLine]
+) -> dict[str, JudgedRounds]:
+    """By name: ``compare``, and whoever judges by the guidance that is evaluated, the first of
+    ``by`` first. Raises ``InputError`` where guidance cannot be read."""
+    guidance, modes, folder = (
+        load_guidance(config.guidance, config.prompt),
+        config.modes,
+        Path(config.output),
+    )
+    other = (
+        None if config.compare is None else load_guidance(config.compare, config.prompt, "compare")
+    )
     missions = set(guidance) & set(guidance if other is None else other)
     for mission in sorted(missions):
         check_prices(config.price, mission, guidance[mission].labels)
         if other and {*other[mission].labels} != {*guidance[mission].labels}:
             raise ConfigError(
-                "compare", config.compare, f"its labels of mission {shown(mission)!r} are others; name another"
+                "compare",
+                config.compare,
+                f"its labels of mission {shown(mission)!r} are others; name another",
             )
 
     def make(by: By, source: str, of: Mapping[str, Guidance], file: str) -> JudgedRounds:
@@ -81,7 +103,9 @@ def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> di
         rounds = Rounds(folder / named, tickets, tickets_per_round(config))
         return JudgedRounds(config, by, rounds, of, missions, source)
 
-    sides: dict[str, JudgedRounds] = {by: make(by, config.guidance, guidance, PREDICTIONS) for by in modes}
+    sides: dict[str, JudgedRounds] = {
+        by: make(by, config.guidance, guidance, PREDICTIONS) for by in modes
+    }
     if config.compare is not None and other is not None:
         sides["compare"] = make(modes[0], config.compare, other, COMPARED)
     return sides

@@ -1,4 +1,5 @@
-"""The figures of ``stageb evaluate``: the rows of judged tickets beside their labels, and beside those of other guidance."""
+"""The figures of ``stageb evaluate``: the rows of judged tickets beside their labels, and beside
+those of other guidance."""
 
 from __future__ import annotations
 
@@ -47,19 +48,28 @@ Sides = Mapping[str, JudgedRounds]
 """By name: ``compare``, and whoever judges by the guidance that is evaluated."""
 
 
-def write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> Evaluation:
+def write_evaluation(
+    config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides
+) -> Evaluation:
     """Write what the rows come to. Raises ``JournalError`` where the disk refuses."""
     folder, first = Path(config.output), sides[config.modes[0]]
-    figures = {name: _count_file(side, tickets, config.price.by_label) for name, side in sides.items()}
+    figures = {
+        name: _count_file(side, tickets, config.price.by_label) for name, side in sides.items()
+    }
     evaluation: dict[str, Any] = {
         "guidance": config.guidance,
         "compare": config.compare,
         "tickets": config.tickets,
         "price": asdict(config.price),
-        "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},
+        "figures": {
+            "guidance": figures[first.by],
+            **({"compare": figures["compare"]} if "compare" in sides else {}),
+        },
         "by": {by: figures[by] for by in config.modes},
         "letter": _compare_rules_as_code(config, tickets, sides),
-        "black_box": {mission: asdict(box) for mission, box in _measure_black_boxes(config, tickets).items()},
+        "black_box": {
+            mission: asdict(box) for mission, box in _measure_black_boxes(config, tickets).items()
+        },
     }
     with disk.reporting(folder):
         _write_rows(folder / WRONG, _find_wrong(first.rounds.path, tickets))
@@ -70,26 +80,38 @@ def write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], 
             evaluation["difference"] = _split_by_mission(paired.figures())
             _write_rows(folder / CHANGED, _find_flipped(first, sides["compare"]))
         compared = [sides["compare"].rounds.path.name, CHANGED] if "compare" in sides else []
-        evaluation["files"] = [EVALUATION, WRONG, *(sides[by].rounds.path.name for by in config.modes), *compared]
+        evaluation["files"] = [
+            EVALUATION,
+            WRONG,
+            *(sides[by].rounds.path.name for by in config.modes),
+            *compared,
+        ]
         text = json.dumps(evaluation, ensure_ascii=False, indent=2) + "\n"
         disk.replace(folder / EVALUATION, disk.encode(text))
     return Evaluation(folder, evaluation)
 
 
-def _compare_rules_as_code(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
+def _compare_rules_as_code(
+    config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides
+) -> dict[str, Any]:
     """The verdicts of the rules as code beside the model's, if it gave any."""
     side = sides.get("model", sides[config.modes[0]])
     rules = next((each.rules for by, each in sides.items() if by != "compare" and each.rules), None)
     if not rules:
         known = (line.ticket for line in tickets.items())
         rules = code_rules(side.guidance, known, words_of(config.prompt, config.model))
-    judged = zip(read_rows(side.rounds.path), (line.ticket for line in tickets.items()), strict=True)
+    judged = zip(
+        read_rows(side.rounds.path), (line.ticket for line in tickets.items()), strict=True
+    )
     return compare_with_code(judged, rules, side.by in ("model", "learnt"))
 
 
-def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> dict[str, BlackBox]:
-    """By mission, how well a model judges these tickets that the train tickets of the guidance's run taught; nothing of a
-    file, where the run's tickets are not found, and of more tickets than are worth the memory."""
+def _measure_black_boxes(
+    config: EvaluateConfig, tickets: TicketStream[TicketLine]
+) -> dict[str, BlackBox]:
+    """By mission, how well a model judges these tickets that the train tickets of the guidance's
+    run taught; nothing of a file, where the run's tickets are not found, and of more tickets than
+    are worth the memory."""
     learnt, (known, _) = read_run_config(config.guidance), find_tickets(config.guidance)
     if not learnt or not known:
         return {}
@@ -100,7 +122,9 @@ def _measure_black_boxes(config: EvaluateConfig, tickets: TicketStream[TicketLin
     return measure_on(judged, learnt, known, config.price.by_label)
 
 
-def _count_file(side: JudgedRounds, tickets: TicketStream[TicketLine], prices: Prices) -> dict[str, Any]:
+def _count_file(
+    side: JudgedRounds, tickets: TicketStream[TicketLine], prices: Prices
+) -> dict[str, Any]:
     """The figures of one guidance at the user's prices, each mission's with its step."""
     guidance, taught = side.guidance, dict[str, set[str]]()
     for line in tickets.items() if any(each.taught_by for each in guidance.values()) else ():
@@ -108,17 +132,24 @@ def _count_file(side: JudgedRounds, tickets: TicketStream[TicketLine], prices: P
         if name_content(line.ticket) in of.taught_by | of.chosen_by:
             taught.setdefault(of.mission, set()).add(f"{line.ticket.group_id}::{line.label}")
     counted = count_verdicts(read_rows(side.rounds.path), taught, labels_of(guidance))
-    figures = _split_by_mission({mission: count.figures(prices) for mission, count in counted.items()})
+    figures = _split_by_mission(
+        {mission: count.figures(prices) for mission, count in counted.items()}
+    )
     for mission, of in figures["missions"].items():
         of["guidance_step"] = guidance[mission].step
     return figures
 
 
 def _split_by_mission(figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {"all": figures[ALL], "missions": {mission: of for mission, of in figures.items() if mission != ALL}}
+    return {
+        "all": figures[ALL],
+        "missions": {mission: of for mission, of in figures.items() if mission != ALL},
+    }
 
 
-def _pair_rows(one: JudgedRounds, other: JudgedRounds) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _pair_rows(
+    one: JudgedRounds, other: JudgedRounds
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     return zip(read_rows(one.rounds.path), read_rows(other.rounds.path), strict=True)
 
 

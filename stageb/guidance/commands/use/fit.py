@@ -1,5 +1,5 @@
-"""``stageb.fit``: learn rules from a notebook or a program. The command learns, in processes of its own, as it may take
-several."""
+"""``stageb.fit``: learn rules from a notebook or a program. The command learns, in processes of its
+own, as it may take several."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class Report:
 
     def _repr_html_(self) -> str:
         page = escape(self.path.read_text("utf-8"))
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+        return (
+            f'<iframe srcdoc="{page}" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+        )
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to do; the same call of ``fit`` goes on with a run that was interrupted."""
+        """Whether nothing is left to do; the same call of ``fit`` goes on with a run that was
+        interrupted."""
         return is_finished(self.folder)
 
     @property
@@ -98,48 +101,71 @@ class Run:
         return Report(path)
 
     def predict(self, tickets: Any, **keys: Any) -> Any:
-        """``stageb.predict`` under its rules, of what ``fit`` takes; tables have the columns of the run's. Files give
-        ``Predictions``; rows, a DataFrame or a set of ``datasets`` give a row for each ticket, in their kind."""
+        """``stageb.predict`` under its rules, of what ``fit`` takes; tables have the columns of the
+        run's. Files give ``Predictions``; rows, a DataFrame or a set of ``datasets`` give a row for
+        each ticket, in their kind."""
         if _name_files(tickets):
             return predict(**self._use(tickets, keys))
         with tempfile.TemporaryDirectory() as folder:
             given = {"output": str(Path(folder, "predictions.jsonl")), **keys}
             found = list(predict(**self._use(tickets, given, Path(folder))))
-        return in_kind([{name: row[name] for name in row if name not in ("file", "line")} for row in found], tickets)
+        return in_kind(
+            [{name: row[name] for name in row if name not in ("file", "line")} for row in found],
+            tickets,
+        )
 
     def evaluate(self, tickets: Any, **keys: Any) -> Evaluation:
-        """``stageb.evaluate`` of its rules, of what ``fit`` takes; tables have the columns of the run's."""
+        """``stageb.evaluate`` of its rules, of what ``fit`` takes; tables have the columns of the
+        run's."""
         return evaluate(**self._use(tickets, keys))
 
-    def _use(self, tickets: Any, keys: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
+    def _use(
+        self, tickets: Any, keys: Mapping[str, Any], folder: Path | None = None
+    ) -> dict[str, Any]:
         config = self.config
         files = _list_files(tickets, folder or self.folder.parent)
-        return {"guidance": str(self.folder), "tickets": files, "model": config.model, "columns": config.columns, **keys}
+        return {
+            "guidance": str(self.folder),
+            "tickets": files,
+            "model": config.model,
+            "columns": config.columns,
+            **keys,
+        }
 
 
 def fit(
-    tickets: Any, *, fresh: bool = False, on_round: Callback | None = None, on_edit: Callback | None = None, **keys: Any
+    tickets: Any,
+    *,
+    fresh: bool = False,
+    on_round: Callback | None = None,
+    on_edit: Callback | None = None,
+    **keys: Any,
 ) -> Run:
     """Learn rules from labelled tickets, as ``stageb fit`` does, and print what that prints.
 
-    ``tickets`` are files by name, rows (mappings, as of a table, or of JSON Lines with ``per_image``), a DataFrame of pandas
-    or polars, or a set of ``datasets``. ``keys`` are those of the command: ``output={"run_name": "first"}``, ``seed=3``,
-    ...; ``config`` names YAML files of keys, or configs that ship: one, or several of which later ones win. All keys are
-    written into ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its last commit
-    (before the first one it raises ``KeyboardInterrupt``); the same call goes on with it. Raises
-    ``stageb.StagebError`` if something cannot be used, or fails. Where neither ``keys`` nor a config say anything of
-    columns, those of a table are guessed as ``stageb new`` guesses them, and printed.
+    ``tickets`` are files by name, rows (mappings, as of a table, or of JSON Lines with
+    ``per_image``), a DataFrame of pandas or polars, or a set of ``datasets``. ``keys`` are those of
+    the command: ``output={"run_name": "first"}``, ``seed=3``, ...; ``config`` names YAML files of
+    keys, or configs that ship: one, or several of which later ones win. All keys are written into
+    ``output.root``, as the run's name with ``.yaml``. An interrupt returns the run as far as its
+    last commit (before the first one it raises ``KeyboardInterrupt``); the same call goes on with
+    it. Raises ``stageb.StagebError`` if something cannot be used, or fails. Where neither ``keys``
+    nor a config say anything of columns, those of a table are guessed as ``stageb new`` guesses
+    them, and printed.
 
-    ``on_round`` is called with each round that is committed (its mission, epoch, split, round, step of the guidance, and how
-    many of its tickets are right), ``on_edit`` with each bundle that led to an edit: its row of ``reflection.jsonl``, and
-    the ``rules`` of the mission then. One that raises ``KeyboardInterrupt`` interrupts the run.
+    ``on_round`` is called with each round that is committed (its mission, epoch, split, round, step
+    of the guidance, and how many of its tickets are right), ``on_edit`` with each bundle that led
+    to an edit: its row of ``reflection.jsonl``, and the ``rules`` of the mission then. One that
+    raises ``KeyboardInterrupt`` interrupts the run.
     """
     draft = _draft(tickets, keys)
     folder: Path = draft.build().output.folder
     file = folder.parent / f"{folder.name}.yaml"
     disk.write(file, strict_yaml.dump(draft.values), "nothing else")
     news = _News(folder, fresh, on_round, on_edit)
-    code, why = _run_command(["fit", "--config", str(file), *(["--fresh"] if fresh else [])], news.tell)
+    code, why = _run_command(
+        ["fit", "--config", str(file), *(["--fresh"] if fresh else [])], news.tell
+    )
     if code == 128 + signal.SIGINT and (folder / COMMIT).exists():
         print(why)
         return Run(folder)
@@ -148,13 +174,15 @@ def fit(
     if code:
         path = draft.values["tickets"][0]
         why = _name_rows(why, path) if path.endswith(".csv") and not _name_files(tickets) else why
-        raise (InputError if code == 2 else StagebError)(why.removeprefix(SAYS) or f"stageb fit ended with code {code}")
+        raise (InputError if code == 2 else StagebError)(
+            why.removeprefix(SAYS) or f"stageb fit ended with code {code}"
+        )
     return Run(folder)
 
 
 def fit_here(tickets: Any, is_table: bool = False, **keys: Any) -> Run:
-    """The same in this process, always anew, which is quick where a program learns many times. ``keys`` name one device.
-    ``is_table``: rows have columns alone, whatever these are called."""
+    """The same in this process, always anew, which is quick where a program learns many times.
+    ``keys`` name one device. ``is_table``: rows have columns alone, whatever these are called."""
     draft = _draft(tickets, keys, is_table)
     config = draft.build()
     folder: Path = config.output.folder
@@ -167,32 +195,42 @@ def fit_here(tickets: Any, is_table: bool = False, **keys: Any) -> Run:
 
 
 def in_kind(rows: Sequence[Mapping[str, Any]], tickets: Any) -> Any:
-    """A row for each ticket, in the kind that these came in: a DataFrame with their index, a set of ``datasets``, or a
-    list."""
+    """A row for each ticket, in the kind that these came in: a DataFrame with their index, a set of
+    ``datasets``, or a list."""
     made = list(map(dict, rows))
     if hasattr(tickets, "from_list"):
         return type(tickets).from_list(made)
     if hasattr(tickets, "columns"):
-        return type(tickets)(made, **({"index": tickets.index} if hasattr(tickets, "index") else {}))
+        return type(tickets)(
+            made, **({"index": tickets.index} if hasattr(tickets, "index") else {})
+        )
     return made
 
 
-# Inside ------------------------------------------------------------------------------------------------------------------
+# Inside -------------------------------------------------------------------------------------------
 
 
 class _News:
     """Commits of a run while ``fit`` waits for it, told to callbacks."""
 
-    def __init__(self, folder: Path, fresh: bool, on_round: Callback | None, on_edit: Callback | None) -> None:
+    def __init__(
+        self, folder: Path, fresh: bool, on_round: Callback | None, on_edit: Callback | None
+    ) -> None:
         given = {SELECTIONS: (on_round, self._list_rounds), REFLECTION: (on_edit, self._list_edits)}
-        self._calls = {name: (call, list_events) for name, (call, list_events) in given.items() if call}
+        self._calls = {
+            name: (call, list_events) for name, (call, list_events) in given.items() if call
+        }
         self._folder = folder
         self._set_aside = folder.stat().st_ino if fresh and folder.exists() else None
         self._seen = {} if fresh else dict(RunFolder(folder).commit["lengths"])  # by file: bytes
 
     def tell(self) -> None:
         """Call with what was committed since."""
-        if not self._calls or not (self._folder / COMMIT).exists() or self._folder.stat().st_ino == self._set_aside:
+        if (
+            not self._calls
+            or not (self._folder / COMMIT).exists()
+            or self._folder.stat().st_ino == self._set_aside
+        ):
             return
         run = RunFolder(self._folder)
         for file, length in run.commit["lengths"].items():
@@ -205,7 +243,11 @@ class _News:
     def _list_rounds(self, rows: Iterable[RunRow]) -> Iterator[dict[str, Any]]:
         for place, judged in groupby(rows, itemgetter(*ROUND)):
             matches = [row["label_match"] for row in judged]
-            yield {**dict(zip(ROUND, place, strict=True)), "tickets": len(matches), "right": sum(matches)}
+            yield {
+                **dict(zip(ROUND, place, strict=True)),
+                "tickets": len(matches),
+                "right": sum(matches),
+            }
 
     def _list_edits(self, rows: Iterable[RunRow]) -> Iterator[dict[str, Any]]:
         for row in rows:
@@ -215,12 +257,17 @@ class _News:
 
 
 def _run_command(arguments: Sequence[str], look: Callable[[], object]) -> tuple[int, str]:
-    """Run a command of stageb, print what it says as it comes, ``look`` now and then, and return the command's code and why
-    it ended, in its words, if it says so."""
+    """Run a command of stageb, print what it says as it comes, ``look`` now and then, and return
+    the command's code and why it ended, in its words, if it says so."""
     command = [sys.executable, "-m", "stageb", *arguments]
     last: list[str] = []  # lines from the one on that says what ended it
     # In a session of its own, so that an interrupt reaches it once, whoever was interrupted.
-    piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8", "start_new_session": True}
+    piped: Any = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "encoding": "utf-8",
+        "start_new_session": True,
+    }
     piped["env"] = {**os.environ, CALLER.name: IN_PYTHON}
     failed, is_over = None, False
     with subprocess.Popen(command, **piped) as job:
@@ -253,14 +300,20 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
 
 
 def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Draft:
-    """Draft the config of a run on ``tickets``, which are written into its root where they are no files."""
+    """Draft the config of a run on ``tickets``, which are written into its root where they are no
+    files."""
     config = draft_keywords("fit", {**keys, "tickets": ["rows"]}).build()
     keys = {**keys, "tickets": _list_files(tickets, Path(config.output.root), is_table)}
     if config.columns == ColumnsConfig() and _lacks_names(table := keys["tickets"][0]):
         (columns, notes), _ = read_guessed(table, Told())
-        if columns.mission_name and not _name_files(tickets):  # the name of a file that nobody chose
+        # the name of a file that nobody chose
+        if columns.mission_name and not _name_files(tickets):
             columns = replace(columns, mission_name=TICKETS)
-        said = {name: value for name, value in asdict(columns).items() if value != getattr(config.columns, name)}
+        said = {
+            name: value
+            for name, value in asdict(columns).items()
+            if value != getattr(config.columns, name)
+        }
         print(f"columns={said!r}, as guessed; say otherwise where that is wrong")
         print("".join(f"Note: {note}\n" for note in notes), end="")
         keys["columns"] = asdict(columns)
@@ -270,14 +323,16 @@ def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Dra
 def _lacks_names(path: str) -> bool:
     """Whether a file is a table without the columns that a config names by itself."""
     try:
-        return column_names.is_table(path) and not Table(table_lines(path, KIND), ColumnsConfig(), path, labelled=True)
+        return column_names.is_table(path) and not Table(
+            table_lines(path, KIND), ColumnsConfig(), path, labelled=True
+        )
     except FaultError:
         return True
 
 
 def _list_files(tickets: Any, folder: Path, is_table: bool = False) -> list[str]:
-    """The ticket files by name; rows and tables are written into ``folder`` first, under a name that says what they hold.
-    Raises ``InputError``."""
+    """The ticket files by name; rows and tables are written into ``folder`` first, under a name
+    that says what they hold. Raises ``InputError``."""
     if files := _name_files(tickets):
         return files
     text, suffix = write_table(tickets, is_table)
@@ -288,33 +343,49 @@ def _list_files(tickets: Any, folder: Path, is_table: bool = False) -> list[str]
 
 
 def _name_rows(why: str, path: str) -> str:
-    """A message with the rows of a table, written to ``path``, beside its lines there, of which a row may take several."""
+    """A message with the rows of a table, written to ``path``, beside its lines there, of which a
+    row may take several."""
     rows: dict[str, int] = {}
     with suppress(csv.Error), Path(path).open(newline="", encoding="utf-8") as opened:
         for row, _ in enumerate(reader := csv.reader(opened)):
             rows[f"{path}:{reader.line_num + 1}:"] = row
     return re.sub(
-        rf"{re.escape(path)}:\d+:", lambda at: f"{at[0]} row {rows[at[0]]}, from 0:" if at[0] in rows else at[0], why
+        rf"{re.escape(path)}:\d+:",
+        lambda at: f"{at[0]} row {rows[at[0]]}, from 0:" if at[0] in rows else at[0],
+        why,
     )
 
 
 def _name_files(tickets: Any) -> list[str]:
     """The names of files, if that is what ``tickets`` are."""
-    given = [tickets] if isinstance(tickets, str | Path) else tickets if isinstance(tickets, Sequence) else []
+    given = (
+        [tickets]
+        if isinstance(tickets, str | Path)
+        else tickets
+        if isinstance(tickets, Sequence)
+        else []
+    )
     return list(map(str, given)) if all(isinstance(each, str | Path) for each in given) else []
 
 
 def write_table(tickets: Any, is_table: bool = False) -> tuple[str, str]:
-    """Tickets as the text of a file, and its suffix: rows with summaries as JSON Lines, all else as a table, as always where
-    it ``is_table``. What is not a number is an empty cell. Raises ``InputError``."""
+    """Tickets as the text of a file, and its suffix: rows with summaries as JSON Lines, all else as
+    a table, as always where it ``is_table``. What is not a number is an empty cell. Raises
+    ``InputError``."""
     if hasattr(tickets, "write_csv"):  # polars
         return str(tickets.write_csv()), "csv"
     if hasattr(tickets, "columns"):  # pandas
         return str(tickets.to_csv(index=False)), "csv"
     rows = tickets.to_list() if hasattr(tickets, "to_list") else tickets  # datasets
-    if not isinstance(rows, Sequence) or not rows or not all(isinstance(each, Mapping) for each in rows):
+    if (
+        not isinstance(rows, Sequence)
+        or not rows
+        or not all(isinstance(each, Mapping) for each in rows)
+    ):
         what = "nothing" if rows == [] else type(tickets).__name__
-        raise InputError(f"tickets: {what} was given; give names of files, rows as mappings, or a DataFrame")
+        raise InputError(
+            f"tickets: {what} was given; give names of files, rows as mappings, or a DataFrame"
+        )
     if not is_table and any("per_image" in row for row in rows):
         return "".join(f"{json.dumps(dict(row), ensure_ascii=False)}\n" for row in rows), "jsonl"
     text = io.StringIO()

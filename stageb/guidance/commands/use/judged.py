@@ -1,7 +1,8 @@
-"""Judging tickets round by round, by the rules as code or by the model, and committing a row for each.
+"""Judging tickets round by round, by the rules as code or by the model, and committing a row for
+each.
 
-Every rank has a ``JudgedRounds``, but its methods are called on rank 0 alone, which has the rules as code. The other ranks
-only get the tickets that the model is asked for.
+Every rank has a ``JudgedRounds``, but its methods are called on rank 0 alone, which has the rules
+as code. The other ranks only get the tickets that the model is asked for.
 """
 
 from __future__ import annotations
@@ -59,8 +60,18 @@ NOT_SHAPING = (
     "by", "guidance", "compare", "price.", "max_error", "confidence", "tickets", "vocabulary", "output",
     "max_unreadable", "fabric.", *HOW_ASKED,
 )  # fmt: skip
-# Keys that say how the model is asked and its answers are taken; where rules judge alone, they change no row either.
-OF_MODEL = ("model.", "sampler.", "selection", "manual_review.", "probability", "prompt.prefill", "round_size", "seed")
+# Keys that say how the model is asked and its answers are taken; where rules judge alone, they
+# change no row either.
+OF_MODEL = (
+    "model.",
+    "sampler.",
+    "selection",
+    "manual_review.",
+    "probability",
+    "prompt.prefill",
+    "round_size",
+    "seed",
+)
 BY_CHANCE = ("round_size", "seed")  # of these, what an answer depends on by chance alone
 
 
@@ -83,14 +94,22 @@ class JudgedRounds:
         self._lines: list[TicketLine] = []  # of the round in progress
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
         self._automations = find_promises(guidance, by, self.asked)
-        is_plain = not config.needs_labels and not config.sampler.use_images and rounds.tickets.places is None
+        is_plain = (
+            not config.needs_labels
+            and not config.sampler.use_images
+            and rounds.tickets.places is None
+        )
         tables = TableColumns(config.tickets, config.columns)
-        self._tables = tables if by == "rules" and is_plain and tables else None  # None: tickets are judged one by one
+        # None: tickets are judged one by one
+        self._tables = tables if by == "rules" and is_plain and tables else None
 
     @property
     def rules(self) -> Mapping[str, CodedRules] | None:
-        """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
-        is_asked = self.by != "model" and (self.by != "learnt" or any(each.judge for each in self.guidance.values()))
+        """The rules as code, by mission, as ``begin`` has read them; None where the model judges
+        all."""
+        is_asked = self.by != "model" and (
+            self.by != "learnt" or any(each.judge for each in self.guidance.values())
+        )
         return self._code.rules if self._code and is_asked else None
 
     @property
@@ -108,18 +127,37 @@ class JudgedRounds:
         """A short name for how a model is asked."""
         plain = flatten(asdict(self._config))
         shaping = {key: value for key, value in plain.items() if key.startswith(OF_MODEL)}
-        return disk.digest(repr([each for each in shaping.items() if not each[0].startswith((*HOW_ASKED, *BY_CHANCE))]), 8)
+        return disk.digest(
+            repr(
+                [
+                    each
+                    for each in shaping.items()
+                    if not each[0].startswith((*HOW_ASKED, *BY_CHANCE))
+                ]
+            ),
+            8,
+        )
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """All that rows depend on, flat: keys and the guidance, but not the bytes of the tickets or what is derived from
-        them."""
+        """All that rows depend on, flat: keys and the guidance, but not the bytes of the tickets or
+        what is derived from them."""
         config = self._config
         others = NOT_SHAPING + (OF_MODEL if self.by == "rules" else ())
-        plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(others)}
+        plain = {
+            key: value
+            for key, value in flatten(asdict(config)).items()
+            if not key.startswith(others)
+        }
         plain |= {"by": self.by, "ticket files": config.tickets}
-        plain |= {f"decided alone of {mission}": repr(each.to_plain()) for mission, each in self._automations.items()}
-        return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self.guidance).items()}
+        plain |= {
+            f"decided alone of {mission}": repr(each.to_plain())
+            for mission, each in self._automations.items()
+        }
+        return plain | {
+            f"guidance of {mission}": said
+            for mission, said in fingerprint_guidance(self.guidance).items()
+        }
 
     def make_check(self) -> Callable[[TicketLine], None]:
         """Make a check that raises ``FaultError`` for a ticket that cannot be judged."""
@@ -133,12 +171,21 @@ class JudgedRounds:
             found = self._look_over()
             found.check()
             prices = find_prices(self._config)
-            for said in (*found.describe(prices), *describe_promises(self.guidance, self._automations)):
+            for said in (
+                *found.describe(prices),
+                *describe_promises(self.guidance, self._automations),
+            ):
                 console().print(shown(said, 400))
-            return {"tickets": found.tickets.total(), "counts": {}, "doubts": asdict(found.conclude())}
+            return {
+                "tickets": found.tickets.total(),
+                "counts": {},
+                "doubts": asdict(found.conclude()),
+            }
 
         def fingerprint() -> dict[str, Any]:
-            weighs = any(each.judge or each.calibration.weighs_rules for each in self.guidance.values())
+            weighs = any(
+                each.judge or each.calibration.weighs_rules for each in self.guidance.values()
+            )
             if self.by in ("rules", "both") or weighs:
                 self._code = self._read_code()
             found = self.fingerprint | {DIGEST: self.rounds.tickets.digest()}
@@ -147,30 +194,48 @@ class JudgedRounds:
         self.rounds.begin(survey, fingerprint, fresh)
 
     def hand_out(self) -> list[TicketLine]:
-        """The next tickets for the model; empty if all are done. Rounds that code judges whole are committed at once."""
+        """The next tickets for the model; empty if all are done. Rounds that code judges whole are
+        committed at once."""
         while True:
             self._take_round()
-            asked = [line for line, ruling in zip(self._lines, self._rulings, strict=True) if ruling is None]
+            asked = [
+                line
+                for line, ruling in zip(self._lines, self._rulings, strict=True)
+                if ruling is None
+            ]
             if asked or not self._lines:
                 return asked
             self.commit([])
 
     def commit(self, judged: Sequence[TicketAnswers]) -> None:
-        """Commit the rows of a round; ``judged`` are the model's answers to the tickets that it was asked for.
+        """Commit the rows of a round; ``judged`` are the model's answers to the tickets that it was
+        asked for.
 
         Raises ``UnreadableError`` if too many of its first answers cannot be read.
         """
-        config, rule, counts = self._config, load_selection_rule(self._config.selection), self.rounds.state["counts"]
+        config, rule, counts = (
+            self._config,
+            load_selection_rule(self._config.selection),
+            self.rounds.state["counts"],
+        )
         if judged and not count_asked(counts):
             said = [candidate for answers, _ in judged for candidate in answers.candidates]
             words = words_of(config.prompt, config.model)
-            check_readable(said, config.max_unreadable, words, "max_unreadable", "few tickets would get a verdict")
+            check_readable(
+                said,
+                config.max_unreadable,
+                words,
+                "max_unreadable",
+                "few tickets would get a verdict",
+            )
         agreement, answered, made = config.manual_review.min_verdict_agreement, iter(judged), []
         for line, ruling in zip(self._lines, self._rulings, strict=True):
             if ruling is None:
                 step = self.guidance[line.ticket.mission].step
                 row = make_row(line.ticket, *next(answered), step, agreement, rule)
-                row = self._finish(row, line.ticket, self.doubts.explain(line.ticket, by_code=False))
+                row = self._finish(
+                    row, line.ticket, self.doubts.explain(line.ticket, by_code=False)
+                )
             else:
                 row = self._write_ruled(line.ticket, ruling)
             made.append({**_name(line), **row})
@@ -188,28 +253,42 @@ class JudgedRounds:
 
     def _write_ruled(self, ticket: Ticket, ruling: Ruling) -> dict[str, Any]:
         row = make_ruled_row(ticket, ruling, self._code, self.guidance[ticket.mission].step)
-        return self._finish(row, ticket, self.doubts.explain(ticket, by_code=True) if ruling.verdict else "")
+        return self._finish(
+            row, ticket, self.doubts.explain(ticket, by_code=True) if ruling.verdict else ""
+        )
 
     def _finish(self, row: Mapping[str, Any], ticket: Ticket, doubt: str) -> dict[str, Any]:
         guidance = self.guidance[ticket.mission]
         return finish_row(row, guidance, self._automations.get(guidance.mission), doubt)
 
     def judge_columns(self) -> None:
-        """Judge what is left by the rules alone, and commit it, where tickets are rows of tables by their columns. Raises
-        ``InputError``."""
+        """Judge what is left by the rules alone, and commit it, where tickets are rows of tables by
+        their columns. Raises ``InputError``."""
         if self._code and self._tables:
             judge = ColumnJudge(self._code.rules, self.doubts.unusual, self._judge_alone)
             self._tables.judge(self.rounds, judge, self._commit)
 
     def _take_round(self) -> None:
-        """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one is for a person."""
+        """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one
+        is for a person."""
         self._lines, self._rulings, asked = [], [], 0
-        while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
+        while lines := self.rounds.take(
+            min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)
+        ):
             for line in lines:
-                ruling = judge_by_code(self._code, line.ticket) if self._code else NO_TEXT if line.ticket.is_blank else None
+                ruling = (
+                    judge_by_code(self._code, line.ticket)
+                    if self._code
+                    else NO_TEXT
+                    if line.ticket.is_blank
+                    else None
+                )
                 if ruling and ruling is not NO_TEXT and not self._is_decided(line.ticket, ruling):
                     if self.by != "both":  # the calibration of a model may weigh what the rules say
-                        line = replace(line, ticket=replace(line.ticket, ruling=ruling.verdict, leads=ruling.leads))
+                        line = replace(
+                            line,
+                            ticket=replace(line.ticket, ruling=ruling.verdict, leads=ruling.leads),
+                        )
                     ruling = None
                 asked += ruling is None
                 self._lines.append(line)
@@ -237,23 +316,38 @@ class JudgedRounds:
         return found
 
     def _make_survey(self) -> Survey:
-        """Nothing counted yet, beside what tickets said that taught the rules, as far as the guidance's run tells."""
+        """Nothing counted yet, beside what tickets said that taught the rules, as far as the
+        guidance's run tells."""
         has_rules = any(len(each.rules) > 1 for each in self.guidance.values())
         taught, why = self._find_known("") if has_rules else ((), "")
-        known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
-        return Survey.of(self._config, self._source, self.guidance, known, not why, self.by in ("rules", "both"))
+        known = (
+            taught
+            if taught
+            else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
+        )
+        return Survey.of(
+            self._config, self._source, self.guidance, known, not why, self.by in ("rules", "both")
+        )
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
         """Tickets with what rules speak of, as ``find_tickets`` finds them."""
-        return find_tickets(self._source, naming, self._config.vocabulary or (), self._config.columns)
+        return find_tickets(
+            self._source, naming, self._config.vocabulary or (), self._config.columns
+        )
 
     def _read_code(self) -> CodeJudge:
-        """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""
+        """The rules as code, by the tickets that they were learnt from; or else by those that are
+        judged."""
         config = self._config
         known, why = self._find_known(write_option("vocabulary", "FILE"))
         if why:
             if any(len(each.rules) > 1 and not each.named for each in self.guidance.values()):
-                console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
+                console().print(
+                    shown(
+                        f"{self._source}: {why}; until then rules are read by the tickets to judge",
+                        400,
+                    )
+                )
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
         words = words_of(config.prompt, config.model)
         return CodeJudge(code_rules(self.guidance, known, words, is_whole=not why))
@@ -262,4 +356,10 @@ class JudgedRounds:
 def _name(line: TicketLine) -> dict[str, Any]:
     """The name of a row's ticket, and its place."""
     of = line.ticket
-    return {"file": line.file, "line": line.line, "mission": of.mission, "group_id": of.group_id, "label": line.label}
+    return {
+        "file": line.file,
+        "line": line.line,
+        "mission": of.mission,
+        "group_id": of.group_id,
+        "label": line.label,
+    }

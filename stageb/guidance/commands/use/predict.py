@@ -1,7 +1,8 @@
 """``stageb predict``: judge tickets round by round, and write a row for each in their order.
 
-Fabric has launched the ranks (``world.py``). Rank 0 alone reads the ticket files, a round at a time, and writes; every rank
-judges its share of each round. Committed tickets are never judged again, whenever the job was interrupted (``rounds.py``).
+Fabric has launched the ranks (``world.py``). Rank 0 alone reads the ticket files, a round at a
+time, and writes; every rank judges its share of each round. Committed tickets are never judged
+again, whenever the job was interrupted (``rounds.py``).
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ class Predictions:
         return read_rows(self.path)
 
 
-def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Predictions:
+def predict(
+    *, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any
+) -> Predictions:
     """Judge tickets under guidance, as ``stageb predict`` does.
 
-    ``keys`` are those of that command: ``output="out.jsonl"``, ``sampler={"samples_per_decode": 1}``, ...; ``config`` names
-    YAML files of keys: one, or several of which later ones win. Resumes the rows of an interrupted call, unless ``fresh``,
-    which sets them aside. Raises ``stageb.StagebError`` if something cannot be used, or fails.
+    ``keys`` are those of that command: ``output="out.jsonl"``, ``sampler={"samples_per_decode":
+    1}``, ...; ``config`` names YAML files of keys: one, or several of which later ones win. Resumes
+    the rows of an interrupted call, unless ``fresh``, which sets them aside. Raises
+    ``stageb.StagebError`` if something cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: PredictConfig = from_keywords("predict", given)
@@ -57,11 +61,14 @@ def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **k
 
 
 def main(config: PredictConfig, fresh: bool) -> int:
-    """The command. Raises ``InputError`` before any ticket is judged where something cannot be used."""
+    """The command. Raises ``InputError`` before any ticket is judged where something cannot be
+    used."""
     return _run(config, fresh, summary.show_counts)
 
 
-def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None) -> int:
+def _run(
+    config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None
+) -> int:
     guidance = load_guidance(config.guidance, config.prompt)
     tickets = stream_tickets(config)
     rounds = Rounds(Path(config.output), tickets, tickets_per_round(config))
@@ -74,9 +81,11 @@ def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None
     return judge_outputs(config, [judged], fresh, finish)
 
 
-def judge_outputs(config: UseConfig, outputs: Sequence[JudgedRounds], fresh: bool, finish: Callable[[], None]) -> int:
-    """Judge what is left to judge of all outputs, then ``finish`` on rank 0. Returns the exit code. Raises ``InputError``
-    before any ticket is judged where something cannot be used."""
+def judge_outputs(
+    config: UseConfig, outputs: Sequence[JudgedRounds], fresh: bool, finish: Callable[[], None]
+) -> int:
+    """Judge what is left to judge of all outputs, then ``finish`` on rank 0. Returns the exit code.
+    Raises ``InputError`` before any ticket is judged where something cannot be used."""
     count = max([look_ahead(each, fresh) for each in outputs])
     if all(each.by == "rules" for each in outputs):
         if lifetime.leads():
@@ -100,8 +109,8 @@ def judge_outputs(config: UseConfig, outputs: Sequence[JudgedRounds], fresh: boo
 
 
 def look_ahead(judged: JudgedRounds, fresh: bool) -> int:
-    """Check what can be checked before torch is imported, which takes seconds. Returns the number of tickets, of a new
-    output only up to ``AT_FIRST``.
+    """Check what can be checked before torch is imported, which takes seconds. Returns the number
+    of tickets, of a new output only up to ``AT_FIRST``.
 
     Raises ``InputError``.
     """

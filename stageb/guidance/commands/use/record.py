@@ -32,7 +32,9 @@ LOUD = 0.9  # share of a rule's tickets judged as it says, below which a person 
 
 
 def compare_with_code(
-    judged: Iterable[tuple[Mapping[str, Any], Ticket]], coded: Mapping[str, CodedRules], by_model: bool = True
+    judged: Iterable[tuple[Mapping[str, Any], Ticket]],
+    coded: Mapping[str, CodedRules],
+    by_model: bool = True,
 ) -> dict[str, Any]:
     """By mission, of rows of predictions with their tickets: ``decided`` tickets, those of which
     the rules as code alone tell a verdict, how many of them are ``right`` by that, and if the rows
@@ -46,7 +48,9 @@ def compare_with_code(
     names = ("decided", "right", "won", "lost", *(("followed", "model_right") if by_model else ()))
     judges = {mission: rules.compile() for mission, rules in coded.items()}
     without = {
-        (mission, left_out.key): replace(rules, each=[rule for rule in rules.each if rule is not left_out]).compile()
+        (mission, left_out.key): replace(
+            rules, each=[rule for rule in rules.each if rule is not left_out]
+        ).compile()
         for mission, rules in coded.items()
         for left_out in rules.each
     }
@@ -60,10 +64,19 @@ def compare_with_code(
         ruling = judges[mission](read)
         if ruling.verdict:
             count = counts[mission].setdefault(ruling.rule, dict.fromkeys(names, 0))
-            is_right, others = ruling.verdict == label, without.get((mission, ruling.rule), judges[mission])
+            is_right, others = (
+                ruling.verdict == label,
+                without.get((mission, ruling.rule), judges[mission]),
+            )
             is_right_without = others(read).verdict == label
             gains = (is_right and not is_right_without, is_right_without and not is_right)
-            facts = (True, is_right, *gains, ruling.verdict == row["verdict"], row["verdict"] == label)
+            facts = (
+                True,
+                is_right,
+                *gains,
+                ruling.verdict == row["verdict"],
+                row["verdict"] == label,
+            )
             for name, holds in zip(names, facts, strict=False):
                 count[name] += holds
     return {
@@ -80,7 +93,8 @@ def warn_of_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
         return []
     right, followed = (of[name] / of["decided"] for name in ("right", "followed"))
     lines = [
-        f"{mission}: by their letter the rules decide {of['decided']:,} of {of['tickets']:,} tickets, {right:.1%} of them "
+        f"{mission}: by their letter the rules decide {of['decided']:,} of {of['tickets']:,} "
+        f"tickets, {right:.1%} of them "
         f"rightly; the model judged {followed:.1%} of these as the rules say"
     ]
     return [*lines, *name_misread(mission, of)]
@@ -90,7 +104,8 @@ def name_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
     """A line for each rule that the model does not apply as written, and what to do about them;
     none where there is none."""
     lines = [
-        f"{mission}: the model does not apply {rule['rule']} as written: it judged {rule['decided'] - rule['followed']:,} "
+        f"{mission}: the model does not apply {rule['rule']} as written: it judged "
+        f"{rule['decided'] - rule['followed']:,} "
         f"of its {rule['decided']:,} tickets otherwise: {rule['text']}"
         for rule in of.get("rules", ())
         if is_misread(rule)
@@ -106,10 +121,14 @@ def name_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
 def is_misread(rule: Mapping[str, Any]) -> bool:
     """Whether the model judged many of the tickets that a rule of ``compare_with_code`` decides
     otherwise than it says."""
-    return bool(rule.get("decided") and rule.get("followed", rule["decided"]) < LOUD * rule["decided"])
+    return bool(
+        rule.get("decided") and rule.get("followed", rule["decided"]) < LOUD * rule["decided"]
+    )
 
 
-def _describe(rules: CodedRules, counts: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> dict[str, Any]:
+def _describe(
+    rules: CodedRules, counts: Mapping[str, Mapping[str, int]], names: Sequence[str]
+) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for rule in rules.each:
         row: dict[str, Any]
@@ -117,7 +136,9 @@ def _describe(rules: CodedRules, counts: Mapping[str, Mapping[str, int]], names:
             row = {"out_of_reach": rule.code.why}
         else:
             row = {"verdict": rule.code.verdict, **counts.get(rule.key, dict.fromkeys(names, 0))}
-        rows.append({"rule": rule.key, "text": rule.text, "provisional": rule.is_provisional, **row})
+        rows.append(
+            {"rule": rule.key, "text": rule.text, "provisional": rule.is_provisional, **row}
+        )
     if HEADLINE_KEY in counts:
         rows.insert(0, {"rule": HEADLINE_KEY, "text": rules.grammar.silent, **counts[HEADLINE_KEY]})
     totals = {name: sum(count[name] for count in counts.values()) for name in names}
@@ -143,7 +164,9 @@ RuleRecord = Mapping[str, RuleFigures]
 """By the rule that decided, empty where none spoke of the ticket."""
 
 
-def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, RuleFigures]:
+def read_record(
+    source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()
+) -> dict[str, RuleFigures]:
     """How often the rules of a run's folder were right on its val, or else its test, each ticket
     weighed by those that it stands for; nothing of a file, and of a step that neither judged.
 
@@ -155,13 +178,21 @@ def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ())
     files, place = RunFolder(path), safe_name(guidance.mission)
     if not path.is_dir() or not files.commit["number"]:
         return {}
-    figures = [row for row in files.read_committed(f"{place}/metrics.jsonl") if _is_of(row, guidance)]
+    figures = [
+        row for row in files.read_committed(f"{place}/metrics.jsonl") if _is_of(row, guidance)
+    ]
     figures = [row for row in figures if row["split"] == "val"] or figures
-    rows = [row for row in files.read_committed(f"{place}/selections.jsonl") if _is_of(row, guidance)]
+    rows = [
+        row for row in files.read_committed(f"{place}/selections.jsonl") if _is_of(row, guidance)
+    ]
     rows = [row for row in rows if row["split"] == "val"] or rows
     rows = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
     counted = Counter(row["label"] for row in rows)
-    scale = {label: figures[-1]["classes"][label]["n"] / n for label, n in counted.items()} if figures else {}
+    scale = (
+        {label: figures[-1]["classes"][label]["n"] / n for label, n in counted.items()}
+        if figures
+        else {}
+    )
     find_rule = _make_finder(files, guidance, rows, tickets)
     decided: dict[str, list[RunRow]] = {}
     weights: dict[str, list[float]] = {}
@@ -183,7 +214,11 @@ def _count_main(rows: Sequence[RunRow]) -> tuple[str, int, int]:
     """The verdict that most rows of selections.jsonl have, how many have it, and how many of these
     are wrong."""
     [(verdict, given)] = Counter(row["verdict"] or "" for row in rows).most_common(1)
-    return verdict, given, sum(not row["label_match"] for row in rows if (row["verdict"] or "") == verdict)
+    return (
+        verdict,
+        given,
+        sum(not row["label_match"] for row in rows if (row["verdict"] or "") == verdict),
+    )
 
 
 def find_limit(verdict: str, prices: Prices) -> float:
@@ -203,13 +238,24 @@ def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> l
         limit = find_limit(of.verdict, prices)
         if of.tickets < TELLING or of.share >= limit:
             continue
-        said = f"{key} was right for {of.share:.0%} of the {of.tickets:,} held-out tickets that it decided"
+        said = (
+            f"{key} was right for {of.share:.0%} of the {of.tickets:,} held-out tickets that "
+            f"it decided"
+        )
         if not key:
-            did, other, were = ("failed", "passes", "good") if of.verdict == "fail" else ("passed", "fails", "failures")
-            said = f"{of.wrong:,} of {of.given:,} held-out tickets that {did} because no rule {other} them were {were}"
+            did, other, were = (
+                ("failed", "passes", "good")
+                if of.verdict == "fail"
+                else ("passed", "fails", "failures")
+            )
+            said = (
+                f"{of.wrong:,} of {of.given:,} held-out tickets that {did} because no rule "
+                f"{other} them were {were}"
+            )
             if of.verdict not in PASS_FAIL:
                 said = (
-                    f"{of.wrong:,} of {of.given:,} held-out tickets judged {of.verdict} as no rule speaks of them were wrong"
+                    f"{of.wrong:,} of {of.given:,} held-out tickets judged {of.verdict} as "
+                    f"no rule speaks of them were wrong"
                 )
         if prices["fail"] != prices["pass"]:
             said += f" (at these prices a {of.verdict} pays where {limit:.1%} or more are right)"
@@ -230,10 +276,14 @@ def _make_finder(
     cut = {
         (row["ticket_key"], row["verdict"], row["reason"])
         for row in files.read_committed(f"{safe_name(guidance.mission)}/trajectories.jsonl")
-        if _is_of(row, guidance) and row["decode"] != BY_RULES and row["tokens"] >= limits[row["decode"]]
+        if _is_of(row, guidance)
+        and row["decode"] != BY_RULES
+        and row["tokens"] >= limits[row["decode"]]
     }
     mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}
-    coded = code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model))
+    coded = code_rules(
+        {guidance.mission: guidance}, mine.values(), words_of(config.prompt, config.model)
+    )
     judge = CodeJudge(coded)
 
     def find(row: RunRow) -> str | None:

@@ -1,8 +1,9 @@
-"""``stageb tickets``: labels that a run doubts, as a table for a person to correct, and a ticket file that they correct.
+"""``stageb tickets``: labels that a run doubts, as a table for a person to correct, and a ticket
+file that they correct.
 
-Doubted is a label that the run's rules contradict, or where they cannot tell, its last verdict. A ticket file is never
-changed: the corrected one is new, and equals the old one but for the labels that a person wrote. ``tasks`` shows verdicts to
-people in Label Studio.
+Doubted is a label that the run's rules contradict, or where they cannot tell, its last verdict. A
+ticket file is never changed: the corrected one is new, and equals the old one but for the labels
+that a person wrote. ``tasks`` shows verdicts to people in Label Studio.
 """
 
 from __future__ import annotations
@@ -39,9 +40,23 @@ from stageb.untrusted.workbook import replace_cells
 
 PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
 HEADER = (*PLACE, RIGHT, "mission", "verdict", "why", "says")
-TOLD = {"file", "mission", "group_id", "label", "verdict", "reason", "agreement", "probability", "review", "why"}
+TOLD = {
+    "file",
+    "mission",
+    "group_id",
+    "label",
+    "verdict",
+    "reason",
+    "agreement",
+    "probability",
+    "review",
+    "why",
+}
 WORKBOOKS = (".xlsx", ".xlsm")
-EDIT = f"write the right label in column {RIGHT} of rows whose label is wrong; rows without one stay as they are"
+EDIT = (
+    f"write the right label in column {RIGHT} of rows whose label is wrong; rows without one "
+    f"stay as they are"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,53 +64,106 @@ def main(arguments: Sequence[str]) -> int:
     args = make_parser().parse_args(arguments)
     config = read_run_config(args.run)
     if config is None:
-        raise InputError(shown(f"{args.run}: no run of loop guidance lies there; name a run's folder, such as out/first"))
+        raise InputError(
+            shown(
+                f"{args.run}: no run of loop guidance lies there; name a run's folder, such as "
+                f"out/first"
+            )
+        )
     code: int = args.act(args, config)
     return code
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command."""
-    parser = WordParser(prog="stageb tickets", description="Have people correct labels that a run doubts.")
+    parser = WordParser(
+        prog="stageb tickets", description="Have people correct labels that a run doubts."
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    doubts = commands.add_parser("doubts", help=f"Write tickets whose label a run's rules contradict to a table. {EDIT}.")
-    relabel = commands.add_parser("relabel", help="Write a new ticket file with the labels that people corrected.")
-    tasks = commands.add_parser("tasks", help="Write what predict said as tasks of Label Studio, with its predictions.")
+    doubts = commands.add_parser(
+        "doubts", help=f"Write tickets whose label a run's rules contradict to a table. {EDIT}."
+    )
+    relabel = commands.add_parser(
+        "relabel", help="Write a new ticket file with the labels that people corrected."
+    )
+    tasks = commands.add_parser(
+        "tasks", help="Write what predict said as tasks of Label Studio, with its predictions."
+    )
     for command, act in ((doubts, write_doubts), (relabel, relabel_tickets), (tasks, write_tasks)):
         command.add_argument("run", metavar="RUN", help="the run's folder, such as out/first")
         command.set_defaults(act=act)
-    doubts.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help="its ticket files, where they were moved")
-    doubts.add_argument("--output", type=Path, required=True, metavar="CSV", help="the table to write")
-    relabel.add_argument("doubts", metavar="CSV", help=f"that table, where people have filled in {RIGHT}")
-    relabel.add_argument("--tickets", required=True, metavar="FILE", help="the ticket file, as the table names it")
-    relabel.add_argument("--output", type=Path, required=True, metavar="FILE", help="the new ticket file to write")
+    doubts.add_argument(
+        "--tickets",
+        nargs="+",
+        metavar="FILE",
+        default=(),
+        help="its ticket files, where they were moved",
+    )
+    doubts.add_argument(
+        "--output", type=Path, required=True, metavar="CSV", help="the table to write"
+    )
+    relabel.add_argument(
+        "doubts", metavar="CSV", help=f"that table, where people have filled in {RIGHT}"
+    )
+    relabel.add_argument(
+        "--tickets", required=True, metavar="FILE", help="the ticket file, as the table names it"
+    )
+    relabel.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="the new ticket file to write"
+    )
     tasks.add_argument("predictions", metavar="JSONL", help="what predict wrote")
     tasks.add_argument(
-        "--tickets", nargs="+", required=True, metavar="FILE", help="the ticket files, as predict was given them"
+        "--tickets",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="the ticket files, as predict was given them",
     )
     tasks.add_argument("--review", action="store_true", help="only those that a person should see")
-    tasks.add_argument("--output", type=Path, required=True, metavar="JSON", help="the file to import into Label Studio")
+    tasks.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="JSON",
+        help="the file to import into Label Studio",
+    )
     return parser
 
 
 def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
     """Write the tickets of a run whose labels are doubted."""
-    check_target(args.output, {**list_read_files(args.run), "tickets": [*config.files, *args.tickets]})
+    check_target(
+        args.output, {**list_read_files(args.run), "tickets": [*config.files, *args.tickets]}
+    )
     tickets, why = find_tickets(args.run, "--tickets FILE ...", args.tickets)
     if why:
         raise InputError(shown(f"{args.run}: {why}", 400))
     rows = list_doubts(Path(args.run), config, tickets)
-    disk.write(args.output, encode_table(HEADER, (dict(zip(HEADER, row, strict=True)) for row in rows)), "nothing else")
-    print(shown(f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest rules first"))
+    disk.write(
+        args.output,
+        encode_table(HEADER, (dict(zip(HEADER, row, strict=True)) for row in rows)),
+        "nothing else",
+    )
+    print(
+        shown(
+            f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest "
+            f"rules first"
+        )
+    )
     if rows:
         suffix = _list_suffixes(rows[0][0])[0]
-        print(f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output NEW{suffix}")
+        print(
+            f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output "
+            f"NEW{suffix}"
+        )
     return 0
 
 
-def list_doubts(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> list[tuple[str, ...]]:
-    """A row of ``HEADER`` for each ticket that is judged otherwise than it is labelled; of a rule that is mostly right
-    first."""
+def list_doubts(
+    folder: Path, config: LoopConfig, tickets: Sequence[Ticket]
+) -> list[tuple[str, ...]]:
+    """A row of ``HEADER`` for each ticket that is judged otherwise than it is labelled; of a rule
+    that is mostly right first."""
     guidance = read_guidance(str(folder))
     judge = CodeJudge(code_rules(guidance, tickets, words_of(config.prompt, config.model)))
     last = {
@@ -107,7 +175,9 @@ def list_doubts(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> 
     doubted: list[tuple[tuple[str, str], Ticket, str, str]] = []
     for ticket in tickets:
         ruling = judge.judge(ticket)
-        row: Mapping[str, Any] = last.get((ticket.mission, ticket.key), {"verdict": None, "reason": ""})
+        row: Mapping[str, Any] = last.get(
+            (ticket.mission, ticket.key), {"verdict": None, "reason": ""}
+        )
         verdict, rule = (ruling.verdict or row["verdict"], (ticket.mission, ruling.rule))
         why = judge.explain(ruling, ticket) if ruling.verdict else row["reason"]
         decided[rule] += verdict is not None
@@ -117,7 +187,14 @@ def list_doubts(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> 
     doubted.sort(key=lambda each: -right[each[0]] / decided[each[0]])
     return [
         (
-            *(*ticket.place.rpartition(":")[::2], ticket.group_id, ticket.label, "", ticket.mission, verdict),
+            *(
+                *ticket.place.rpartition(":")[::2],
+                ticket.group_id,
+                ticket.label,
+                "",
+                ticket.mission,
+                verdict,
+            ),
             f"{why} (so labelled: {right[rule]:,} of {decided[rule]:,} tickets)",
             " | ".join(text for _, text in ticket.per_image),
         )
@@ -135,15 +212,26 @@ class LabelCorrection(NamedTuple):
 
 
 def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
-    """Write a ticket file anew, with the labels that a person corrected. Raises ``BadInputError`` where one cannot be."""
+    """Write a ticket file anew, with the labels that a person corrected. Raises ``BadInputError``
+    where one cannot be."""
     path, output, columns = args.tickets, args.output, config.columns
-    check_target(output, {**list_read_files(args.run), "tickets": [*config.files, path], "labels": [args.doubts]})
+    check_target(
+        output,
+        {**list_read_files(args.run), "tickets": [*config.files, path], "labels": [args.doubts]},
+    )
     suffixes = _list_suffixes(path)
     if output.suffix.lower() not in suffixes:
         kinds = " or ".join(suffixes)
-        raise InputError(shown(f"{output}: these tickets are written as a {kinds} file; give it a name that ends so"))
+        raise InputError(
+            shown(
+                f"{output}: these tickets are written as a {kinds} file; give it a name that "
+                f"ends so"
+            )
+        )
     if output.exists():
-        raise InputError(shown(f"{output}: exists already; name another file with --output, or remove it"))
+        raise InputError(
+            shown(f"{output}: exists already; name another file with --output, or remove it")
+        )
     with _reporting(args.doubts):
         corrections = _read_corrections(args.doubts, path)
     tickets = dict(_read_tickets(path, columns))
@@ -152,7 +240,8 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
         labels.setdefault(ticket.mission, set()).add(ticket.label)
     places, words, bad = dict[tuple[str, str], str](), dict[int, str](), list[BadLine]()
     for line in tickets.keys() - corrections:
-        places.setdefault((tickets[line].mission, tickets[line].key), f"{path}:{line}")  # there may be exact copies
+        # there may be exact copies
+        places.setdefault((tickets[line].mission, tickets[line].key), f"{path}:{line}")
     for line, made in corrections.items():
         try:
             words[line], ticket = _correct(tickets.get(line), made, columns, labels)
@@ -175,23 +264,35 @@ def _list_suffixes(path: str) -> list[str]:
     return [*([own] if own in WORKBOOKS else []), ".csv", ".tsv"] if is_sheet(path) else [own]
 
 
-def write_workbook(path: str, columns: ColumnsConfig, words: Mapping[int, str], output: Path) -> None:
-    """Write a workbook anew with other words for the labels in some rows; all else stays. Raises ``BadInputError`` where not
-    just these rows would be read otherwise then."""
+def write_workbook(
+    path: str, columns: ColumnsConfig, words: Mapping[int, str], output: Path
+) -> None:
+    """Write a workbook anew with other words for the labels in some rows; all else stays. Raises
+    ``BadInputError`` where not just these rows would be read otherwise then."""
     with _reporting(path):
         rows = [raw for _, raw in table_lines(path, KIND, columns.sheet)]
-        place = Table(iter(enumerate(rows, 1)), columns, path, labelled=True).header.index(columns.label)
-        data = replace_cells(path, columns.sheet, {(line - 1, place): word for line, word in words.items()})
+        place = Table(iter(enumerate(rows, 1)), columns, path, labelled=True).header.index(
+            columns.label
+        )
+        data = replace_cells(
+            path, columns.sheet, {(line - 1, place): word for line, word in words.items()}
+        )
         wanted = {number: raw for number, raw in enumerate(rows, 1) if number not in words}
 
         def write(beside: Path) -> None:
             beside.write_bytes(data)
             found = dict(table_lines(str(beside), KIND, columns.sheet))
             labels = {
-                line: next(csv.reader([found[line].decode()], "excel-tab"))[place] for line in words.keys() & found.keys()
+                line: next(csv.reader([found[line].decode()], "excel-tab"))[place]
+                for line in words.keys() & found.keys()
             }
-            if {number: raw for number, raw in found.items() if number not in words} != wanted or labels != words:
-                raise FaultError("its labels cannot be replaced alone (merged cells?)", "name a .csv file with --output")
+            if {
+                number: raw for number, raw in found.items() if number not in words
+            } != wanted or labels != words:
+                raise FaultError(
+                    "its labels cannot be replaced alone (merged cells?)",
+                    "name a .csv file with --output",
+                )
 
         disk.write(output, write, "nothing else")
 
@@ -201,18 +302,23 @@ def _write_text(path: str, columns: ColumnsConfig, words: Mapping[int, str], out
     data = b"".join(_write_lines(path, columns, words))
     if is_sheet(path) and output.suffix.lower() == ".csv":
         text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows(csv.reader(io.StringIO(data.decode(), newline=""), delimiter="\t"))
+        csv.writer(text, lineterminator="\n").writerows(
+            csv.reader(io.StringIO(data.decode(), newline=""), delimiter="\t")
+        )
         data = text.getvalue().encode()
     disk.write(output, lambda beside: beside.write_bytes(data), "nothing else")
 
 
 def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
-    """The labels that a person corrected of the ticket file ``tickets``, by its line there. Raises ``FaultError``."""
+    """The labels that a person corrected of the ticket file ``tickets``, by its line there. Raises
+    ``FaultError``."""
     columns = ColumnsConfig(mission_name="-", group_id=None, texts=[RIGHT, *PLACE])
     try:
         table = Table(table_lines(path, "label"), columns, path, labelled=False)
     except FaultError as fault:
-        raise FaultError(fault.what, "give the table that stageb tickets doubts wrote", fault.line) from None
+        raise FaultError(
+            fault.what, "give the table that stageb tickets doubts wrote", fault.line
+        ) from None
     found, others = dict[int, LabelCorrection](), dict[str, None]()
     for row in table.rows():
         said = dict(zip(table.header, map(read_cell, row.cells), strict=False))
@@ -223,14 +329,18 @@ def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
         elif not said["line"].isdecimal():
             raise FaultError(f"line {short(said['line'])}", "leave it as it was written", row.line)
         else:
-            found[int(said["line"])] = LabelCorrection(row.line, said["group_id"], said["label"], right)
+            found[int(said["line"])] = LabelCorrection(
+                row.line, said["group_id"], said["label"], right
+            )
     if not found:
         some = f"; it has some of {', '.join(map(short, others))}" if others else ""
         raise FaultError(f"no label of {short(tickets)} is corrected{some}", EDIT)
     return found
 
 
-def _read_tickets(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[tuple[int, Ticket]]:
+def _read_tickets(
+    path: str, columns: ColumnsConfig, labelled: bool = True
+) -> Iterator[tuple[int, Ticket]]:
     """The tickets of a file by line, those that can be used. Raises ``BadInputError``."""
     with _reporting(path):
         for entry in read_entries(path, columns, labelled):
@@ -239,27 +349,38 @@ def _read_tickets(path: str, columns: ColumnsConfig, labelled: bool = True) -> I
 
 
 def _correct(
-    ticket: Ticket | None, made: LabelCorrection, columns: ColumnsConfig, labels: Mapping[str, set[str]]
+    ticket: Ticket | None,
+    made: LabelCorrection,
+    columns: ColumnsConfig,
+    labels: Mapping[str, set[str]],
 ) -> tuple[str, Ticket]:
-    """The word that a corrected label is written as, and the ticket that has it; ``labels`` are each mission's. Raises
-    ``FaultError``."""
+    """The word that a corrected label is written as, and the ticket that has it; ``labels`` are
+    each mission's. Raises ``FaultError``."""
     if ticket is None or (ticket.group_id, ticket.label) != (made.group_id, made.label):
         there = f"{ticket.group_id!r}, labelled {ticket.label}" if ticket else "no ticket"
-        what = f"on its line of the ticket file is {there}, not {made.group_id!r}, labelled {made.label}"
-        raise FaultError(what, "the file has changed; write the table anew with stageb tickets doubts")
+        what = (
+            f"on its line of the ticket file is {there}, not {made.group_id!r}, labelled "
+            f"{made.label}"
+        )
+        raise FaultError(
+            what, "the file has changed; write the table anew with stageb tickets doubts"
+        )
     is_own_word = find_verdict(made.right, columns)
     label = is_own_word or made.right
     is_usual = labels[ticket.mission] <= {*PASS_FAIL}
     if label not in (PASS_FAIL if is_usual else labels[ticket.mission]):
         known = [*columns.passes, *columns.fails] if is_usual else sorted(labels[ticket.mission])
-        raise FaultError(f"{RIGHT} {short(made.right)}", f"write one of {', '.join(known)}, or nothing")
+        raise FaultError(
+            f"{RIGHT} {short(made.right)}", f"write one of {', '.join(known)}, or nothing"
+        )
     words = {"pass": columns.passes, "fail": columns.fails}
     word = made.right if is_own_word or label not in words else words[label][0]
     return word, replace(ticket, label=label)
 
 
 def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) -> Iterator[bytes]:
-    """The lines of a ticket file, with other words for the labels of those that begin at some lines."""
+    """The lines of a ticket file, with other words for the labels of those that begin at some
+    lines."""
     lines = (
         [raw for _, raw in table_lines(path, KIND, columns.sheet)]
         if is_sheet(path)
@@ -288,16 +409,23 @@ def _replace(lines: list[bytes], line: int, count: int, text: str) -> None:
 
 
 def write_tasks(args: argparse.Namespace, config: LoopConfig) -> int:
-    """Write predictions as Label Studio imports them: a choice ``verdict`` and a text ``reason``, of a text ``text``."""
+    """Write predictions as Label Studio imports them: a choice ``verdict`` and a text ``reason``,
+    of a text ``text``."""
     check_target(args.output, {"tickets": args.tickets, "predictions": [args.predictions]})
-    tickets = {path: dict(_read_tickets(path, config.columns, labelled=False)) for path in args.tickets}
+    tickets = {
+        path: dict(_read_tickets(path, config.columns, labelled=False)) for path in args.tickets
+    }
     tasks = []
     for row in read_rows(Path(args.predictions)):
         if type(row.get("line")) is not int or not row.keys() >= TOLD:
-            raise InputError(shown(f"{args.predictions}: no rows of predict; name what it wrote as JSON Lines"))
+            raise InputError(
+                shown(f"{args.predictions}: no rows of predict; name what it wrote as JSON Lines")
+            )
         ticket = tickets.get(row["file"], {}).get(row["line"])
         if ticket is None or ticket.group_id != row["group_id"]:
-            said = f"{args.predictions}: {row['file']}:{row['line']} does not hold {row['group_id']!r}"
+            said = (
+                f"{args.predictions}: {row['file']}:{row['line']} does not hold {row['group_id']!r}"
+            )
             raise InputError(shown(f"{said}; name the files that were judged, by --tickets", 400))
         if row["review"] or not args.review:
             tasks.append(make_task(row, ticket))
@@ -316,7 +444,11 @@ def make_task(row: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:
         if row[name]
     ]
     score = row["agreement"] if row["probability"] is None else row["probability"]
-    prediction = {"model_version": f"guidance step {row['guidance_step']}", "score": score, "result": result}
+    prediction = {
+        "model_version": f"guidance step {row['guidance_step']}",
+        "score": score,
+        "result": result,
+    }
     text = "\n".join(said for _, said in ticket.per_image)
     return {"data": {**data, "text": text}, "predictions": [prediction] if row["verdict"] else []}
 
@@ -327,4 +459,6 @@ def _reporting(path: str) -> Iterator[None]:
     try:
         yield
     except FaultError as fault:
-        raise BadInputError("places", [BadLine(path, fault.line, fault.what, fault.remedy)]) from None
+        raise BadInputError(
+            "places", [BadLine(path, fault.line, fault.what, fault.remedy)]
+        ) from None

@@ -1,6 +1,8 @@
-"""Working through tickets round by round, in waves of whole groups, into an output that survives interruptions.
+"""Working through tickets round by round, in waves of whole groups, into an output that survives
+interruptions.
 
-Rank 0 alone reads the tickets, a round at a time, and writes; committed tickets are never worked on again.
+Rank 0 alone reads the tickets, a round at a time, and writes; committed tickets are never worked on
+again.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from stageb.job import lifetime
 from stageb.runs.progress import ItemProgress
 from stageb.store.output import Output, read_commit, set_aside
 
-# Judging a round in waves of whole groups, whose answers are committed beside the rows every few seconds.
+# Judging a round in waves of whole groups, whose answers are committed beside the rows every few
+# seconds.
 #
-# So an interruption costs seconds, however large a round is; yet the groups, which decide the last bits of a model's
-# numbers, are those of the whole round. On rank 0 alone.
+# So an interruption costs seconds, however large a round is; yet the groups, which decide the last
+# bits of a model's numbers, are those of the whole round. On rank 0 alone.
 
-EVERY_S = 10.0  # between two commits, about: ranks wait for each other at the end of a wave, so there are few of them
+# between two commits, about: ranks wait for each other at the end of a wave, so there are few of
+# them
+EVERY_S = 10.0
 
 GroupAnswers = Sequence[Any]
 """The answers to the tickets of one group, in its order."""
@@ -42,8 +47,8 @@ class Waves:
         self._found = list(self._rounds.answered)
 
     def plan(self, groups: int, ranks: int) -> tuple[int, int]:
-        """Where in the ``groups`` of the round the next wave begins and ends: about as many as take ``EVERY_S``, so many for
-        each of the ``ranks``; the first alone tells how long they take."""
+        """Where in the ``groups`` of the round the next wave begins and ends: about as many as take
+        ``EVERY_S``, so many for each of the ``ranks``; the first alone tells how long they take."""
         done, self._began = len(self._found), time.monotonic()
         each = max(1, int(EVERY_S / max(self._pace * ranks, 1e-9)))
         return done, min(groups, done + each * ranks)
@@ -53,7 +58,8 @@ class Waves:
         self._rounds.show(sum(map(len, self._found)) + tickets)
 
     def add(self, found: Sequence[GroupAnswers], is_last: bool) -> None:
-        """Add the answers of a wave, and commit them about every ``EVERY_S``; the last wave is committed with the rows."""
+        """Add the answers of a wave, and commit them about every ``EVERY_S``; the last wave is
+        committed with the rows."""
         now = time.monotonic()
         self._pace = (now - self._began) / len(found)
         self._found += found
@@ -73,7 +79,8 @@ Item = TypeVar("Item")
 
 
 class Rounds(Generic[Item]):
-    """The rounds of one output. Every rank has this object; its methods are called on rank 0 alone."""
+    """The rounds of one output. Every rank has this object; its methods are called on rank 0
+    alone."""
 
     def __init__(self, path: Path, tickets: TicketStream[Item], size: int) -> None:
         """``path`` is the output, ``size`` the number of tickets in a round."""
@@ -85,13 +92,16 @@ class Rounds(Generic[Item]):
         self._left: Iterator[Item] = iter(())
 
     def begin(
-        self, survey: Callable[[], Mapping[str, Any]], fingerprint: Callable[[], Mapping[str, Any]], fresh: bool
+        self,
+        survey: Callable[[], Mapping[str, Any]],
+        fingerprint: Callable[[], Mapping[str, Any]],
+        fresh: bool,
     ) -> None:
         """Resume from the last commit, or begin a new output.
 
-        ``survey`` checks all tickets and returns the first state of a new output, in which ``tickets`` is their number; it
-        is not called on resuming. ``fingerprint`` returns what the rows depend on, flat. ``fresh`` sets the old output
-        aside.
+        ``survey`` checks all tickets and returns the first state of a new output, in which
+        ``tickets`` is their number; it is not called on resuming. ``fingerprint`` returns what the
+        rows depend on, flat. ``fresh`` sets the old output aside.
         """
         state = survey() if fresh or read_commit(self.path) is None else None
         config = fingerprint()
@@ -102,14 +112,17 @@ class Rounds(Generic[Item]):
         self._left = self.tickets.items(self._output.done)
         if not self._output.finished:
             total, begun = self._output.state["tickets"], sum(map(len, self.answered))
-            self._progress = ItemProgress(str(self.path), "tickets", total, self._output.done, begun)
+            self._progress = ItemProgress(
+                str(self.path), "tickets", total, self._output.done, begun
+            )
 
     def hand_out(self) -> list[Item]:
         """The next round; empty where all is done."""
         return self.take(self.size)
 
     def take(self, most: int, taken: int = 0) -> list[Item]:
-        """The next tickets of a round that has ``taken`` so many already, ``most`` at a time; empty if none is left.
+        """The next tickets of a round that has ``taken`` so many already, ``most`` at a time; empty
+        if none is left.
 
         Raises ``InputError`` if the files hold fewer tickets than at the start.
         """
@@ -122,7 +135,9 @@ class Rounds(Generic[Item]):
     def tell_fewer(self) -> NoReturn:
         """Raise ``InputError`` for files that hold fewer tickets than at the start."""
         files = ", ".join(self.tickets.files)
-        raise InputError(f"{files}: fewer tickets than at the start; do not change the files meanwhile")
+        raise InputError(
+            f"{files}: fewer tickets than at the start; do not change the files meanwhile"
+        )
 
     def show(self, tickets: int) -> None:
         """``tickets`` of the round in progress are done."""
@@ -135,9 +150,12 @@ class Rounds(Generic[Item]):
         self._tell_interrupters()
 
     def commit(self, rows: Sequence[Mapping[str, Any]], state: Mapping[str, Any]) -> None:
-        """Write the rows of a round to the disk, one per ticket, and commit ``state`` to resume from."""
+        """Write the rows of a round to the disk, one per ticket, and commit ``state`` to resume
+        from."""
         going_on = {name: value for name, value in state.items() if name != ANSWERED}
-        self._open.add(rows, len(rows), going_on, finished=self._open.done + len(rows) == state["tickets"])
+        self._open.add(
+            rows, len(rows), going_on, finished=self._open.done + len(rows) == state["tickets"]
+        )
         self._tell_interrupters()
         if self._progress:
             self._progress.advance(len(rows))

@@ -1,5 +1,5 @@
-"""The row of a ticket that was judged: who gave which verdict, why, and whether it needs a person. Files of predictions and
-the service (``commands/serve``) say the same of the same ticket."""
+"""The row of a ticket that was judged: who gave which verdict, why, and whether it needs a person.
+Files of predictions and the service (``commands/serve``) say the same of the same ticket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ NO_TEXT, BLANK = Ruling(None), "no text"  # of a ticket that says nothing, whoev
 
 
 def judge_by_code(code: CodeJudge, ticket: Ticket) -> Ruling:
-    """The ruling of the rules on a ticket; nothing of one that says nothing, which is for a person."""
+    """The ruling of the rules on a ticket; nothing of one that says nothing, which is for a
+    person."""
     return NO_TEXT if ticket.is_blank else code.judge(ticket)
 
 
@@ -34,14 +35,19 @@ def make_row(
     min_verdict_agreement: float,
     rule: SelectionRule,
 ) -> dict[str, Any]:
-    """How a model judged a ticket; ``shares``: how probable each label is, where the engine can tell; ``rule`` selects the
-    verdict."""
+    """How a model judged a ticket; ``shares``: how probable each label is, where the engine can
+    tell; ``rule`` selects the verdict."""
     selection, candidates = select(ticket, answers, min_verdict_agreement, rule), answers.candidates
     why, verdict = selection.manual_review, selection.verdict
     probability = shares[verdict] if shares and verdict is not None else None
     if verdict is None and candidates:
         why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
-    if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
+    if (
+        not why
+        and len(candidates) == 1
+        and probability is not None
+        and probability < min_verdict_agreement
+    ):
         why = f"low probability: {probability:.2f}"  # one answer cannot disagree with itself
     return {
         "verdict": verdict,
@@ -57,9 +63,11 @@ def make_row(
     }
 
 
-def make_ruled_row(ticket: Ticket, ruling: Ruling, code: CodeJudge | None, guidance_step: int) -> dict[str, Any]:
-    """How rules judge a ticket as ``code``, which gave the ``ruling``: with the rule that gives the verdict, or why none
-    does."""
+def make_ruled_row(
+    ticket: Ticket, ruling: Ruling, code: CodeJudge | None, guidance_step: int
+) -> dict[str, Any]:
+    """How rules judge a ticket as ``code``, which gave the ``ruling``: with the rule that gives the
+    verdict, or why none does."""
     is_decided = ruling.verdict is not None
     said = code.explain(ruling, ticket) if code and ruling is not NO_TEXT else BLANK
     return {
@@ -76,9 +84,11 @@ def make_ruled_row(ticket: Ticket, ruling: Ruling, code: CodeJudge | None, guida
     }
 
 
-def finish_row(row: Mapping[str, Any], guidance: Guidance, automation: Automation | None, doubt: str = "") -> dict[str, Any]:
-    """A row with whether its rule is provisional, and who decides, ``STAGEB`` or ``PERSON``, by an ``automation`` that holds
-    here; None where nothing is promised. A ``doubt`` is for a person."""
+def finish_row(
+    row: Mapping[str, Any], guidance: Guidance, automation: Automation | None, doubt: str = ""
+) -> dict[str, Any]:
+    """A row with whether its rule is provisional, and who decides, ``STAGEB`` or ``PERSON``, by an
+    ``automation`` that holds here; None where nothing is promised. A ``doubt`` is for a person."""
     rule = guidance.rule(row["rule"])
     row = send_to_review({**row, "provisional": rule is not None and rule.is_provisional}, doubt)
     if automation is None:
@@ -88,7 +98,9 @@ def finish_row(row: Mapping[str, Any], guidance: Guidance, automation: Automatio
     return {**send_to_review(row, "not decided alone"), "decides": PERSON}
 
 
-def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]], labels: Mapping[str, tuple[Verdict, ...]]) -> Counts:
+def add_counts(
+    counts: Counts, rows: Sequence[Mapping[str, Any]], labels: Mapping[str, tuple[Verdict, ...]]
+) -> Counts:
     """``counts`` with further rows; ``labels`` are those of each mission."""
     found = {mission: dict(of) for mission, of in counts.items()}
     for each in rows:

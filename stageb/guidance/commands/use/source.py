@@ -17,7 +17,13 @@ from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.rules_file import history_path
 from stageb.guidance.tickets.images import attach_images
 from stageb.guidance.tickets.stream import TicketStream
-from stageb.guidance.tickets.tickets import Entry, claim_place, name_strange_label, read_entries, read_same_tickets
+from stageb.guidance.tickets.tickets import (
+    Entry,
+    claim_place,
+    name_strange_label,
+    read_entries,
+    read_same_tickets,
+)
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
@@ -26,15 +32,18 @@ from stageb.store import trust
 from stageb.untrusted.strict_json import FaultError, short
 
 USUAL = ColumnsConfig()
-OF_A_FILE = "a file of guidance does not tell which names and values its rules speak of; name ticket files that do: {}"
+OF_A_FILE = (
+    "a file of guidance does not tell which names and values its rules speak of; name "
+    "ticket files that do: {}"
+)
 
 
 def find_tickets(
     source: str, naming: str = "", named: Sequence[str] = (), columns: ColumnsConfig = USUAL
 ) -> tuple[Sequence[Ticket], str]:
-    """Tickets with what the rules of ``source`` speak of: those of the files ``named``, or those that the run learnt from;
-    otherwise none, and why. ``columns`` are of tables (the run's where they are the usual ones), ``naming`` is the option
-    by which a user names files.
+    """Tickets with what the rules of ``source`` speak of: those of the files ``named``, or those
+    that the run learnt from; otherwise none, and why. ``columns`` are of tables (the run's where
+    they are the usual ones), ``naming`` is the option by which a user names files.
 
     Raises ``BadInputError`` where a file that is named cannot be used.
     """
@@ -49,7 +58,8 @@ def find_tickets(
 
 
 def list_read_files(source: str) -> dict[str, list[str]]:
-    """The files that guidance is read from, and those that a run learnt it from, by what they hold."""
+    """The files that guidance is read from, and those that a run learnt it from, by what they
+    hold."""
     path, _ = split_step(source)
     config = read_run_config(source)
     own = path.glob("*/guidance.json") if path.is_dir() else (path, history_path(path))
@@ -63,7 +73,8 @@ def find_columns(source: str) -> ColumnsConfig:
 
 
 def find_prices(config: UseConfig) -> Prices:
-    """The prices of errors: a config's own, or those of the run whose guidance it names; the same of a file."""
+    """The prices of errors: a config's own, or those of the run whose guidance it names; the same
+    of a file."""
     priced = config if isinstance(config, EvaluateConfig) else read_run_config(config.guidance)
     return priced.price.by_label if priced else EQUAL
 
@@ -97,8 +108,8 @@ OF_RUN = ("seed", "columns", "prompt", "model", "sampler", "selection", "manual_
 
 
 def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that the run of ``values["guidance"]`` gives in the place of defaults, as far as a folder may; nothing of a
-    file.
+    """The keys that the run of ``values["guidance"]`` gives in the place of defaults, as far as a
+    folder may; nothing of a file.
 
     Raises ``InputError`` where the folder holds a run of another loop, or cannot be read.
     """
@@ -107,10 +118,14 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     asked = parse_run(folder)
     if not isinstance(asked.config, LoopConfig):
-        raise InputError(f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name another run")
+        raise InputError(
+            f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name "
+            f"another run"
+        )
     plain = asdict(asked.config)
     plain["sampler"]["reasons"] = SamplerConfig.reasons  # a run need not read what people want to
-    unused = ("split", "reason") if "max_error" in values else ("together", "split", "reason")  # learning alone needs these
+    # learning alone needs these
+    unused = ("split", "reason") if "max_error" in values else ("together", "split", "reason")
     plain["columns"] |= dict.fromkeys(unused)
     own = {name: plain[name] for name in OF_RUN if name in values}
     taken = trust.take_data(str(folder), own, LoopConfig, defaults(LoopConfig))
@@ -124,12 +139,15 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_guidance(source: str, prompt: PromptConfig, key: str = "guidance") -> dict[str, Guidance]:
-    """Every mission's guidance that ``source`` names, as ``read_guidance`` reads it; ``key`` is where the config names it.
+    """Every mission's guidance that ``source`` names, as ``read_guidance`` reads it; ``key`` is
+    where the config names it.
 
     Raises ``ConfigError`` where there is none, ``InputError`` where it cannot be used.
     """
     if not split_step(source)[0].exists():
-        raise ConfigError(key, source, "there is no such file or folder; name a run's folder or a guidance.json")
+        raise ConfigError(
+            key, source, "there is no such file or folder; name a run's folder or a guidance.json"
+        )
     return read_guidance(source, words=words_of(prompt))
 
 
@@ -148,13 +166,20 @@ class TicketLine:
     label: Verdict | None  # where the file tells
 
 
-def stream_tickets(config: UseConfig, places: Container[str] | None = None) -> TicketStream[TicketLine]:
+def stream_tickets(
+    config: UseConfig, places: Container[str] | None = None
+) -> TicketStream[TicketLine]:
     """The tickets that a config names, of the ``places`` alone where any are given."""
     labelled = config.needs_labels
 
     def read(file: str, entry: Entry) -> TicketLine:
         ticket = attach_images(entry.ticket(labelled), file, config.sampler.use_images)
-        return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN) if ticket.label else ticket, ticket.label or None)
+        return TicketLine(
+            file,
+            entry.line,
+            replace(ticket, label=UNKNOWN) if ticket.label else ticket,
+            ticket.label or None,
+        )
 
     return TicketStream(config.tickets, read, config.columns, labelled, places)
 
@@ -177,8 +202,9 @@ def labels_of(guidance: Mapping[str, Guidance]) -> dict[str, tuple[Verdict, ...]
 def make_check(
     missions: Mapping[str, Sequence[Verdict]], columns: ColumnsConfig, once: bool
 ) -> Callable[[TicketLine], None]:
-    """Make a check that raises ``FaultError`` for a ticket of none of the ``missions``, whose labels these are, for one with
-    another label and, where each may come ``once`` alone, for one that came before."""
+    """Make a check that raises ``FaultError`` for a ticket of none of the ``missions``, whose
+    labels these are, for one with another label and, where each may come ``once`` alone, for one
+    that came before."""
     places: dict[tuple[str, str], str] = {}
 
     def check(line: TicketLine) -> None:

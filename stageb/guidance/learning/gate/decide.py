@@ -1,17 +1,19 @@
-"""The gate: an edit is accepted only if it is proven better than the present guidance, on tickets that it was not made from.
+"""The gate: an edit is accepted only if it is proven better than the present guidance, on tickets
+that it was not made from.
 
 What a bundle's edits go through, each step dearer than the one before:
 
 1. *Evidence*: an edit that turns none of the tickets that it names is dropped.
-2. *Race* (``race.py``): the others are judged on train tickets set apart for races; the most careful is left, and the one of
-   most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets are
-   joined, and tested as one.
+2. *Race* (``race.py``): the others are judged on train tickets set apart for races; the most
+   careful is left, and the one of most gain. What other survivors add to the most careful is tried
+   there too: edits that win on different tickets are joined, and tested as one.
 3. *Test* (``sequential.py``: an exact one, or by betting where the race gained a little on many
    tickets): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose
    race promises less than half of a proof is spared it.
 
-What an edit was made from, race and test have no group of tickets in common, since one that came twice would speak for
-itself: cases and evidence are of one fold, the test is on the others (``budget.py``).
+What an edit was made from, race and test have no group of tickets in common, since one that came
+twice would speak for itself: cases and evidence are of one fold, the test is on the others
+(``budget.py``).
 
 What the tests may spend, and what that promises, stands in ``budget.py``.
 """
@@ -44,7 +46,8 @@ from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.types import Estimate, Guidance, JudgeName, Proposal
 from stageb.seeds import stream
 
-STRONG, WEAK = 1 / 2, 1 / 8  # of what the part of the budget has left, for the test of an edit with a race like that
+# of what the part of the budget has left, for the test of an edit with a race like that
+STRONG, WEAK = 1 / 2, 1 / 8
 LUCKY = 1 / 16  # one-sided p of a race (McNemar), at or below which it is strong
 WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
@@ -65,7 +68,8 @@ class Edit:
 
 
 Choose = Callable[[Sequence[Edit], "Gate"], Dialogue[Edit | None]]
-"""A gate of a user's own: a bundle's edits, one or more, and what they can be judged with in; the one to accept out."""
+"""A gate of a user's own: a bundle's edits, one or more, and what they can be judged with in; the
+one to accept out."""
 
 Join = Callable[[Edit, Edit], Edit | None]
 """Two edits in; the edit that does both, or None where they cannot go together."""
@@ -84,7 +88,8 @@ class Gate:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Trial:
-    """The trial of one edit, with its outcome. It equals itself alone, so that it can be looked up."""
+    """The trial of one edit, with its outcome. It equals itself alone, so that it can be looked
+    up."""
 
     edit: Edit
     outcome: Outcome = "dropped"
@@ -92,8 +97,10 @@ class Trial:
     score: Score = field(default_factory=Score)  # in the race
     test: Test | None = None
     estimate: Estimate | None = None  # of what is learnt at once
-    calibration_errors: tuple[float, float] | None = None  # expected, before and after calibration; None: not measured
-    judges: Mapping[JudgeName, float] = field(default_factory=dict)  # share of verdicts that each of them has right
+    # expected, before and after calibration; None: not measured
+    calibration_errors: tuple[float, float] | None = None
+    # share of verdicts that each of them has right
+    judges: Mapping[JudgeName, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,37 +122,56 @@ class _RaceTickets:
 
 
 def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialogue[Decision]:
-    """Which of a bundle's ``edits`` to accept, if any; tests take their levels from what is ``left`` of the fold's
-    part of the budget."""
+    """Which of a bundle's ``edits`` to accept, if any; tests take their levels from what is
+    ``left`` of the fold's part of the budget."""
     idle, racing = yield from _screen_by_evidence(edits, gate.judge)
     if not racing:
         return Decision(tuple(idle), left)
     kinds = yield from gate.judge.kinds(gate.race_on)
-    outcome = yield from race(kinds, len(racing), partial(_race_gains, gate, racing), gate.race_chunk)
-    racing = [replace(tried, score=score) for tried, score in zip(racing, outcome.scores, strict=True)]
-    raced = _RaceTickets(Counter(kinds), [gate.race_on[k] for k in outcome.positions], [kinds[k] for k in outcome.positions])
+    outcome = yield from race(
+        kinds, len(racing), partial(_race_gains, gate, racing), gate.race_chunk
+    )
+    racing = [
+        replace(tried, score=score) for tried, score in zip(racing, outcome.scores, strict=True)
+    ]
+    raced = _RaceTickets(
+        Counter(kinds),
+        [gate.race_on[k] for k in outcome.positions],
+        [kinds[k] for k in outcome.positions],
+    )
     ranked = [racing[i] for i in outcome.ranked]
     joined = yield from _join_survivors(ranked, gate, join, raced, next_level(left, STRONG))
     careful = [*ranked[:1], *joined][-1:]
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
-    tested, left = yield from _test_in_turn(list(dict.fromkeys([*careful, *leader])), gate, raced, left)
+    tested, left = yield from _test_in_turn(
+        list(dict.fromkeys([*careful, *leader])), gate, raced, left
+    )
     tried = tuple(tested.get(each, each) for each in [*idle, *racing, *joined])
     winner = next((each.edit for each in tried if each.outcome == "accepted"), None)
     return Decision(tried, left, winner)
 
 
 def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) -> Dialogue[Decision]:
-    """Accept what ``choose`` returns. The budget plays no part: nothing bounds the probability that the edit is no
-    better."""
+    """Accept what ``choose`` returns. The budget plays no part: nothing bounds the probability that
+    the edit is no better."""
     winner = (yield from choose(edits, gate)) if edits else None
     if winner is not None and winner not in edits:
-        raise StagebError(f"gate.choose returned {shown(repr(winner), 60)}; return one of the edits given, or None")
-    return Decision(tuple(Trial(edit, "accepted" if edit == winner else "dropped") for edit in edits), left, winner)
+        raise StagebError(
+            f"gate.choose returned {shown(repr(winner), 60)}; return one of the edits given, or "
+            f"None"
+        )
+    return Decision(
+        tuple(Trial(edit, "accepted" if edit == winner else "dropped") for edit in edits),
+        left,
+        winner,
+    )
 
 
-def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[list[Trial], list[Trial]]]:
-    """The edits that turn none of the tickets that they name, and the others. Turned is what is judged right now, and more
-    surely than before."""
+def _screen_by_evidence(
+    edits: Sequence[Edit], judge: Judge
+) -> Dialogue[tuple[list[Trial], list[Trial]]]:
+    """The edits that turn none of the tickets that they name, and the others. Turned is what is
+    judged right now, and more surely than before."""
     asked = [(each.guidance, each.evidence) for each in edits]
     gained = yield from judge.gains(asked)
     reached = yield from judge.p_correct(asked)
@@ -162,20 +188,23 @@ def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[l
 def _race_gains(
     gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, Sequence[int]]]
 ) -> Dialogue[list[EditGains]]:
-    """Ask for the gains that the race wants: for each edit, by its number, and each of its race tickets, by its place."""
+    """Ask for the gains that the race wants: for each edit, by its number, and each of its race
+    tickets, by its place."""
     wanted = [(racing[i].edit.guidance, [gate.race_on[k] for k in places]) for i, places in asked]
     gained = yield from gate.judge.gains(wanted)
     judged = yield from gate.judge.judgements(wanted)
     return [
-        EditGains(gains, all(each.by_rules for each in judgements)) for gains, judgements in zip(gained, judged, strict=True)
+        EditGains(gains, all(each.by_rules for each in judgements))
+        for gains, judgements in zip(gained, judged, strict=True)
     ]
 
 
 def _join_survivors(
     ranked: Sequence[Trial], gate: Gate, join: Join, raced: _RaceTickets, level: float
 ) -> Dialogue[list[Trial]]:
-    """Join others to the first edit, in their order: those of which the race says that what they add promises a test of its
-    own, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
+    """Join others to the first edit, in their order: those of which the race says that what they
+    add promises a test of its own, at the price of losses that ranks them. So no idle edit gets in
+    behind a good one."""
     joined: list[Trial] = []
     for other in ranked[1:]:
         team = joined[-1] if joined else ranked[0]
@@ -184,7 +213,10 @@ def _join_survivors(
             continue
         (gains,) = yield from gate.judge.gains([(both.guidance, raced.positions)])
         score = Score().plus(raced.kinds, gains)
-        (won, lost), (won_before, lost_before) = score.rates(raced.among), team.score.rates(raced.among)
+        (won, lost), (won_before, lost_before) = (
+            score.rates(raced.among),
+            team.score.rates(raced.among),
+        )
         more_lost = LOSS_PRICE * max(0.0, lost - lost_before)
         if is_promising(won - won_before, more_lost, len(gate.groups), level):
             joined.append(Trial(both, score=score))
@@ -194,7 +226,8 @@ def _join_survivors(
 def _test_in_turn(
     candidates: Sequence[Trial], gate: Gate, raced: _RaceTickets, left: float
 ) -> Dialogue[tuple[dict[Trial, Trial], float]]:
-    """Test candidates in turn, until one is accepted; returns the outcome of each, and what is left of the budget."""
+    """Test candidates in turn, until one is accepted; returns the outcome of each, and what is left
+    of the budget."""
     tested: dict[Trial, Trial] = {}
     for tried in candidates:
         won, lost = tried.score.rates(raced.among)
@@ -215,21 +248,29 @@ def _test_in_turn(
 
 
 def _share(won: float, lost: float, raced: int) -> float:
-    """Of what the part of the budget has left, for the test of an edit that won and lost at these rates on so many tickets:
-    what it gets it gives back if it is proven, and one with a strong race is likelier to be."""
+    """Of what the part of the budget has left, for the test of an edit that won and lost at these
+    rates on so many tickets: what it gets it gives back if it is proven, and one with a strong race
+    is likelier to be."""
     return STRONG if mcnemar_p(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
 
 
 def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float) -> Dialogue[Test]:
-    """The test that suits what the edit did in its race, at its end: drawing a gain g as won outright with a chance of g
-    leaves g of its information, since its variance grows from g squared to g."""
+    """The test that suits what the edit did in its race, at its end: drawing a gain g as won
+    outright with a chance of g leaves g of its information, since its variance grows from g squared
+    to g."""
     edited, groups = tried.edit.guidance, gate.groups
-    by_group = yield from _gain_by_group(edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets))
+    by_group = yield from _gain_by_group(
+        edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets)
+    )
     gains = [mean(each) for each in by_group]
     if sum(gain * gain for gain in gains) >= WHOLE * sum(map(abs, gains)):
         test: Test = ExactTest(level, len(groups), key=stream("turned", digest(edited)))
     else:
-        test = BettingTest(level, len(groups), wealth=Wealth(favourite=kelly_stake(*tried.score.rates(raced.among))))
+        test = BettingTest(
+            level,
+            len(groups),
+            wealth=Wealth(favourite=kelly_stake(*tried.score.rates(raced.among))),
+        )
     for chunk in cut_interims(groups, gate.interim):
         test = test.plus((yield from _gain_by_group(edited, gate.judge, chunk)))
         if test.decided:
@@ -237,7 +278,9 @@ def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float) -> Dialog
     return test
 
 
-def _gain_by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Dialogue[list[list[float]]]:
+def _gain_by_group(
+    guidance: Guidance, judge: Judge, groups: Sequence[Group]
+) -> Dialogue[list[list[float]]]:
     """Ask for the gain on each ticket, by group."""
     (gains,) = yield from judge.gains([(guidance, [i for group in groups for i in group])])
     each = iter(gains)

@@ -1,4 +1,5 @@
-"""How tickets are judged under some guidance: weighed by the price of errors, and asked of the model once."""
+"""How tickets are judged under some guidance: weighed by the price of errors, and asked of the
+model once."""
 
 from __future__ import annotations
 
@@ -18,36 +19,44 @@ T = TypeVar("T")
 
 
 def digest(guidance: Guidance) -> str:
-    """16 hex digits for what verdicts under a guidance depend on: its rules and their keys, not its step or its metadata."""
+    """16 hex digits for what verdicts under a guidance depend on: its rules and their keys, not its
+    step or its metadata."""
     return disk.digest(render_guidance(guidance), 8)
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Asks how tickets are judged, and weighs the answers: what an edit gains on a ticket. Its methods yield questions
-    (``questions.py``): ``gains = yield from judge.gains(...)``."""
+    """Asks how tickets are judged, and weighs the answers: what an edit gains on a ticket. Its
+    methods yield questions (``questions.py``): ``gains = yield from judge.gains(...)``."""
 
     tickets: Sequence[Ticket]  # positions point here
     config: GateConfig
     present: Guidance
-    inclusion_prob: Mapping[int, float] = field(default_factory=dict)  # by position, as ``Splits`` has it
+    # by position, as ``Splits`` has it
+    inclusion_prob: Mapping[int, float] = field(default_factory=dict)
     prices: Prices = field(default_factory=lambda: EQUAL)
 
-    def judgements(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[Judgement]]]:
+    def judgements(
+        self, asked: Sequence[tuple[Guidance, Sequence[int]]]
+    ) -> Dialogue[list[list[Judgement]]]:
         """For each guidance and its positions, how it judges them; all of it is one question."""
         wanted = tuple((guidance, tuple(positions)) for guidance, positions in asked if positions)
         answers = iter((yield JudgeTickets(wanted)) if wanted else ())
         return [list(next(answers)) if positions else [] for _, positions in asked]
 
-    def p_correct(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
+    def p_correct(
+        self, asked: Sequence[tuple[Guidance, Sequence[int]]]
+    ) -> Dialogue[list[list[float]]]:
         """For each guidance and its positions, the probabilities of the right label."""
         judged = yield from self.judgements(asked)
         return [[each.p_correct for each in judgements] for judgements in judged]
 
     def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
-        """For each edited guidance and its positions: how much more probable the right label is than under the present one,
-        weighed, each in [-1, 1]."""
-        p_correct = yield from self.p_correct([*asked, *((self.present, positions) for _, positions in asked)])
+        """For each edited guidance and its positions: how much more probable the right label is
+        than under the present one, weighed, each in [-1, 1]."""
+        p_correct = yield from self.p_correct(
+            [*asked, *((self.present, positions) for _, positions in asked)]
+        )
         after, before = p_correct[: len(asked)], p_correct[len(asked) :]
         return [
             [self.weigh(i) * (new - old) for i, new, old in zip(positions, *both, strict=True)]
@@ -55,8 +64,8 @@ class Judge:
         ]
 
     def compare(self, rights: Mapping[int, bool], before: Mapping[int, bool]) -> list[float]:
-        """The gains on tickets, in their order, of verdicts that are right there or not, over others, which may be surer or
-        less sure of themselves."""
+        """The gains on tickets, in their order, of verdicts that are right there or not, over
+        others, which may be surer or less sure of themselves."""
         return [self.weigh(i) * (is_right - before[i]) for i, is_right in rights.items()]
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
@@ -65,15 +74,20 @@ class Judge:
         return [(self.tickets[i].label, p > 0.5) for i, p in zip(positions, p_correct, strict=True)]
 
     def exceeds_limits(self, edited: Guidance, positions: Sequence[int]) -> Dialogue[bool]:
-        """Whether an edited guidance makes more wrong passes of these tickets, or changes the verdict on more, than the
-        limits beside the gate allow."""
+        """Whether an edited guidance makes more wrong passes of these tickets, or changes the
+        verdict on more, than the limits beside the gate allow."""
         most_passes, most_changed = self.config.max_false_passes, self.config.max_changed_verdicts
         if most_passes == most_changed == 1:
             return False
         before, after = yield from self.p_correct([(self.present, positions), (edited, positions)])
-        lost = {i: (old > 0.5) - (new > 0.5) for i, old, new in zip(positions, before, after, strict=True)}
+        lost = {
+            i: (old > 0.5) - (new > 0.5)
+            for i, old, new in zip(positions, before, after, strict=True)
+        }
         passes = sum(lost[i] for i in positions if self.tickets[i].label == "fail")
-        return passes > most_passes * len(positions) or sum(map(abs, lost.values())) > most_changed * len(positions)
+        return passes > most_passes * len(positions) or sum(
+            map(abs, lost.values())
+        ) > most_changed * len(positions)
 
     def weigh(self, position: int) -> float:
         """Return a ticket's weight, at most 1: its price over the chance of having been drawn."""
@@ -83,16 +97,22 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """How tickets are judged under some guidances, as far as that is known, and what it took to ask."""
+    """How tickets are judged under some guidances, as far as that is known, and what it took to
+    ask."""
 
-    known: Mapping[str, Mapping[int, Judgement]] = field(default_factory=dict)  # rules as rendered -> position
+    # rules as rendered -> position
+    known: Mapping[str, Mapping[int, Judgement]] = field(default_factory=dict)
     judged: int = 0  # tickets that the model judged
     saved: int = 0  # that rules as code judged
     tokens: int = 0  # read and made for them
 
     def of(self, guidance: Guidance) -> dict[int, float]:
-        """The probabilities of the right label known under ``guidance``, by position: equal rules judge alike."""
-        return {i: judgement.p_correct for i, judgement in self.known.get(render_guidance(guidance), {}).items()}
+        """The probabilities of the right label known under ``guidance``, by position: equal rules
+        judge alike."""
+        return {
+            i: judgement.p_correct
+            for i, judgement in self.known.get(render_guidance(guidance), {}).items()
+        }
 
     def plus(self, guidance: Guidance, p_correct: Mapping[int, float]) -> Verdicts:
         """With probabilities of the right label that are known without asking."""
@@ -103,7 +123,10 @@ class Verdicts:
         saved = sum(each.by_rules for each in judgements.values())
         tokens = sum(each.tokens for each in judgements.values())
         counted = replace(
-            self, judged=self.judged + len(judgements) - saved, saved=self.saved + saved, tokens=self.tokens + tokens
+            self,
+            judged=self.judged + len(judgements) - saved,
+            saved=self.saved + saved,
+            tokens=self.tokens + tokens,
         )
         return counted._with(guidance, judgements)
 
@@ -115,11 +138,16 @@ class Verdicts:
             known = self.known.get(text, {})
             if missing := dict.fromkeys(i for i in positions if i not in known):
                 unknown.setdefault(text, (guidance, {}))[1].update(missing)
-        return JudgeTickets(tuple((guidance, tuple(missing)) for guidance, missing in unknown.values()))
+        return JudgeTickets(
+            tuple((guidance, tuple(missing)) for guidance, missing in unknown.values())
+        )
 
     def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
         """The answer to a question of which all is known."""
-        known = [(self.known.get(render_guidance(guidance), {}), positions) for guidance, positions in question.asked]
+        known = [
+            (self.known.get(render_guidance(guidance), {}), positions)
+            for guidance, positions in question.asked
+        ]
         return [[judgements[i] for i in positions] for judgements, positions in known]
 
     def _with(self, guidance: Guidance, judgements: Mapping[int, Judgement]) -> Verdicts:
@@ -128,7 +156,8 @@ class Verdicts:
 
 
 def ask_once(steps: Dialogue[T], verdicts: Verdicts) -> Dialogue[tuple[T, Verdicts]]:
-    """Run ``steps`` with no ticket judged that ``verdicts`` know; returns their result, and the verdicts known then."""
+    """Run ``steps`` with no ticket judged that ``verdicts`` know; returns their result, and the
+    verdicts known then."""
     answer = None
     while True:
         try:

@@ -1,13 +1,15 @@
 """The race: which of a bundle's edits is worth a test. Shared tickets, losers dropped early.
 
-Most proposed edits are hopeless, and judging tickets is what costs. So the edits see the same tickets chunk by chunk,
-and after each chunk the less promising half goes. Every chunk is half of tickets that the present guidance judges wrong and
-half of tickets that it judges right, most of the latter with another label: where faults pass, a new rule against them
-threatens the tickets that pass rightly, and those that fail already tell nothing. What an edit did on tickets of one kind is
+Most proposed edits are hopeless, and judging tickets is what costs. So the edits see the same
+tickets chunk by chunk, and after each chunk the less promising half goes. Every chunk is half of
+tickets that the present guidance judges wrong and half of tickets that it judges right, most of the
+latter with another label: where faults pass, a new rule against them threatens the tickets that
+pass rightly, and those that fail already tell nothing. What an edit did on tickets of one kind is
 weighed by how many of them there are.
 
-The tickets are none that reflection saw: words that only its cases hold look good there and nowhere else. Even so a race
-proves nothing, since its winner is the best of several; the test (``decide.py``) looks at other tickets again.
+The tickets are none that reflection saw: words that only its cases hold look good there and nowhere
+else. Even so a race proves nothing, since its winner is the best of several; the test
+(``decide.py``) looks at other tickets again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ LAPS = 6  # chunks of a race at most
 FEWEST_EDITS = 4  # edits that see all tickets, where so many expect a gain
 LUCK = 0.5  # tickets deducted from an edit's wins: the best of a race were partly lucky
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when edits are ranked
-LEAST_SHARE = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
+# of the tickets judged right that a chunk holds, the share of either label at the least
+LEAST_SHARE = 0.25
 
 TicketKind = tuple[Verdict, bool]
 """A ticket's label, and whether the present guidance judges it right."""
@@ -34,7 +37,8 @@ class EditGains(NamedTuple):
     """The gains of one edit on some tickets."""
 
     gains: Sequence[float]  # one a ticket
-    free: bool = False  # whether rules as code judged all of them, so that further ones are likely to cost nothing
+    # whether rules as code judged all of them, so that further ones are likely to cost nothing
+    free: bool = False
 
 
 AskGains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[EditGains]]]
@@ -51,11 +55,15 @@ class KindScore:
 
     def plus(self, gains: Sequence[float]) -> KindScore:
         """The sums with further tickets."""
-        won, lost = sum(gain for gain in gains if gain > 0), -sum(gain for gain in gains if gain < 0)
+        won, lost = (
+            sum(gain for gain in gains if gain > 0),
+            -sum(gain for gain in gains if gain < 0),
+        )
         return KindScore(self.seen + len(gains), self.won + won, self.lost + lost)
 
     def expected(self, tickets: int, price: float) -> float:
-        """Won, less ``price`` times lost, of ``tickets`` tickets of this kind at the rates so far."""
+        """Won, less ``price`` times lost, of ``tickets`` tickets of this kind at the rates so
+        far."""
         return tickets * (self.won - price * self.lost) / self.seen if self.seen else 0.0
 
 
@@ -71,20 +79,34 @@ class Score:
         for kind, gain in zip(kinds, gains, strict=True):
             new.setdefault(kind, []).append(gain)
         return Score(
-            {**self.by_kind, **{kind: self.by_kind.get(kind, KindScore()).plus(seen) for kind, seen in new.items()}}
+            {
+                **self.by_kind,
+                **{
+                    kind: self.by_kind.get(kind, KindScore()).plus(seen)
+                    for kind, seen in new.items()
+                },
+            }
         )
 
     def expected(self, pool: Mapping[TicketKind, int], price: float = 1.0) -> float:
-        """Won, less ``price`` times lost, of a pool with so many tickets of each kind, at the rates so far."""
+        """Won, less ``price`` times lost, of a pool with so many tickets of each kind, at the rates
+        so far."""
         return sum(each.expected(pool[kind], price) for kind, each in self.by_kind.items())
 
     def one_more(self, pool: Mapping[TicketKind, int]) -> float:
-        """How much more would be expected of such a pool if one more of the tickets judged wrong had been won."""
-        return max((pool[kind] / each.seen for kind, each in self.by_kind.items() if not kind[1]), default=0.0)
+        """How much more would be expected of such a pool if one more of the tickets judged wrong
+        had been won."""
+        return max(
+            (pool[kind] / each.seen for kind, each in self.by_kind.items() if not kind[1]),
+            default=0.0,
+        )
 
     def rates(self, pool: Mapping[TicketKind, int]) -> tuple[float, float]:
         """Won and lost per ticket of such a pool, at the rates so far but for ``LUCK``."""
-        kinds = [(each, pool[kind] / each.seen / sum(pool.values())) for kind, each in self.by_kind.items()]
+        kinds = [
+            (each, pool[kind] / each.seen / sum(pool.values()))
+            for kind, each in self.by_kind.items()
+        ]
         won = sum(share * max(0.0, each.won - LUCK) for each, share in kinds)
         return won, sum(share * each.lost for each, share in kinds)
 
@@ -117,13 +139,16 @@ class Race:
 def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
     """Positions in chunks of ``size``: half judged wrong, half right, while there are both.
 
-    Of those judged right, a label has the share that the others have of those judged wrong, but ``LEAST_SHARE`` of two.
+    Of those judged right, a label has the share that the others have of those judged wrong, but
+    ``LEAST_SHARE`` of two.
     """
     labels = sorted({label for label, _ in kinds}, reverse=True)
     count = Counter(label for label, is_right in kinds if not is_right)
     shares = _share_right([count[label] for label in labels]) if labels else []
     wrong = [place for place, (_, is_right) in enumerate(kinds) if not is_right]
-    right = [[place for place, kind in enumerate(kinds) if kind == (label, True)] for label in labels]
+    right = [
+        [place for place, kind in enumerate(kinds) if kind == (label, True)] for label in labels
+    ]
     cut = []
     while wrong or any(right):
         rest = sum(map(len, right))
@@ -133,7 +158,11 @@ def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
         for place, share in enumerate(shares):
             rest -= len(right[place])
             taken = min(len(right[place]), max(min(round(share * whole), room), room - rest))
-            chunk, right[place], room = chunk + right[place][:taken], right[place][taken:], room - taken
+            chunk, right[place], room = (
+                chunk + right[place][:taken],
+                right[place][taken:],
+                room - taken,
+            )
         cut.append(sorted(chunk))
     return cut
 
@@ -146,17 +175,23 @@ def _share_right(wrong: Sequence[int]) -> list[float]:
     are_few = [weight < least * sum(weights) for weight in weights]
     left = 1 - least * sum(are_few)
     total = sum(weight for weight, is_few in zip(weights, are_few, strict=True) if not is_few)
-    return [least if is_few else left * (weight / total) for weight, is_few in zip(weights, are_few, strict=True)]
+    return [
+        least if is_few else left * (weight / total)
+        for weight, is_few in zip(weights, are_few, strict=True)
+    ]
 
 
-def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], early: bool = False) -> list[int]:
-    """Which edits go on after a chunk, best first: of those that expect a gain, the better half, but
-    ``FEWEST_EDITS`` as long as there are so many; ``early``, the places that are free go to those that one ticket more would
-    make expect one.
+def select_survivors(
+    scores: Sequence[Score], pool: Mapping[TicketKind, int], early: bool = False
+) -> list[int]:
+    """Which edits go on after a chunk, best first: of those that expect a gain, the better half,
+    but ``FEWEST_EDITS`` as long as there are so many; ``early``, the places that are free go to
+    those that one ticket more would make expect one.
 
-    Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the next one, while what a
-    broad rule spoils has to be mended by further edits. The one of most gain goes on in any case, so that a broad rule is
-    still had where no careful one passes. Ties keep the order given.
+    Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the
+    next one, while what a broad rule spoils has to be mended by further edits. The one of most gain
+    goes on in any case, so that a broad rule is still had where no careful one passes. Ties keep
+    the order given.
     """
     ranked = sorted(range(len(scores)), key=lambda i: -scores[i].expected(pool, LOSS_PRICE))
     hopeful = [i for i in ranked if scores[i].expected(pool) > 0]
@@ -164,15 +199,19 @@ def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], ea
     leader = max(hopeful, key=lambda i: scores[i].expected(pool), default=None)
     if leader is not None and leader not in kept:
         kept[-1] = leader
-    unlucky = [i for i in ranked if scores[i].expected(pool) <= 0 < scores[i].expected(pool) + scores[i].one_more(pool)]
+    unlucky = [
+        i
+        for i in ranked
+        if scores[i].expected(pool) <= 0 < scores[i].expected(pool) + scores[i].one_more(pool)
+    ]
     return [*kept, *unlucky[: max(0, FEWEST_EDITS - len(kept))]] if early else kept
 
 
 def race(kinds: Sequence[TicketKind], edits: int, gains: AskGains, chunk: int) -> Dialogue[Race]:
     """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts.
 
-    Those that cost nothing to judge stay to the end, whatever the cuts say, and go on to the last ticket where there are no
-    others.
+    Those that cost nothing to judge stay to the end, whatever the cuts say, and go on to the last
+    ticket where there are no others.
     """
     pool = Counter(kinds)
     scores = [Score() for _ in range(edits)]
@@ -188,8 +227,11 @@ def race(kinds: Sequence[TicketKind], edits: int, gains: AskGains, chunk: int) -
         for one, new in zip(running, gained, strict=True):
             scores[one] = scores[one].plus([kinds[i] for i in further], new.gains)
             free[one] &= new.free
-        early = lap == 0 and len(laps) > 1  # of 8 wrong tickets, a rule that mends one in six often mends none
-        ranked = [running[i] for i in select_survivors([scores[one] for one in running], pool, early)]
+        # of 8 wrong tickets, a rule that mends one in six often mends none
+        early = lap == 0 and len(laps) > 1
+        ranked = [
+            running[i] for i in select_survivors([scores[one] for one in running], pool, early)
+        ]
         running = [*ranked, *(one for one in running if one not in ranked and free[one])]
         seen += further
     leader = max(ranked, key=lambda one: scores[one].expected(pool), default=None)

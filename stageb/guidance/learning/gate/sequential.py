@@ -105,7 +105,8 @@ class Wealth:
     """The wealth from betting against "the mean gain is at most 0"."""
 
     favourite: float = 0.5  # the stake that holds half of the wealth, above 0 and below 1
-    logs: tuple[float, ...] = (0.0,) * (len(STAKES) + 1)  # natural log of what became of 1: the favourite's, then STAKES'
+    # natural log of what became of 1: the favourite's, then STAKES'
+    logs: tuple[float, ...] = (0.0,) * (len(STAKES) + 1)
 
     def plus(self, gains: Sequence[float]) -> Wealth:
         """The wealth after further bets, each gain in [-1, 1]."""
@@ -165,7 +166,11 @@ class BettingTest(Test):
         """Whether the groups that are left would not do even if they brought ``HOPED_GROWTH`` times
         what those before did."""
         grown, left = max(0.0, *self.wealth.logs), max(0, self.groups - self.seen)
-        return self.seen >= FIRST and left > 0 and grown + HOPED_GROWTH * left * grown / self.seen < -log(self.level)
+        return (
+            self.seen >= FIRST
+            and left > 0
+            and grown + HOPED_GROWTH * left * grown / self.seen < -log(self.level)
+        )
 
     @property
     def figures(self) -> Mapping[str, float]:
@@ -175,7 +180,9 @@ class BettingTest(Test):
 
 HOPED_ERRORS = 2.0  # standard errors more, that the groups left may win, than those seen
 DOUBT = (
-    2.0  # times more of a proof than its race says, an edit may bring: of a few per cent, a race sees a handful of tickets
+    # times more of a proof than its race says, an edit may bring: of a few per cent, a race sees a
+    # handful of tickets
+    2.0
 )
 
 
@@ -208,17 +215,23 @@ class ExactTest(Test):
     key: int = 0  # names the draws
     won: int = 0
     lost: int = 0
-    chances: tuple[float, ...] = (1.0,)  # for each number of wins: that so many of fair coins are, and proved nothing before
+    # for each number of wins: that so many of fair coins are, and proved nothing before
+    chances: tuple[float, ...] = (1.0,)
     spent: float = 0.0  # of the level: that fair coins had proven it by now
     proven: bool = False
 
     def _update(self, gains: Sequence[float]) -> Self:
         first = self.seen - len(gains)
-        turned = [gain for place, gain in enumerate(gains, first) if uniform(self.key, place) < abs(gain)]
+        turned = [
+            gain for place, gain in enumerate(gains, first) if uniform(self.key, place) < abs(gain)
+        ]
         won = self.won + sum(gain > 0 for gain in turned)
         chances = self.chances
         for _ in turned:
-            chances = tuple((lost + one_less) / 2 for lost, one_less in zip((*chances, 0.0), (0.0, *chances), strict=True))
+            chances = tuple(
+                (lost + one_less) / 2
+                for lost, one_less in zip((*chances, 0.0), (0.0, *chances), strict=True)
+            )
         left = self.level * min(1.0, self.seen / self.groups) - self.spent
         needed, reached = len(chances), 0.0
         while needed and reached + chances[needed - 1] <= left:
@@ -253,14 +266,18 @@ def mcnemar_p(won: int, lost: int) -> float:
     """The chance that of ``won + lost`` fair coins ``won`` or more fall well: McNemar's exact
     one-sided p."""
     turned = won + lost
-    few = sum(comb(turned, k) for k in range(min(won, lost + 1)))  # of the shorter end: coins are fair, so either will do
+    # of the shorter end: coins are fair, so either will do
+    few = sum(comb(turned, k) for k in range(min(won, lost + 1)))
     return float((few if lost < won else 2**turned - few) / 2**turned)
 
 
 def is_promising(won: float, lost: float, groups: int, level: float) -> bool:
     """Whether so many groups, won and lost at these rates each, make 1 / ``DOUBT`` of a proof (in
     logs), and could make a whole one."""
-    return mcnemar_p(round(won * groups), round(lost * groups)) <= level ** (1 / DOUBT) and mcnemar_p(groups, 0) <= level
+    return (
+        mcnemar_p(round(won * groups), round(lost * groups)) <= level ** (1 / DOUBT)
+        and mcnemar_p(groups, 0) <= level
+    )
 
 
 def count_fewest_wins(level: float) -> int:

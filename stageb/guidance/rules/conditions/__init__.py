@@ -1,13 +1,36 @@
 """Conditions: what rules may say of a ticket, a class for each kind, and what joins them.
 
-A new kind is a file here, and a place in ``KINDS``, if it is read, and in ``FINDERS``, if it is learnt.
+A new kind is a file here, and a place in ``KINDS``, if it is read, and in ``FINDERS``, if it is
+learnt.
 """
 
-from stageb.guidance.rules.conditions.base import ColumnForm, Condition, Expression, OutOfReach, Side, Teller
-from stageb.guidance.rules.conditions.logic import All, AtLeast, Not, Points, Some, compile_expression, conjoin, negate
+from stageb.guidance.rules.conditions.base import (
+    ColumnForm,
+    Condition,
+    Expression,
+    OutOfReach,
+    Side,
+    Teller,
+)
+from stageb.guidance.rules.conditions.logic import (
+    All,
+    AtLeast,
+    Not,
+    Points,
+    Some,
+    compile_expression,
+    conjoin,
+    negate,
+)
 from stageb.guidance.rules.conditions.numbers import Limit, find_limits
 from stageb.guidance.rules.conditions.pairs import Order, Same, find_compared, find_computed
-from stageb.guidance.rules.conditions.values import Missing, OneOf, find_either, find_missing, find_values
+from stageb.guidance.rules.conditions.values import (
+    Missing,
+    OneOf,
+    find_either,
+    find_missing,
+    find_values,
+)
 from stageb.guidance.rules.conditions.words import Mentions, find_mentions, find_phrased
 
 KINDS: tuple[type[Condition], ...] = (Mentions, Order, OneOf, Same, Missing)
@@ -17,7 +40,8 @@ FINDERS = (
     *(find_mentions, find_values, find_limits, find_either, find_compared),
     *(find_missing, find_phrased, find_computed),
 )
-"""Finders of conditions that tickets suggest: of those that say the same of all tickets, the first is learnt."""
+"""Finders of conditions that tickets suggest: of those that say the same of all tickets, the first
+is learnt."""
 
 __all__ = [
     "FINDERS", "KINDS", "All", "AtLeast", "ColumnForm", "Condition", "Expression", "Limit", "Mentions", "Missing", "Not",

@@ -1,8 +1,9 @@
 """Expressions: what a rule says of a ticket, as a small tree whose leaves are conditions.
 
-Each kind of condition is a class, which says how it holds, which fields it needs, how it is written and read, how tickets
-suggest it, and what it is in forms that see columns. Nothing outside this package asks of which kind a condition is: it asks
-the condition. What is learnt are the same expressions, so what is counted, judged, written and exported is one thing.
+Each kind of condition is a class, which says how it holds, which fields it needs, how it is written
+and read, how tickets suggest it, and what it is in forms that see columns. Nothing outside this
+package asks of which kind a condition is: it asks the condition. What is learnt are the same
+expressions, so what is counted, judged, written and exported is one thing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Family = Literal["plain", "joined", "limit", "compared", "computed"]
 Side = Literal["above", "below"]
 Call: TypeAlias = tuple[Callable[..., Predicate], tuple[Any, ...]]
 Marks: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""By language, the words of a condition and what they mean; of several that mean the same, the first is written."""
+"""By language, the words of a condition and what they mean; of several that mean the same, the
+first is written."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -44,9 +46,12 @@ class OutOfReach:
     nearest: Callable[[], str] = str  # looks for what may have been meant; nothing by default
 
     def with_hint(self) -> OutOfReach:
-        """The same for a reader. Parsing meets many faults that nobody is told of, and looking for what is near is slow."""
+        """The same for a reader. Parsing meets many faults that nobody is told of, and looking for
+        what is near is slow."""
         near = self.nearest()
-        return replace(self, why=f"{self.why}; the nearest is {near!r}" if near else self.why, nearest=str)
+        return replace(
+            self, why=f"{self.why}; the nearest is {near!r}" if near else self.why, nearest=str
+        )
 
 
 TWO_WAYS = OutOfReach("it can be read in two ways")
@@ -68,8 +73,8 @@ class Expression(ABC):
     @property
     @abstractmethod
     def call(self) -> Call:
-        """The function of ``predicates.py`` that makes a predicate of it, and the arguments; expressions among these stand
-        for their predicates."""
+        """The function of ``predicates.py`` that makes a predicate of it, and the arguments;
+        expressions among these stand for their predicates."""
 
     @abstractmethod
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
@@ -84,8 +89,8 @@ class Expression(ABC):
         """The same as JSON."""
 
     def hold(self, find: Callable[[Expression], int]) -> int:
-        """The tickets for which it holds, as bits, by those for which its parts do. Raises ``KeyError`` where only tickets
-        tell that."""
+        """The tickets for which it holds, as bits, by those for which its parts do. Raises
+        ``KeyError`` where only tickets tell that."""
         raise KeyError(self)
 
     def conditions(self) -> Iterator[Condition]:
@@ -125,7 +130,8 @@ class Expression(ABC):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Settles ties between conditions: the kind, the field, its first value, and the second one."""
+        """Settles ties between conditions: the kind, the field, its first value, and the second
+        one."""
         return "", "", "", ""
 
     @property
@@ -247,8 +253,13 @@ class Condition(Expression):
 
     @property
     def divisors(self) -> tuple[str, ...]:
-        """The fields that it divides by: where one is 0, a ticket does not tell whether it holds."""
-        return tuple(each.second for each in self.numbers if isinstance(each, Computed) and each.operator == "/")
+        """The fields that it divides by: where one is 0, a ticket does not tell whether it
+        holds."""
+        return tuple(
+            each.second
+            for each in self.numbers
+            if isinstance(each, Computed) and each.operator == "/"
+        )
 
     @property
     def size(self) -> int:
@@ -285,7 +296,8 @@ class ColumnForm(Protocol[T_co]):
         """Two fields have the same value, or do not."""
 
     def beyond(self, what: str) -> T_co:
-        """No columns tell: it reads ``what``. Unless a form says so, it was asked before whether it can say a rule."""
+        """No columns tell: it reads ``what``. Unless a form says so, it was asked before whether it
+        can say a rule."""
         raise AssertionError(what)
 
 

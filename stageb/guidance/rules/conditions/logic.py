@@ -95,11 +95,17 @@ class All(_Joined):
     @property
     def key(self) -> tuple[str, str, str, str]:
         limits = self._limits()
-        return ("within", str(limits[0].of), limits[0].limit, limits[1].limit) if limits else ("", "", "", "")
+        return (
+            ("within", str(limits[0].of), limits[0].limit, limits[1].limit)
+            if limits
+            else ("", "", "", "")
+        )
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
         if exact := self.find_exact_count():
-            return grammar.exactly.format(count=exact.count, parts=exact._write_parts(grammar, grammar.part))
+            return grammar.exactly.format(
+                count=exact.count, parts=exact._write_parts(grammar, grammar.part)
+            )
         return grammar.and_.join(self._write_conjuncts(grammar))
 
     def to_plain(self) -> Mapping[str, Any]:
@@ -124,7 +130,8 @@ class All(_Joined):
 
 
 def _find_between(parts: Sequence[Expression]) -> tuple[Limit, Limit] | None:
-    """The limit that a field is above, and the one that it is below; None where parts say something else."""
+    """The limit that a field is above, and the one that it is below; None where parts say something
+    else."""
     low, high = (part.as_limit for part in parts) if len(parts) == 2 else (None, None)
     return (low, high) if low and high and low.is_below(high) else None
 
@@ -172,7 +179,9 @@ class AtLeast(_Joined):
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
         form = next(form for form, denied in grammar.counts.items() if denied == is_denied)
-        return form.format(count=self.count - is_denied, parts=self._write_parts(grammar, grammar.part))
+        return form.format(
+            count=self.count - is_denied, parts=self._write_parts(grammar, grammar.part)
+        )
 
     def to_plain(self) -> Mapping[str, Any]:
         return {"at_least": self.count, "of": [part.to_plain() for part in self.parts]}
@@ -183,7 +192,8 @@ class AtLeast(_Joined):
 
 @dataclass(frozen=True, slots=True)
 class Points(Expression):
-    """The parts that a ticket is known to meet have so many points together, or more: the whole of a rule's condition."""
+    """The parts that a ticket is known to meet have so many points together, or more: the whole of
+    a rule's condition."""
 
     least: int
     scored: tuple[tuple[int, Expression], ...]
@@ -207,11 +217,16 @@ class Points(Expression):
         return opening + grammar.part.join(self.write_scored(grammar))
 
     def write_scored(self, grammar: Grammar) -> Iterator[str]:
-        """Write each part with its points; neighbouring words with equal points are listed, or named by their word list."""
+        """Write each part with its points; neighbouring words with equal points are listed, or
+        named by their word list."""
 
         def find_kind(scored: tuple[int, Expression]) -> tuple[int, str, str]:
             points, part = scored
-            return (points, part.name_subject(grammar), part.word_list) if part.word else (points, "", "")
+            return (
+                (points, part.name_subject(grammar), part.word_list)
+                if part.word
+                else (points, "", "")
+            )
 
         for (points, name, word_list), run in groupby(self.scored, key=find_kind):
             parts = [part for _, part in run]
@@ -242,7 +257,9 @@ def conjoin(parts: Sequence[Expression]) -> Expression:
     """All of the parts, two limits that a part joins each by itself; the only part itself."""
     if len(parts) == 1:
         return parts[0]
-    return All(tuple(each for part in parts for each in (part.conjuncts if part.is_between else (part,))))
+    return All(
+        tuple(each for part in parts for each in (part.conjuncts if part.is_between else (part,)))
+    )
 
 
 def compile_expression(expression: Expression) -> Predicate:
@@ -258,13 +275,16 @@ def compile_expression(expression: Expression) -> Predicate:
 
 
 def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expression], ...]:
-    """Words that have the same points side by side, where the first of them stands; those of each word list as they are."""
+    """Words that have the same points side by side, where the first of them stands; those of each
+    word list as they are."""
     firsts: dict[int, int] = {}
     places = [
         firsts.setdefault(points, place) if part.word and not part.word_list else place
         for place, (points, part) in enumerate(parts)
     ]
-    return tuple(part for _, part in sorted(zip(places, parts, strict=True), key=lambda each: each[0]))
+    return tuple(
+        part for _, part in sorted(zip(places, parts, strict=True), key=lambda each: each[0])
+    )
 
 
 def join_values(parts: Sequence[Expression]) -> tuple[Expression, ...]:
@@ -285,5 +305,8 @@ def count_held(masks: Sequence[int]) -> list[int]:
     levels: list[int] = []
     for mask in masks:
         levels = [*levels, 0]
-        levels = [level | (mask if place == 0 else levels[place - 1] & mask) for place, level in enumerate(levels)]
+        levels = [
+            level | (mask if place == 0 else levels[place - 1] & mask)
+            for place, level in enumerate(levels)
+        ]
     return levels

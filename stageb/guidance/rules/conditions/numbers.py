@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.wordings import Grammar
 
 WITHIN = 12  # limits on each side between which a number may lie, where they are fine
-TICKETS_PER_LIMIT = 250  # of these, at least: from few tickets, pairs of limits are learnt that chance brings
+# of these, at least: from few tickets, pairs of limits are learnt that chance brings
+TICKETS_PER_LIMIT = 250
 
 SIDES: Marks = {  # the side, and whether that is denied
     "en": {
@@ -46,7 +47,9 @@ SIDES: Marks = {  # the side, and whether that is denied
         " is at most ": ("above", True),
         " is not above ": ("above", True),
         " is not below ": ("below", True),
-        **dict.fromkeys((" is over ", " is more than ", " is greater than ", " > "), ("above", False)),
+        **dict.fromkeys(
+            (" is over ", " is more than ", " is greater than ", " > "), ("above", False)
+        ),
         **dict.fromkeys((" is under ", " is less than ", " < "), ("below", False)),
         **dict.fromkeys((" is no more than ", " <= "), ("above", True)),
         **dict.fromkeys((" is no less than ", " >= "), ("below", True)),
@@ -60,7 +63,8 @@ SIDES: Marks = {  # the side, and whether that is denied
         "至多": ("above", True),
     },
 }
-BETWEEN: Mapping[str, tuple[str, str]] = {  # behind a name, and between its lower limit and the upper one
+# behind a name, and between its lower limit and the upper one
+BETWEEN: Mapping[str, tuple[str, str]] = {
     "en": (" is above ", " and below "),
     "zh": ("大于", "且小于"),
 }
@@ -76,7 +80,10 @@ class Limit(Condition):
 
     @property
     def call(self) -> Call:
-        return (predicates.is_above if self.side == "above" else predicates.is_below), (self.of, self.limit)
+        return (predicates.is_above if self.side == "above" else predicates.is_below), (
+            self.of,
+            self.limit,
+        )
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -100,7 +107,9 @@ class Limit(Condition):
 
     def is_below(self, other: Limit) -> bool:
         """Whether both are limits of one field, from which its number lies inwards."""
-        return (self.of, self.side, other.side) == (other.of, "above", "below") and isinstance(self.of, str)
+        return (self.of, self.side, other.side) == (other.of, "above", "below") and isinstance(
+            self.of, str
+        )
 
     def join(self, other: Expression) -> Expression | None:
         """With the value at its limit, it goes as far as to that."""
@@ -109,8 +118,14 @@ class Limit(Condition):
         return Not(replace(self, side="below" if self.side == "above" else "above"))
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
-        name, mark = name_number(self.of, grammar), find_mark(SIDES, grammar, (self.side, is_denied))
-        return grammar.write_count(self.side, str(self.of), self.limit, is_denied) or f"{name}{mark}{self.limit}"
+        name, mark = (
+            name_number(self.of, grammar),
+            find_mark(SIDES, grammar, (self.side, is_denied)),
+        )
+        return (
+            grammar.write_count(self.side, str(self.of), self.limit, is_denied)
+            or f"{name}{mark}{self.limit}"
+        )
 
     def write_between(self, other: Limit, grammar: Grammar) -> str:
         """A field that is above this limit and below the other one."""
@@ -158,10 +173,14 @@ def name_number(of: str | Computed, grammar: Grammar) -> str:
 
 def write_plain(of: str | Computed) -> Mapping[str, Any]:
     """A number as JSON."""
-    return {"field": of} if isinstance(of, str) else {"compute": of.operator, "fields": [of.first, of.second]}
+    return (
+        {"field": of}
+        if isinstance(of, str)
+        else {"compute": of.operator, "fields": [of.first, of.second]}
+    )
 
 
-# What tickets suggest -----------------------------------------------------------------------------------------------------
+# What tickets suggest -----------------------------------------------------------------------------
 
 
 def find_limits(table: Table, found: Found) -> Found:
@@ -178,7 +197,9 @@ def find_limits(table: Table, found: Found) -> Found:
 def _find_limits(table: Table, name: str) -> dict[Limit, int]:
     """Written as a ticket has them, or where they are fine, as short as they may be."""
     column, numbers, fine = table.columns[name], table.numeric[name], table.forms.wide
-    written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
+    written = {
+        numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)
+    }
     ordered = sorted(written)
     limits = spread_limits(ordered, numbers, table.wrong, fine, len(numbers))
     found: dict[Limit, int] = {}
@@ -192,10 +213,14 @@ def _find_limits(table: Table, name: str) -> dict[Limit, int]:
 
 
 def _find_between(limits: Mapping[Limit, int], tickets: int) -> Found:
-    """Above one limit and below another, as most of so many tickets are: what is outside both may be rare and alike."""
+    """Above one limit and below another, as most of so many tickets are: what is outside both may
+    be rare and alike."""
     count, sides = min(WITHIN, tickets // TICKETS_PER_LIMIT), list[list[Limit]]()
     for side in ("above", "below"):
-        ordered = sorted((each for each in limits if each.side == side), key=lambda each: limits[each].bit_count())
+        ordered = sorted(
+            (each for each in limits if each.side == side),
+            key=lambda each: limits[each].bit_count(),
+        )
         sides.append([ordered[len(ordered) * place // count] for place in range(count)])
     pairs = {(low, high): limits[low] & limits[high] for low, high in product(*sides)}
     return {

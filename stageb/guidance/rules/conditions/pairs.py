@@ -1,4 +1,5 @@
-"""Two fields, and numbers that two fields give, beside others: which is above the other, and which are the same."""
+"""Two fields, and numbers that two fields give, beside others: which is above the other, and which
+are the same."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ _RELATIONS: Mapping[Side, str] = {"above": "over", "below": "under"}
 
 @dataclass(frozen=True, slots=True)
 class Order(Condition):
-    """A number is above that of another field, or below it; or what two fields give, above what two others do. It is read
-    where a limit may stand."""
+    """A number is above that of another field, or below it; or what two fields give, above what two
+    others do. It is read where a limit may stand."""
 
     of: str | Computed
     side: Side
@@ -57,7 +58,10 @@ class Order(Condition):
 
     @property
     def call(self) -> Call:
-        return (predicates.is_over if self.side == "above" else predicates.is_under), (self.of, self.other)
+        return (predicates.is_over if self.side == "above" else predicates.is_under), (
+            self.of,
+            self.other,
+        )
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -89,7 +93,9 @@ class Order(Condition):
                 return OneOf.read_rank(subject, side == "above", is_denied, value, reader)
             return OutOfReach(f"{subject!r} is no number in any ticket", "field", subject)
         other = reader.look_up(value) if isinstance(subject, str) else reader.read_computed(value)
-        found = cls(subject, side, other) if other else Limit.read_side(subject, side, value, reader)
+        found = (
+            cls(subject, side, other) if other else Limit.read_side(subject, side, value, reader)
+        )
         return negate(found) if is_denied and not isinstance(found, OutOfReach) else found
 
     @classmethod
@@ -97,7 +103,12 @@ class Order(Condition):
         name, *limits = Limit.split_between(text, reader.grammar)
         if name and all(limits):
             sides: tuple[Side, Side] = ("above", "below")
-            yield reader.conjoin([cls.read(name, (s, False), each, reader) for s, each in zip(sides, limits, strict=True)])
+            yield reader.conjoin(
+                [
+                    cls.read(name, (s, False), each, reader)
+                    for s, each in zip(sides, limits, strict=True)
+                ]
+            )
 
     def to_plain(self) -> Mapping[str, Any]:
         other = {"field": self.other} if isinstance(self.other, str) else write_plain(self.other)
@@ -115,7 +126,10 @@ class Same(Condition):
     other: str
     is_same: bool = True
 
-    marks: ClassVar[Marks] = {"en": {" equals ": True, " differs from ": False}, "zh": {"等于": True, "不等于": False}}
+    marks: ClassVar[Marks] = {
+        "en": {" equals ": True, " differs from ": False},
+        "zh": {"等于": True, "不等于": False},
+    }
 
     @property
     def call(self) -> Call:
@@ -145,7 +159,12 @@ class Same(Condition):
             return subject
         if other := reader.look_up(value):
             return cls(subject, other, meaning)
-        return OutOfReach(f"no ticket has {value!r}", "field", value, nearest=partial(reader.vocabulary.nearest_name, value))
+        return OutOfReach(
+            f"no ticket has {value!r}",
+            "field",
+            value,
+            nearest=partial(reader.vocabulary.nearest_name, value),
+        )
 
     def to_plain(self) -> Mapping[str, Any]:
         return {"field": self.one, "equals" if self.is_same else "differs": {"field": self.other}}
@@ -154,7 +173,7 @@ class Same(Condition):
         return columns.same(self.one, self.other, self.is_same)
 
 
-# What tickets suggest -----------------------------------------------------------------------------------------------------
+# What tickets suggest -----------------------------------------------------------------------------
 
 
 def find_compared(table: Table, found: Found) -> Found:
@@ -166,7 +185,8 @@ def find_compared(table: Table, found: Found) -> Found:
             continue
         both = [position for position in column if position in beside]
         are_numbers = table.are_numbers(one, other)
-        if not (are_numbers and table.are_counted):  # two counts are equal by chance, above all where both are 0
+        # two counts are equal by chance, above all where both are 0
+        if not (are_numbers and table.are_counted):
             alike = to_mask(p for p in both if fold_value(column[p]) == fold_value(beside[p]))
             masks |= {Same(one, other): alike, Same(one, other, False): to_mask(both) ^ alike}
         if are_numbers:
@@ -174,7 +194,12 @@ def find_compared(table: Table, found: Found) -> Found:
     return masks
 
 
-def _find_order(one: str | Computed, left: Mapping[int, float], other: str | Computed, right: Mapping[int, float]) -> Found:
+def _find_order(
+    one: str | Computed,
+    left: Mapping[int, float],
+    other: str | Computed,
+    right: Mapping[int, float],
+) -> Found:
     both = [place for place in left if place in right]
     return {
         Order(one, "above", other): to_mask(p for p in both if left[p] > right[p]),
@@ -183,17 +208,26 @@ def _find_order(one: str | Computed, left: Mapping[int, float], other: str | Com
 
 
 def find_computed(table: Table, found: Found) -> Found:
-    """Limits of sums, differences, products and quotients of names that are alike, and how products of different names
-    compare; of the numbers that most tickets have."""
+    """Limits of sums, differences, products and quotients of names that are alike, and how products
+    of different names compare; of the numbers that most tickets have."""
     masks: Found = {}
     if not table.forms.arithmetic:
         return masks
     products: dict[Computed, dict[int, float]] = {}
-    named = [name for name in table.common if name in table.numeric and any(name in pair for pair in table.alike)]
-    for one, other in (pair for pair in combinations(named[:MOST_COMPUTED], 2) if pair in table.alike):
+    named = [
+        name
+        for name in table.common
+        if name in table.numeric and any(name in pair for pair in table.alike)
+    ]
+    for one, other in (
+        pair for pair in combinations(named[:MOST_COMPUTED], 2) if pair in table.alike
+    ):
         left, right = table.numeric[one], table.numeric[other]
         for sign, compute in OPERATORS.items():
-            of, sides = Computed(one, sign, other), ((p, value, right[p]) for p, value in left.items() if p in right)
+            of, sides = (
+                Computed(one, sign, other),
+                ((p, value, right[p]) for p, value in left.items() if p in right),
+            )
             numbers = {p: compute(mine, its) for p, mine, its in sides if its or sign != "/"}
             if sign == "×":
                 products[of] = numbers

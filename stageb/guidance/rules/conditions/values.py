@@ -25,7 +25,13 @@ from stageb.guidance.rules.conditions.base import (
 )
 from stageb.guidance.rules.conditions.logic import negate
 from stageb.guidance.rules.limits import FINE_LIMITS, TICKETS_EACH, to_mask
-from stageb.guidance.rules.value_types import MOST_CHARS, Quantity, fold_value, is_text, parse_number
+from stageb.guidance.rules.value_types import (
+    MOST_CHARS,
+    Quantity,
+    fold_value,
+    is_text,
+    parse_number,
+)
 
 if TYPE_CHECKING:
     from stageb.guidance.rules.evidence_forms import Table
@@ -33,8 +39,9 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.wordings import Grammar
 
 MOST_VALUES = 7  # of a name whose values are joined two by two
-MOST_NAMES, MOST_MEASURED = 12, 100  # whole numbers in a row: so many are names, as months are; more measure, as ages and
-#   per cent do; still more are names of parts, say
+# whole numbers in a row: so many are names, as months are; more measure, as ages and per cent do;
+# still more are names of parts, say
+MOST_NAMES, MOST_MEASURED = 12, 100
 SHARED = 5  # tickets that have a whole number, on average, where it is a name
 
 
@@ -76,8 +83,15 @@ class OneOf(Condition):
         return len(self.values) == 1
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
-        counted = grammar.write_count("is", self.field, self.values[0], is_denied) if len(self.values) == 1 else ""
-        return counted or f"{grammar.call(self.field)}{find_mark(self.marks, grammar, is_denied)}{grammar.list(self.values)}"
+        counted = (
+            grammar.write_count("is", self.field, self.values[0], is_denied)
+            if len(self.values) == 1
+            else ""
+        )
+        return (
+            counted
+            or f"{grammar.call(self.field)}{find_mark(self.marks, grammar, is_denied)}{grammar.list(self.values)}"
+        )
 
     @classmethod
     def read(cls, name: str, meaning: Any, value: str, reader: RuleReader) -> Read:
@@ -89,22 +103,37 @@ class OneOf(Condition):
         if lists:
             found = cls(subject, reader.once(lists[0]))
             return negate(found) if meaning else found
-        wrong = next((e for e in reader.separator.split(value) if fold_value(e) not in known.values[subject]), value)
+        wrong = next(
+            (
+                e
+                for e in reader.separator.split(value)
+                if fold_value(e) not in known.values[subject]
+            ),
+            value,
+        )
         if subject in known.units and parse_number(wrong) is None:  # a wording of its own
             return OutOfReach(f"{subject!r} is compared with no number")
         left = "" if reader.parting.search(value) else value
         nearest = partial(known.nearest_value, subject, wrong)
-        return OutOfReach(f"no ticket has {subject!r} as {wrong!r}", "value", subject, left, nearest)
+        return OutOfReach(
+            f"no ticket has {subject!r} as {wrong!r}", "value", subject, left, nearest
+        )
 
     @classmethod
-    def read_rank(cls, field: str, is_above: bool, is_denied: bool, value: str, reader: RuleReader) -> Read:
+    def read_rank(
+        cls, field: str, is_above: bool, is_denied: bool, value: str, reader: RuleReader
+    ) -> Read:
         """A comparison by rank as a list of values: "is at least med" as "is med or high"."""
         held = reader.vocabulary.list_beyond(field, value, is_above, is_denied)
         if held is None:
             nearest = partial(reader.vocabulary.nearest_value, field, value)
-            return OutOfReach(f"no ticket has {field!r} as {value!r}", "value", field, nearest=nearest)
+            return OutOfReach(
+                f"no ticket has {field!r} as {value!r}", "value", field, nearest=nearest
+            )
         if not held:
-            return OutOfReach(f"no ticket can have {field!r} {'above' if is_above else 'below'} {value!r}")
+            return OutOfReach(
+                f"no ticket can have {field!r} {'above' if is_above else 'below'} {value!r}"
+            )
         reader.is_loose = True
         return cls(field, held)
 
@@ -155,7 +184,11 @@ class Missing(Condition):
     @classmethod
     def read_whole(cls, text: str, reader: RuleReader) -> Iterator[Read]:
         for ending, is_denied in cls.endings[reader.grammar.language].items():
-            field = reader.vocabulary.field(text.removesuffix(ending)) if text.endswith(ending) else None
+            field = (
+                reader.vocabulary.field(text.removesuffix(ending))
+                if text.endswith(ending)
+                else None
+            )
             *_, value = ending.rpartition(" ")  # unless the field has one that is called so
             if field and not (value != ending and reader.lists(field, value)):
                 yield negate(cls(field)) if is_denied else cls(field)
@@ -167,20 +200,26 @@ class Missing(Condition):
         return columns.missing(self.field)
 
 
-# What tickets suggest -----------------------------------------------------------------------------------------------------
+# What tickets suggest -----------------------------------------------------------------------------
 
 
 def find_values(table: Table, found: Found) -> Found:
-    """Each value of a column; but texts, of which the words are counted, and numbers that measure."""
+    """Each value of a column; but texts, of which the words are counted, and numbers that
+    measure."""
     masks: Found = {}
     for name, column in table.columns.items():
         several = len(set(column.values())) > MOST_VALUES
-        if several and (name in table.texts or (table.forms.wide and _is_measured(table.quantities.get(name, {})))):
+        if several and (
+            name in table.texts
+            or (table.forms.wide and _is_measured(table.quantities.get(name, {})))
+        ):
             continue
         having: dict[str, int] = {}
         for position, value in column.items():
             having[value] = having.get(value, 0) | 1 << position
-        masks |= {OneOf(name, (value,)): mask for value, mask in having.items() if not _is_long(value)}
+        masks |= {
+            OneOf(name, (value,)): mask for value, mask in having.items() if not _is_long(value)
+        }
     return masks
 
 
@@ -189,10 +228,15 @@ def find_either(table: Table, found: Found) -> Found:
     masks: Found = {}
     for name, column in table.columns.items():
         values = sorted(set(column.values()))
-        is_chosen = name not in table.numeric and name not in table.texts and not any(map(_is_long, values))
+        is_chosen = (
+            name not in table.numeric and name not in table.texts and not any(map(_is_long, values))
+        )
         if is_chosen and 2 < len(values) <= MOST_VALUES:
             each = {value: found[OneOf(name, (value,))] for value in values}
-            masks |= {OneOf(name, (one, two)): each[one] | each[two] for one, two in combinations(values, 2)}
+            masks |= {
+                OneOf(name, (one, two)): each[one] | each[two]
+                for one, two in combinations(values, 2)
+            }
     return masks
 
 
@@ -211,11 +255,13 @@ def _is_long(value: str) -> bool:
 
 
 def _is_measured(quantities: Mapping[int, Quantity]) -> bool:
-    """Whether a column measures, and its values are no names: some are no whole numbers, or many differ, or they are as most
-    whole numbers from the least to the largest, as ages are."""
+    """Whether a column measures, and its values are no names: some are no whole numbers, or many
+    differ, or they are as most whole numbers from the least to the largest, as ages are."""
     numbers = [found.number for found in quantities.values()]
     different = len(set(numbers))
     if MOST_NAMES < different <= MOST_MEASURED and 2 * different > max(numbers) - min(numbers):
         return True
-    is_shared = len(numbers) <= FINE_LIMITS * TICKETS_EACH or len(numbers) >= SHARED * len(set(numbers))
+    is_shared = len(numbers) <= FINE_LIMITS * TICKETS_EACH or len(numbers) >= SHARED * len(
+        set(numbers)
+    )
     return not (is_shared and all(map(float.is_integer, numbers)))

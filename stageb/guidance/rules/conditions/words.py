@@ -48,26 +48,35 @@ if TYPE_CHECKING:
 
 LEAST_PHRASE = 3  # tickets
 JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
-STOP_WORDS = frozenset(  # which no rule names: they hold a sentence together, and say nothing of a case
+# which no rule names: they hold a sentence together, and say nothing of a case
+STOP_WORDS = frozenset(
     (
-        "a about all also am an and any are aren as at be been being between both but by can could did do does doing don "
-        "each for from get got had has have having he her here hers him his how i if in into is isn it its itself just ll "
-        "me my myself of on or our ours re s she should so some such t than that the their theirs them then there these "
-        "they this those to too until us ve was wasn we were what when where which while who whom why will with would you "
+        "a about all also am an and any are aren as at be been being between both but by can "
+        "could did do does doing don "
+        "each for from get got had has have having he her here hers him his how i if in into is "
+        "isn it its itself just ll "
+        "me my myself of on or our ours re s she should so some such t than that the their "
+        "theirs them then there these "
+        "they this those to too until us ve was wasn we were what when where which while who "
+        "whom why will with would you "
         "your yours "
     ).split()
 )
-JOINERS = frozenset("的了是也就这那吗呢吧我你他她它们")  # characters of Chinese that say nothing of a case either
+JOINERS = frozenset(
+    "的了是也就这那吗呢吧我你他她它们"
+)  # characters of Chinese that say nothing of a case either
 FREE = 3  # neighbours, equally frequent, that a word of a script without spaces has on either side
 
 
 @dataclass(frozen=True, slots=True)
 class Mentions(Condition):
-    """A field mentions one of these words, stems and phrases, which are folded, or any text of the ticket does."""
+    """A field mentions one of these words, stems and phrases, which are folded, or any text of the
+    ticket does."""
 
     words: tuple[str, ...]
     field: str = ""  # empty where any text counts
-    word_list: str = ""  # the name of the list that has these words; empty where they are named themselves
+    # the name of the list that has these words; empty where they are named themselves
+    word_list: str = ""
 
     marks: ClassVar[Marks] = {  # whether that is denied
         "en": {" mentions ": False, " does not mention ": True},
@@ -103,7 +112,9 @@ class Mentions(Condition):
         return " " not in self.words[0]
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
-        listed = self.word_list.join(grammar.of_list) if self.word_list else grammar.list(self.words)
+        listed = (
+            self.word_list.join(grammar.of_list) if self.word_list else grammar.list(self.words)
+        )
         return f"{self.name_subject(grammar)}{find_mark(self.marks, grammar, is_denied)}{listed}"
 
     def name_subject(self, grammar: Grammar) -> str:
@@ -113,7 +124,8 @@ class Mentions(Condition):
     @classmethod
     def read(cls, name: str, meaning: Any, value: str, reader: RuleReader) -> Read:
         found = read_words(name, value, reader)
-        is_denied = meaning != reader.grammar.summaries.get(name.casefold(), False)  # no summary mentions it
+        # no summary mentions it
+        is_denied = meaning != reader.grammar.summaries.get(name.casefold(), False)
         return negate(found) if is_denied and not isinstance(found, OutOfReach) else found
 
     def to_plain(self) -> Mapping[str, Any]:
@@ -123,7 +135,10 @@ class Mentions(Condition):
         return columns.beyond("words of free text")
 
     def join(self, other: Expression) -> Expression | None:
-        if not isinstance(other, Mentions) or (other.field, other.word_list) != (self.field, self.word_list):
+        if not isinstance(other, Mentions) or (other.field, other.word_list) != (
+            self.field,
+            self.word_list,
+        ):
             return None
         return replace(self, words=tuple(dict.fromkeys((*self.words, *other.words))))
 
@@ -135,9 +150,14 @@ class Mentions(Condition):
         def is_implied(word: str) -> bool:
             if word.endswith(ANY):
                 return word[:-1].startswith(tuple(stems - {word[:-1]}))
-            return any(each.startswith(tuple(stems)) or (each in single and each != word) for each in word.split())
+            return any(
+                each.startswith(tuple(stems)) or (each in single and each != word)
+                for each in word.split()
+            )
 
-        return replace(self, words=tuple(sorted(word for word in self.words if not is_implied(word))))
+        return replace(
+            self, words=tuple(sorted(word for word in self.words if not is_implied(word)))
+        )
 
     @property
     def listable(self) -> tuple[str, ...]:
@@ -154,11 +174,14 @@ class Mentions(Condition):
 
 
 def read_words(name: str, listed: str, reader: RuleReader) -> Mentions | OutOfReach:
-    """That a field mentions one of the words ``listed``, or one of a word list; or any summary does, or none."""
+    """That a field mentions one of the words ``listed``, or one of a word list; or any summary
+    does, or none."""
     known, named = reader.vocabulary, reader.of_list.fullmatch(listed)
     field = known.field(name) or ("" if name.casefold() in reader.grammar.summaries else None)
     if field is None:
-        return OutOfReach(f"no ticket has {name!r}", "field", name, nearest=partial(known.nearest_name, name))
+        return OutOfReach(
+            f"no ticket has {name!r}", "field", name, nearest=partial(known.nearest_name, name)
+        )
     if named:
         of_list = known.lists.get(named[1])
         missing = OutOfReach(f"no word list is called {named[1]!r}", "word")
@@ -167,7 +190,11 @@ def read_words(name: str, listed: str, reader: RuleReader) -> Mentions | OutOfRe
     for word in words:
         if word not in known.words and not known.holds_stem(word) and not known.holds_phrase(word):
             lacks = f"no ticket mentions {word!r}"
-            why = f"{word!r} is no single word, and no phrase of two or three" if known.holds(word) else lacks
+            why = (
+                f"{word!r} is no single word, and no phrase of two or three"
+                if known.holds(word)
+                else lacks
+            )
             value, nearest = word if is_mentionable(word) else "", partial(known.nearest_word, word)
             return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
     return Mentions(reader.once(words), field)
@@ -181,14 +208,20 @@ def is_mentionable(text: str) -> bool:
     return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
 
 
-# What tickets suggest -----------------------------------------------------------------------------------------------------
+# What tickets suggest -----------------------------------------------------------------------------
 
 
 def find_mentions(table: Table, found: Found) -> Found:
-    """Words of prose and of columns of texts, wherever a ticket mentions them, or in the only text alone; and stems."""
+    """Words of prose and of columns of texts, wherever a ticket mentions them, or in the only text
+    alone; and stems."""
     readings, column = table.readings, table.only_text
     words = {word for each in readings for word in each.words}
-    words |= {word for each in readings for name in table.texts & each.pairs.keys() for word in find_words(each.pairs[name])}
+    words |= {
+        word
+        for each in readings
+        for name in table.texts & each.pairs.keys()
+        for word in find_words(each.pairs[name])
+    }
     words -= STOP_WORDS
     if fragments := set(filter(begins_cjk, words)):
         words -= fragments - _find_free_runs(_count_texts(readings))
@@ -216,41 +249,56 @@ def _find_stems(words: Mapping[str, int]) -> dict[str, int]:
 
 
 def find_phrased(table: Table, found: Found) -> Found:
-    """Phrases of free text that ``LEAST_PHRASE`` tickets have or more, where each of their words stands elsewhere, too."""
+    """Phrases of free text that ``LEAST_PHRASE`` tickets have or more, where each of their words
+    stands elsewhere, too."""
     masks: dict[str, int] = {}
     for position, each in enumerate(table.readings if table.forms.wide else ()):
-        pieces = [*each.texts, *(fold_text(each.pairs[name]) for name in table.texts & each.pairs.keys())]
-        for phrase in sorted({phrase for text in pieces for phrase in find_phrases(text)}, key=_rank_length):
+        pieces = [
+            *each.texts,
+            *(fold_text(each.pairs[name]) for name in table.texts & each.pairs.keys()),
+        ]
+        for phrase in sorted(
+            {phrase for text in pieces for phrase in find_phrases(text)}, key=_rank_length
+        ):
             masks[phrase] = masks.get(phrase, 0) | 1 << position
     phrases: Found = {}
     for phrase, mask in masks.items():
         words = phrase.split(" ")
         alone = (found.get(Mentions((word,), table.only_text)) for word in words)
-        if mask.bit_count() >= LEAST_PHRASE and mask not in alone and not JOINING.intersection(words):
+        if (
+            mask.bit_count() >= LEAST_PHRASE
+            and mask not in alone
+            and not JOINING.intersection(words)
+        ):
             phrases[Mentions((phrase,), table.only_text)] = mask
     return phrases
 
 
 def find_whole_words(readings: Sequence[Reading]) -> frozenset[str]:
-    """The words that free text and fields mention, as they stand there; of scripts without spaces, as ``_find_free_runs``
-    says."""
+    """The words that free text and fields mention, as they stand there; of scripts without spaces,
+    as ``_find_free_runs`` says."""
     texts = _count_texts(readings)
     words = {forms[0] for text in texts for forms in split_words(text) if forms}
     return frozenset(words | _find_free_runs(texts)) - STOP_WORDS
 
 
 def _count_texts(readings: Iterable[Reading]) -> Counter[str]:
-    """How many times each text stands in tickets: pieces of free text, and fields' names and values."""
+    """How many times each text stands in tickets: pieces of free text, and fields' names and
+    values."""
     return Counter(
-        text for each in readings for text in (*each.texts, *(text for pair in each.pairs.items() for text in pair))
+        text
+        for each in readings
+        for text in (*each.texts, *(text for pair in each.pairs.items() for text in pair))
     )
 
 
 def _find_free_runs(texts: Mapping[str, int]) -> set[str]:
-    """The words of scripts without spaces: runs of characters that stand free of those around them (Feng et al., "Accessor
-    variety criteria for Chinese word extraction", 2004). Their neighbours on either side are as varied as ``FREE`` equally
-    frequent ones, by entropy (Jin and Tanaka-Ishii, "Unsupervised segmentation of Chinese text by use of branching entropy",
-    2006), where each end of a text is a neighbour of its own. A run that begins or ends with one of ``JOINERS`` is none."""
+    """The words of scripts without spaces: runs of characters that stand free of those around them
+    (Feng et al., "Accessor variety criteria for Chinese word extraction", 2004). Their neighbours
+    on either side are as varied as ``FREE`` equally frequent ones, by entropy (Jin and
+    Tanaka-Ishii, "Unsupervised segmentation of Chinese text by use of branching entropy", 2006),
+    where each end of a text is a neighbour of its own. A run that begins or ends with one of
+    ``JOINERS`` is none."""
     before, after = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
     for text, count in texts.items():
         for run, left, right in list_runs(text):
@@ -261,13 +309,15 @@ def _find_free_runs(texts: Mapping[str, int]) -> set[str]:
 
 
 def _are_varied(neighbours: Counter[str]) -> bool:
-    """Whether the entropy of neighbours is that of ``FREE`` equally frequent ones, or more; an empty one is an end."""
+    """Whether the entropy of neighbours is that of ``FREE`` equally frequent ones, or more; an
+    empty one is an end."""
     total = neighbours.total()
     surprise = sum(count * log(count) for neighbour, count in neighbours.items() if neighbour)
-    return total >= FREE and surprise <= total * log(total / FREE) + 1e-9  # of three, rounding would tell none
+    # of three, rounding would tell none
+    return total >= FREE and surprise <= total * log(total / FREE) + 1e-9
 
 
 def _rank_length(text: str) -> tuple[int, str]:
-    """The longer first: of texts that the same tickets have, that is the whole word, ``after``, and not what is left of it
-    without an ending, ``aft``."""
+    """The longer first: of texts that the same tickets have, that is the whole word, ``after``, and
+    not what is left of it without an ending, ``aft``."""
     return -len(text), text

@@ -13,7 +13,14 @@ from guidance.commands.use import made
 from times import TIMES
 
 from stageb.__main__ import main
-from stageb.guidance.commands.audit.watch import LEVEL, find_fault, has_shifted, is_alarm, rank_rules, trace_wealth
+from stageb.guidance.commands.audit.watch import (
+    LEVEL,
+    find_fault,
+    has_shifted,
+    is_alarm,
+    rank_rules,
+    trace_wealth,
+)
 from stageb.guidance.rules.guidance_file import load_seed
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
@@ -27,7 +34,10 @@ def answer(errors: float, count: int, random: Random) -> list[bool]:
 @pytest.mark.parametrize("max_error", [0.02, 0.1, 0.5])
 def test_false_alarms_are_as_rare_as_is_said_however_often_one_looks(max_error: float) -> None:
     random, runs = Random(1), 100 * TIMES
-    alarms = sum(any(map(is_alarm, trace_wealth(answer(max_error, 500, random), max_error))) for _ in range(runs))
+    alarms = sum(
+        any(map(is_alarm, trace_wealth(answer(max_error, 500, random), max_error)))
+        for _ in range(runs)
+    )
     assert alarms <= LEVEL * runs + 3 * (runs * LEVEL * (1 - LEVEL)) ** 0.5
 
 
@@ -36,15 +46,21 @@ def test_a_broken_bound_is_found_though_it_held_for_long() -> None:
     for before in (0, 600):
         delays = []
         for _ in range(20):
-            trace = list(trace_wealth(answer(0.01, before, random) + answer(0.1, 800, random), 0.02))
+            trace = list(
+                trace_wealth(answer(0.01, before, random) + answer(0.1, 800, random), 0.02)
+            )
             assert not any(map(is_alarm, trace[:before]))
-            delays.append(next(place for place, wealth in enumerate(trace[before:]) if is_alarm(wealth)))
+            delays.append(
+                next(place for place, wealth in enumerate(trace[before:]) if is_alarm(wealth))
+            )
         assert sorted(delays)[10] < 200
 
 
 def test_the_rule_at_fault_is_the_one_whose_errors_stand_out() -> None:
     random = Random(2)
-    answers = [("G1", each) for each in answer(0.02, 300, random)] + [("G2", each) for each in answer(0.15, 60, random)]
+    answers = [("G1", each) for each in answer(0.02, 300, random)] + [
+        ("G2", each) for each in answer(0.15, 60, random)
+    ]
     fault = find_fault(rank_rules(answers, 0.02))
     assert fault
     assert fault.rule == "G2"
@@ -82,7 +98,13 @@ def promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def predict(name: str, parts: int, key: int, good: float = 0.0, kinds: float = 0.3) -> str:
     tickets = made.write_parts(Path(f"{name}.csv"), parts, key, good=good, kinds=kinds)
-    given = ["--guidance=shared.json", f"--tickets={tickets}", f"--output={name}.jsonl", "--by=rules", COLUMNS]
+    given = [
+        "--guidance=shared.json",
+        f"--tickets={tickets}",
+        f"--output={name}.jsonl",
+        "--by=rules",
+        COLUMNS,
+    ]
     assert main(["predict", *given]) == 0
     return f"{name}.jsonl"
 
@@ -100,7 +122,9 @@ def fill(sheet: Path, tickets: Path, count: int | None = None) -> None:
         table.writerows(rows)
 
 
-def test_a_week_with_a_drift_on_the_fourth_day(promised: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_week_with_a_drift_on_the_fourth_day(
+    promised: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From the fourth day on more parts are odd, and of these half are good."""
     for day in range(1, 6):
         drifts = day > 3
@@ -125,7 +149,10 @@ def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again
 ) -> None:
     out = predict("day", 500, 2)
     assert main(["audit", out, "--share=0.1", COLUMNS, "--guidance=shared.json", "--tasks"]) == 0
-    sheet, tasks = Path("audit/sheet-0001.csv"), json.loads(Path("audit/sheet-0001.json").read_text())
+    sheet, tasks = (
+        Path("audit/sheet-0001.csv"),
+        json.loads(Path("audit/sheet-0001.json").read_text()),
+    )
     drawn = len(tasks)
     assert 25 < drawn < 80
     fill(sheet, Path("day.csv"), count=10)
@@ -133,7 +160,10 @@ def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again
     assert main(["audit", out, COLUMNS]) == 0
     said = capsys.readouterr().out
     assert "day.jsonl: was drawn from before" in said
-    assert "valves: 0 of 10 answers say that the verdict is wrong; nothing speaks against at most 2 %" in said
+    assert (
+        "valves: 0 of 10 answers say that the verdict is wrong; nothing speaks against at most 2 %"
+        in said
+    )
     assert f"{drawn - 10} of {drawn} tickets drawn have no answer yet" in said
     chosen = {"value": {"choices": ["pass"]}, "from_name": "verdict"}
     done = [{**tasks[place], "annotations": [{"result": [chosen]}]} for place in range(10, 14)]
@@ -155,7 +185,10 @@ def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again
 def test_answers_that_cannot_be_used_are_named_with_their_line(
     promised: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
 ) -> None:
-    assert main(["audit", predict("day", 300, 2), "--share=0.2", COLUMNS, "--guidance=shared.json"]) == 0
+    assert (
+        main(["audit", predict("day", 300, 2), "--share=0.2", COLUMNS, "--guidance=shared.json"])
+        == 0
+    )
     sheet = Path("audit/sheet-0001.csv")
     fill(sheet, Path("day.csv"))
     assert main(["audit", COLUMNS]) == 0
@@ -167,22 +200,36 @@ def test_answers_that_cannot_be_used_are_named_with_their_line(
     assert "audit/sheet-0001.csv:" in told
 
 
-def test_what_cannot_be_watched_is_refused(promised: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_watched_is_refused(
+    promised: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = predict("day", 50, 2)
     made.guidance(Path("bare.json"), {"valves": RULES["G1"]})
     for arguments, said in (
         ([out], "no audit has begun there; name what is watched: --guidance SOURCE"),
-        ([out, "--guidance=bare.json"], "nothing is promised of its rules; begin with: stageb automate bare.json"),
+        (
+            [out, "--guidance=bare.json"],
+            "nothing is promised of its rules; begin with: stageb automate bare.json",
+        ),
         ([out, "--guidance=shared.json", "--share=2"], "a share of the tickets decided alone"),
         (["labelled.csv", "--guidance=shared.json"], "no rows of predict"),
         (["gone.jsonl", "--guidance=shared.json"], "gone.jsonl: No such file"),
     ):
         assert main(["audit", *arguments, COLUMNS]) == 2
         assert said in " ".join(capsys.readouterr().err.split())
-    given = ["shared.json", "--tickets=labelled.csv", "--max_error=0.03", "--by=rules", COLUMNS, "--fresh"]
+    given = [
+        "shared.json",
+        "--tickets=labelled.csv",
+        "--max_error=0.03",
+        "--by=rules",
+        COLUMNS,
+        "--fresh",
+    ]
     assert main(["automate", *given]) == 0
     assert main(["audit", out, "--guidance=shared.json", COLUMNS]) == 2
-    assert "watches what shared.json promised before; name another --folder" in " ".join(capsys.readouterr().err.split())
+    assert "watches what shared.json promised before; name another --folder" in " ".join(
+        capsys.readouterr().err.split()
+    )
     Path("day.csv").write_text("group_id,Temp,Kind,label\nother,1,odd,pass\n")
     assert main(["audit", out, COLUMNS]) == 2
     assert "does not hold '2-0' any more" in " ".join(capsys.readouterr().err.split())

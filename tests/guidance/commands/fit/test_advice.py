@@ -1,4 +1,5 @@
-"""What a run says in words: what each reflection tried and what came of it, and what to try where nothing was learnt."""
+"""What a run says in words: what each reflection tried and what came of it, and what to try where
+nothing was learnt."""
 
 from __future__ import annotations
 
@@ -43,15 +44,23 @@ def config(**gate: Any) -> LoopConfig:
 
 def test_the_facts_of_a_run_say_what_to_try() -> None:
     told = list(advise(metrics(3, 97), NONE_TRIED, config(), "budget.rollouts"))
-    assert told[0] == "budget.rollouts was spent on judging val and test, before the first reflection: raise it."
+    assert (
+        told[0]
+        == "budget.rollouts was spent on judging val and test, before the first reflection: "
+        "raise it."
+    )
     assert "Only 3 of 100 val and test tickets are labelled fail." in told[1]
     assert "--price.missed_failure 20" in told[1]
     assert "--guidance.path rules.json" in told[-1]
     dear = replace(config(), price=PriceConfig(missed_failure=20.0))
-    assert not any("missed_failure" in line for line in advise(metrics(3, 97), NONE_TRIED, dear, ""))
+    assert not any(
+        "missed_failure" in line for line in advise(metrics(3, 97), NONE_TRIED, dear, "")
+    )
     [one] = advise(metrics(0, 40), NONE_TRIED, config(), "")
     assert one == "None of 40 val and test tickets is labelled fail: give tickets with both labels."
-    refused = Attempts(9, (), {}, {"no ticket has 'X'": 20, "not one JSON object: Expecting value": 4}, None)
+    refused = Attempts(
+        9, (), {}, {"no ticket has 'X'": 20, "not one JSON object: Expecting value": 4}, None
+    )
     assert explain_refusals({"not one JSON object": 1}) == [("was not in the form asked for", 1)]
     assert any(
         "24 proposals could not be used, most of them since they named what no ticket has" in line
@@ -59,37 +68,66 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
     )
     lost = Attempts(9, (Mock(outcome="dropped"), Mock(outcome="dropped")), {}, {}, None)
     idle = Attempts(9, (), {ALL_RIGHT: 9}, {}, None)
-    for attempts, said in ((lost, "2 edits lost their race"), (idle, "The model was right and sure")):
-        assert any(line.startswith(said) for line in advise(metrics(40, 60), attempts, config(), ""))
+    for attempts, said in (
+        (lost, "2 edits lost their race"),
+        (idle, "The model was right and sure"),
+    ):
+        assert any(
+            line.startswith(said) for line in advise(metrics(40, 60), attempts, config(), "")
+        )
 
 
 def test_a_run_that_began_with_a_rule_by_hand_is_not_told_to_write_one() -> None:
     started = LoopConfig(tickets=["t.jsonl"], guidance=GuidanceConfig(path="rules.json"))
-    assert not any("--guidance.path" in line for line in advise(metrics(40, 60), NONE_TRIED, started, ""))
+    assert not any(
+        "--guidance.path" in line for line in advise(metrics(40, 60), NONE_TRIED, started, "")
+    )
 
 
 def test_where_nothing_better_was_found_the_rules_that_a_run_began_with_stand() -> None:
     idle = Attempts(1, (), {NO_CANDIDATE: 1}, {}, None)
     begun = LoopConfig(tickets=["t.jsonl"], guidance=GuidanceConfig(path="rules.json"))
-    assert "The rules that it began with stand: nothing better was found." in list(advise(metrics(40, 60), idle, begun, ""))
+    assert "The rules that it began with stand: nothing better was found." in list(
+        advise(metrics(40, 60), idle, begun, "")
+    )
     assert not any("began with" in line for line in advise(metrics(40, 60), idle, config(), ""))
 
 
-@pytest.mark.parametrize("why", [TOLD_TO_STOP, NO_CANDIDATE, "no usable edit was proposed", "what a later release says"])
+@pytest.mark.parametrize(
+    "why", [TOLD_TO_STOP, NO_CANDIDATE, "no usable edit was proposed", "what a later release says"]
+)
 @pytest.mark.parametrize("others", [{}, {ALL_RIGHT: 2}])
-def test_reflections_that_had_nothing_to_try_for_other_reasons_praise_no_model(why: str, others: dict[str, int]) -> None:
+def test_reflections_that_had_nothing_to_try_for_other_reasons_praise_no_model(
+    why: str, others: dict[str, int]
+) -> None:
     idle = Attempts(3, (), {**others, why: 1}, {}, None)
     assert not any("right and sure" in line for line in advise(metrics(40, 60), idle, config(), ""))
 
 
 def reflection(number: int, accepted: bool = False, race: int = 0) -> dict[str, Any]:
-    """A row of reflection.jsonl with one edit, which turned none of its evidence, raced, or was accepted."""
+    """A row of reflection.jsonl with one edit, which turned none of its evidence, raced, or was
+    accepted."""
     race_row = {"tickets": race, "won": 3.0, "lost": 1.0}
-    test = {"level": 0.05, "tickets": 32, "groups": 32, "mean_gain": 0.525, "won": 20, "lost": 3} if accepted else None
+    test = (
+        {"level": 0.05, "tickets": 32, "groups": 32, "mean_gain": 0.525, "won": 20, "lost": 3}
+        if accepted
+        else None
+    )
     outcome = "accepted" if accepted else "unpromising" if race else "turns no evidence"
-    said: dict[str, Any] = {"op": "add", "key": None, "merged_from": [], "text": f"Fail if x is {number}."}
+    said: dict[str, Any] = {
+        "op": "add",
+        "key": None,
+        "merged_from": [],
+        "text": f"Fail if x is {number}.",
+    }
     said |= {"rationale": "", "evidence": []}
-    edit = {"proposals": [0], "proposed_times": 1, "outcome": outcome, "race": race_row, "test": test}
+    edit = {
+        "proposals": [0],
+        "proposed_times": 1,
+        "outcome": outcome,
+        "race": race_row,
+        "test": test,
+    }
     edit |= {"evidence": {"tickets": 2, "turned": 0}}
     return {
         "reflection_id": f"R{number}",
@@ -108,20 +146,28 @@ def told(row: dict[str, Any], is_weighed: bool = False) -> str:
 
 
 def test_an_edit_is_shown_where_it_got_as_far_as_a_comparison() -> None:
-    assert told(reflection(1)).endswith("none accepted: 1 had no effect on the tickets that taught them")
+    assert told(reflection(1)).endswith(
+        "none accepted: 1 had no effect on the tickets that taught them"
+    )
     assert told(reflection(1, race=8)).endswith("such as: Fail if x is 1.")
 
 
 def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:
-    assert "one accepted: +52.5 points of accuracy on 32 tickets" in told(reflection(1, accepted=True))
+    assert "one accepted: +52.5 points of accuracy on 32 tickets" in told(
+        reflection(1, accepted=True)
+    )
     assert "+52.5 points of cost, weighed by the prices, on 32 tickets" in told(
         reflection(1, accepted=True), is_weighed=True
     )
 
 
-def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
-    schedule = Mock(missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {})
+    schedule = Mock(
+        missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {}
+    )
     progress = FitProgress(config(), schedule, State({}), [])
     for number in range(1, 27):
         progress.show_edits("valves", reflection(number), guidance, guidance)
@@ -129,24 +175,39 @@ def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(capsys: pyt
     progress.show_edits("valves", reflection(28), guidance, guidance)
     progress.close()
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("valves")]
-    assert [line.partition(": ")[0] for line in lines[:5]] == [f"valves, reflection {number}" for number in range(1, 6)]
+    assert [line.partition(": ")[0] for line in lines[:5]] == [
+        f"valves, reflection {number}" for number in range(1, 6)
+    ]
     assert lines[5:7] == [
-        f"valves: 10 more up to reflection {last}, none accepted; valves/reflection.jsonl says what was tried"
+        f"valves: 10 more up to reflection {last}, none accepted; valves/reflection.jsonl says "
+        f"what was tried"
         for last in (15, 25)
     ]
-    assert [line.partition(": ")[0] for line in lines[7:]] == ["valves, reflection 27", "valves, reflection 28"]
+    assert [line.partition(": ")[0] for line in lines[7:]] == [
+        "valves, reflection 27",
+        "valves, reflection 28",
+    ]
 
 
-def test_a_run_that_learnt_nothing_ends_with_what_to_try(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_learnt_nothing_ends_with_what_to_try(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tickets = small.write(tmp_path / "t.jsonl", "valves")
     keys = {"model.model_name_or_path": "programs.models:idle", "reflection.num_proposals": 2}
     assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
     told = capsys.readouterr()
-    rows = [json.loads(line) for line in (tmp_path / "out/run/valves/reflection.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "out/run/valves/reflection.jsonl").read_text().splitlines()
+    ]
     assert rows
     assert told.err.count("valves, reflection ") == min(len(rows), 5)  # further ones share lines
     assert "nothing to try: 2 proposals were not in the form asked for" in told.err
     assert re.search(
-        r"Nothing was learnt: no edit was tried: \d+ proposals were not in the form asked for\. What to try next:", told.out
+        r"Nothing was learnt: no edit was tried: \d+ proposals were not in the form asked for\. What to try next:",
+        told.out,
     )
-    assert "proposals could not be used, most of them since they were not in the form asked for" in told.out
+    assert (
+        "proposals could not be used, most of them since they were not in the form asked for"
+        in told.out
+    )

@@ -22,7 +22,10 @@ from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Ticket, Verdict
 
-TEXTS = [" ".join(f"w{a}{chr(97 + n)}{chr(97 + n * k % 26)}" for k, a in enumerate("pqrstu")) for n in range(20)]
+TEXTS = [
+    " ".join(f"w{a}{chr(97 + n)}{chr(97 + n * k % 26)}" for k, a in enumerate("pqrstu"))
+    for n in range(20)
+]
 COLUMNS = ColumnsConfig(mission_name="m", group_id="id", passes=["OK"], fails=["NG"])
 CONFIG = LoopConfig(tickets=["t.jsonl"])
 
@@ -35,7 +38,13 @@ def made(count: int, fails: Callable[[int], bool], says: Callable[[int], str]) -
 def cautions(tickets: Sequence[Ticket], folder: Path, config: LoopConfig = CONFIG) -> list[str]:
     path = folder / "tickets.jsonl"
     rows = (
-        {"mission": t.mission, "group_id": t.group_id, "label": t.label, "per_image": dict(t.per_image)} for t in tickets
+        {
+            "mission": t.mission,
+            "group_id": t.group_id,
+            "label": t.label,
+            "per_image": dict(t.per_image),
+        }
+        for t in tickets
     )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     config = replace(config, tickets=[str(path)])
@@ -63,10 +72,13 @@ def test_rare_failures_at_equal_prices_are_told_with_what_always_passing_would_s
         (lambda n: f"state: {'broken' if n % 4 == 0 else 'whole'}; size: {n}", "state"),
         (lambda n: f"repair: {n + 100 if n % 4 == 0 else 0}; size: {n % 7}", "repair"),
         (lambda n: f"state: {'broken' if n % 4 == 0 or n == 3 else 'whole'}; size: {n}", None),
-        (lambda n: f"name: part {n}; size: {n % 7}", None),  # different everywhere: it tells nothing of others
+        # different everywhere: it tells nothing of others
+        (lambda n: f"name: part {n}; size: {n % 7}", None),
     ],
 )
-def test_a_field_that_gives_the_label_away_is_named(says: Callable[[int], str], tells: str | None) -> None:
+def test_a_field_that_gives_the_label_away_is_named(
+    says: Callable[[int], str], tells: str | None
+) -> None:
     found = list(warn_of_fields(made(80, lambda n: n % 4 == 0, says)))
     assert [line.split("'")[1] for line in found] == ([tells] if tells else [])
 
@@ -77,14 +89,22 @@ def test_fields_that_are_nearly_always_empty_are_named_in_forms_alone() -> None:
 
     (line,) = warn_of_fields(made(100, lambda n: n % 2 == 0, says))
     assert line.startswith("nearly always empty: 'remark'")
-    assert not list(warn_of_fields(made(100, lambda n: n % 2 == 0, lambda n: f"worn on one side. {says(n)}")))
+    assert not list(
+        warn_of_fields(made(100, lambda n: n % 2 == 0, lambda n: f"worn on one side. {says(n)}"))
+    )
 
 
 def test_broken_values_among_numbers_are_named_with_their_place() -> None:
     def says(n: int) -> str:
-        return f"perimeter: {'#REF!' if n in (7, 30) else n / 8}; size: {'n/a' if n == 3 else f'{n} mm'}; code: A{n}"
+        return (
+            f"perimeter: {'#REF!' if n in (7, 30) else n / 8}; size: "
+            f"{'n/a' if n == 3 else f'{n} mm'}; code: A{n}"
+        )
 
-    tickets = [replace(t, place=f"my.csv:{n + 2}") for n, t in enumerate(made(80, lambda n: n % 4 == 0, says))]
+    tickets = [
+        replace(t, place=f"my.csv:{n + 2}")
+        for n, t in enumerate(made(80, lambda n: n % 4 == 0, says))
+    ]
     found = list(warn_of_numbers(tickets))
     assert [line.split(":")[0] for line in found] == ["'size'", "'perimeter'"]
     assert "1 of 80 values is no number, such as 'n/a' (my.csv:5)" in found[0]
@@ -93,10 +113,16 @@ def test_broken_values_among_numbers_are_named_with_their_place() -> None:
 
 @pytest.mark.parametrize(
     ("value", "what"),
-    [("12.50-", "numbers with the minus behind"), ("1 days 03:00:00", "lengths of"), ("PT3H", "lengths of")],
+    [
+        ("12.50-", "numbers with the minus behind"),
+        ("1 days 03:00:00", "lengths of"),
+        ("PT3H", "lengths of"),
+    ],
 )
 def test_forms_of_numbers_that_nobody_reads_are_named(value: str, what: str) -> None:
-    (line,) = warn_of_numbers(made(40, lambda n: n % 2 == 0, lambda n: f"cost: {value if n % 2 else n}"))
+    (line,) = warn_of_numbers(
+        made(40, lambda n: n % 2 == 0, lambda n: f"cost: {value if n % 2 else n}")
+    )
     assert f"20 of 40 values are not read as numbers, such as '{value}': they are {what}" in line
 
 
@@ -104,42 +130,61 @@ def test_forms_of_numbers_that_nobody_reads_are_named(value: str, what: str) -> 
     ("says", "told"),
     [
         (lambda n: f"{TEXTS[n // 5]} ref {n * 7919 % 90000}", True),
-        (lambda n: f"{TEXTS[n // 5].replace(' ', f'{n} ')} seen", False),  # words that hold digits are words where all do
+        # words that hold digits are words where all do
+        (lambda n: f"{TEXTS[n // 5].replace(' ', f'{n} ')} seen", False),
         (lambda n: TEXTS[n // 5], False),  # equal ones are of one group
         (lambda n: f"{TEXTS[n // 5]} {'abcde'[n % 5]}x", False),
         (lambda n: f"the torque at the bolt was {n} Nm", False),  # a form of words
-        (lambda n: f"seal: good; size: {n}; part: {n % 7}; cover: on; label: printed", False),  # no text
+        # no text
+        (lambda n: f"seal: good; size: {n}; part: {n % 7}; cover: on; label: printed", False),
     ],
 )
-def test_texts_that_differ_in_numbers_alone_are_told(says: Callable[[int], str], told: bool) -> None:
+def test_texts_that_differ_in_numbers_alone_are_told(
+    says: Callable[[int], str], told: bool
+) -> None:
     tickets = [
-        replace(each, place=f"t:{n}") for n, each in enumerate(join_equal(made(100, lambda n: n // 5 % 2 == 0, says)))
+        replace(each, place=f"t:{n}")
+        for n, each in enumerate(join_equal(made(100, lambda n: n // 5 % 2 == 0, says)))
     ]
     found = list(warn_of_copies(tickets))
     assert [line.split(", such as")[0] for line in found] == (
-        ["20 texts come 5 times each, but for numbers in them, in tickets that count as cases of their own"] if told else []
+        [
+            "20 texts come 5 times each, but for numbers in them, in tickets that count as "
+            "cases of their own"
+        ]
+        if told
+        else []
     )
 
 
 def test_values_of_columns_without_a_name_are_told(tmp_path: Path) -> None:
-    rows = "".join(f"{n},{'NG' if n % 2 else 'OK'},{n % 3},{'loud' if n == 3 else ''}\n" for n in range(9))
+    rows = "".join(
+        f"{n},{'NG' if n % 2 else 'OK'},{n % 3},{'loud' if n == 3 else ''}\n" for n in range(9)
+    )
     (tmp_path / "t.csv").write_text(f"id,label,size,\n{rows}")
     tickets, _ = read_tickets([tmp_path / "t.csv"], "error", COLUMNS)
     (line,) = warn_of_names(tickets)
-    assert line.startswith(f"1 rows hold something, such as 'loud' ({tmp_path}/t.csv:5), in a column without a name")
+    assert line.startswith(
+        f"1 rows hold something, such as 'loud' ({tmp_path}/t.csv:5), in a column without a name"
+    )
 
 
-@pytest.mark.parametrize("says", [lambda n: f"size: {n if n % 5 else 'none'}", lambda n: f"size: {n if n else 'x'} {n}"])
+@pytest.mark.parametrize(
+    "says", [lambda n: f"size: {n if n % 5 else 'none'}", lambda n: f"size: {n if n else 'x'} {n}"]
+)
 def test_values_that_are_often_no_number_are_left_alone(says: Callable[[int], str]) -> None:
     assert not list(warn_of_numbers(made(80, lambda n: n % 4 == 0, says)))
-    assert not list(warn_of_numbers(made(20, lambda n: n % 4 == 0, lambda n: f"size: {n or 'none'}")))
+    assert not list(
+        warn_of_numbers(made(20, lambda n: n % 4 == 0, lambda n: f"size: {n or 'none'}"))
+    )
 
 
 def test_too_few_tickets_are_told_with_how_many_a_proof_takes(tmp_path: Path) -> None:
     few = made(40, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
     (line,) = cautions(few, tmp_path)
     assert line == (
-        "m: 20 of 40 tickets are labelled fail, 3 of which test what is learnt: rules that tell fewer than 7 of these from "
+        "m: 20 of 40 tickets are labelled fail, 3 of which test what is learnt: rules that tell "
+        "fewer than 7 of these from "
         "the others cannot be proven. Give more, some 110 in all"
     )
     many = made(900, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
@@ -154,22 +199,47 @@ def test_where_failures_are_dear_and_rare_they_are_what_a_proof_lacks(tmp_path: 
 
 
 @pytest.mark.parametrize("scope", ["bundle", "all"])
-def test_it_is_the_failures_that_must_not_be_few(scope: Literal["bundle", "all"], tmp_path: Path) -> None:
-    """Twelve in 150, too many for a warning that they are rare; half of 150 and, where every ticket tests, forty in 500 are
-    enough."""
+def test_it_is_the_failures_that_must_not_be_few(
+    scope: Literal["bundle", "all"], tmp_path: Path
+) -> None:
+    """Twelve in 150, too many for a warning that they are rare; half of 150 and, where every ticket
+    tests, forty in 500 are enough."""
     runner = RunnerConfig(judge="both" if scope == "all" else "model")
-    config = replace(CONFIG, reflection=ReflectionConfig(scope=scope), runner=runner, price=PriceConfig(missed_failure=2))
-    (line,) = cautions(made(150, lambda n: n * 7 % 150 < 12, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
+    config = replace(
+        CONFIG,
+        reflection=ReflectionConfig(scope=scope),
+        runner=runner,
+        price=PriceConfig(missed_failure=2),
+    )
+    (line,) = cautions(
+        made(150, lambda n: n * 7 % 150 < 12, lambda n: f"size: {n}; colour: {n % 7}"),
+        tmp_path,
+        config,
+    )
     assert line.startswith("m: 12 of 150 tickets are labelled fail, ")
-    assert not cautions(made(150, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
-    lines = cautions(made(500, lambda n: n * 7 % 500 < 40, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config)
+    assert not cautions(
+        made(150, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 7}"), tmp_path, config
+    )
+    lines = cautions(
+        made(500, lambda n: n * 7 % 500 < 40, lambda n: f"size: {n}; colour: {n % 7}"),
+        tmp_path,
+        config,
+    )
     assert len(lines) == (scope == "bundle")
 
 
 @pytest.mark.parametrize(
-    ("text", "is_told"), [("密封圈 {}: 磨损", True), ("seal {}: worn", False), ("シール {}: 摩耗した", False), ("{}", False)]
+    ("text", "is_told"),
+    [
+        ("密封圈 {}: 磨损", True),
+        ("seal {}: worn", False),
+        ("シール {}: 摩耗した", False),
+        ("{}", False),
+    ],
 )
-def test_rules_in_another_language_than_tickets_are_told(text: str, is_told: bool, tmp_path: Path) -> None:
+def test_rules_in_another_language_than_tickets_are_told(
+    text: str, is_told: bool, tmp_path: Path
+) -> None:
     tickets = made(60, lambda n: n % 2 == 0, lambda n: f"{text.format(n)}; size: {n % 7}")
     told = [line for line in cautions(tickets, tmp_path) if "--prompt.language zh" in line]
     assert len(told) == is_told

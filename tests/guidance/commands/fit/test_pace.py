@@ -17,7 +17,8 @@ def test_nothing_is_said_before_what_is_to_come_has_been_timed() -> None:
 
 
 def test_it_counts_down_evenly_where_learning_takes_longer_than_judging() -> None:
-    """Four rounds that are judged fast, then eight from which is learnt: as rounds alone count, 2 s each were promised."""
+    """Four rounds that are judged fast, then eight from which is learnt: as rounds alone count, 2 s
+    each were promised."""
     pace, now, said = Pace({"learnt": 20}), 0.0, []
     for _ in range(4):
         now += 1.0

@@ -1,4 +1,5 @@
-"""Promotions that a full disk or a kill interrupts: the history never says that something was in use that was not."""
+"""Promotions that a full disk or a kill interrupts: the history never says that something was in
+use that was not."""
 
 from __future__ import annotations
 
@@ -45,8 +46,12 @@ m, step 1 in use:
       ~ G1. Fail if a is [-1-]{+3+}."""
 
 
-@pytest.mark.parametrize("where", ["the new file", "its sync", "the row", "the row's sync", "its place"])
-def test_what_did_not_come_into_use_is_not_in_the_history(monkeypatch: pytest.MonkeyPatch, capsys: Said, where: str) -> None:
+@pytest.mark.parametrize(
+    "where", ["the new file", "its sync", "the row", "the row's sync", "its place"]
+)
+def test_what_did_not_come_into_use_is_not_in_the_history(
+    monkeypatch: pytest.MonkeyPatch, capsys: Said, where: str
+) -> None:
     """Wherever the disk refuses."""
     assert promote(1) == 0
     before = history(capsys)
@@ -69,7 +74,10 @@ def test_what_did_not_come_into_use_is_not_in_the_history(monkeypatch: pytest.Mo
             }[where]
         )
         assert promote(2) == 1
-    assert "No space left on device; free some space and run again; the guidance in use is intact" in capsys.readouterr().err
+    assert (
+        "No space left on device; free some space and run again; the guidance in use is intact"
+        in capsys.readouterr().err
+    )
     assert history(capsys) == before
     assert main(["guidance", "show", "shared.json@1"]) == 2
     assert promote(3) == 0
@@ -94,7 +102,9 @@ def test_what_came_into_use_is_in_the_history_though_the_disk_complains(
 
 
 @pytest.mark.parametrize("where", [(disk, "write_at"), (disk, "sync"), (Path, "replace")])
-def test_so_it_is_after_a_kill(monkeypatch: pytest.MonkeyPatch, capsys: Said, where: tuple[object, str]) -> None:
+def test_so_it_is_after_a_kill(
+    monkeypatch: pytest.MonkeyPatch, capsys: Said, where: tuple[object, str]
+) -> None:
     """Also before the next promotion, which clears away what the kill left."""
     assert promote(1) == 0
     before = history(capsys)

@@ -14,7 +14,10 @@ import stageb
 from stageb.__main__ import main
 from stageb.guidance.rules.guidance_file import read_guidance
 
-KEYS: dict[str, Any] = {"model": {"engine": "scripted"}, "fabric": {"accelerator": "cpu", "devices": 1}}
+KEYS: dict[str, Any] = {
+    "model": {"engine": "scripted"},
+    "fabric": {"accelerator": "cpu", "devices": 1},
+}
 COLUMNS = {"mission_name": "m", "group_id": "case", "label": "result"}
 
 
@@ -23,18 +26,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on tickets that three rules fail, of which some tell more tickets than others."""
     folder, draw = tmp_path_factory.mktemp("resize"), Random(1)
     rows = [
-        {name: draw.choice("xyz") for name in "abcd"} | {"e": draw.randint(0, 999), "case": f"c-{n}"} for n in range(600)
+        {name: draw.choice("xyz") for name in "abcd"}
+        | {"e": draw.randint(0, 999), "case": f"c-{n}"}
+        for n in range(600)
     ]
     for row in rows:
-        is_fail = row["a"] == "x" or (row["b"] == row["c"] == "y") or (row["b"] == row["c"] == row["d"] == "z")
+        is_fail = (
+            row["a"] == "x"
+            or (row["b"] == row["c"] == "y")
+            or (row["b"] == row["c"] == row["d"] == "z")
+        )
         row["result"] = "fail" if is_fail else "pass"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        stageb.fit(rows, config=["tickets", "frugal"], columns=COLUMNS, output={"run_name": "run"}, **KEYS)
+        stageb.fit(
+            rows, config=["tickets", "frugal"], columns=COLUMNS, output={"run_name": "run"}, **KEYS
+        )
     return folder / "out" / "run"
 
 
-def test_sizes_are_listed_and_taken(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_are_listed_and_taken(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["guidance", "resize", str(run)]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     sizes = [(int(line.split()[0]), float(line.split()[2].rstrip("%"))) for line in lines]
@@ -44,24 +57,56 @@ def test_sizes_are_listed_and_taken(run: Path, tmp_path: Path, capsys: pytest.Ca
     (learnt,) = read_guidance(run).values()
     for conditions in (least, most, most + 1):
         small = tmp_path / f"{conditions}.json"
-        assert main(["guidance", "resize", str(run), "--conditions", str(conditions), "--output", str(small)]) == 0
+        assert (
+            main(
+                [
+                    "guidance",
+                    "resize",
+                    str(run),
+                    "--conditions",
+                    str(conditions),
+                    "--output",
+                    str(small),
+                ]
+            )
+            == 0
+        )
         (taken,) = read_guidance(small).values()
         if conditions >= most:
             assert taken.rules == learnt.rules
         else:
-            assert len(taken.rules) < len(learnt.rules) and all(rule.is_provisional for rule in taken.rules[1:])
+            assert len(taken.rules) < len(learnt.rules) and all(
+                rule.is_provisional for rule in taken.rules[1:]
+            )
             assert taken.taught_by == learnt.taught_by  # so that evaluate still tells who taught it
             verdicts = tmp_path / "verdicts.jsonl"
             tickets = tmp_path / "new.jsonl"
             tickets.write_text(
-                json.dumps({"mission": "m", "group_id": "new", "per_image": {"image_1": "a: x; b: x; c: x; d: x"}})
+                json.dumps(
+                    {
+                        "mission": "m",
+                        "group_id": "new",
+                        "per_image": {"image_1": "a: x; b: x; c: x; d: x"},
+                    }
+                )
             )
-            words = ["--guidance", str(small), "--tickets", str(tickets), "--output", str(verdicts), "--by", "rules"]
+            words = [
+                "--guidance",
+                str(small),
+                "--tickets",
+                str(tickets),
+                "--output",
+                str(verdicts),
+                "--by",
+                "rules",
+            ]
             assert main(["predict", *words]) == 0
             assert json.loads(verdicts.read_text())["verdict"] == "fail"
 
 
-def test_a_size_that_is_not_there_is_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_that_is_not_there_is_told(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["guidance", "resize", str(run)]) == 0
     least = int(capsys.readouterr().out.splitlines()[1].split()[0])
     assert main(["guidance", "resize", str(run), "--conditions", str(least - 1)]) == 2 or least == 1

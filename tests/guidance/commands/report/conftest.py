@@ -12,7 +12,8 @@ from stageb.guidance.commands.report import REPORT
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where ``run`` lies: two missions, with names and texts that are hostile, long, and Chinese."""
+    """Where ``run`` lies: two missions, with names and texts that are hostile, long, and
+    Chinese."""
     folder = tmp_path_factory.mktemp("reported")
     tickets = runs.tickets(folder / "tickets.jsonl", *runs.MISSIONS)
     ended = runs.fit(folder, tickets, gate__alpha=0.5, reflection__num_proposals=8)

@@ -19,7 +19,13 @@ SCRIPT = "<script>alert(1)</script>"
 HOSTILE = f'</svg></title></style>{SCRIPT} "a" & {{{{ 7 * 7 }}}} $x^2$ \ufffe'
 CHINESE = "二号机组泵房软管接头与密封件巡检任务"
 MISSIONS = (CHINESE, HOSTILE)
-SAID = (SCRIPT, "</dd></table><iframe src='javascript:alert(2)'>", "\u202eover\u2066ride\u200f", "X" * 5000, "a\nb\tc\0d")
+SAID = (
+    SCRIPT,
+    "</dd></table><iframe src='javascript:alert(2)'>",
+    "\u202eover\u2066ride\u200f",
+    "X" * 5000,
+    "a\nb\tc\0d",
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ def page(root: Path) -> str:
 
 
 def tickets(path: Path, *missions: str, groups: int = 160) -> Path:
-    """Tickets whose names and texts are hostile; those of the last mission fail at random, so that much stays wrong."""
+    """Tickets whose names and texts are hostile; those of the last mission fail at random, so that
+    much stays wrong."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(f"{json.dumps(row)}\n" for row in _rows(missions, groups))
     return path

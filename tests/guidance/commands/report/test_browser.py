@@ -1,4 +1,5 @@
-"""The page in a real browser: on a wide screen and on a phone, light and dark. Skips where there is no Chromium."""
+"""The page in a real browser: on a wide screen and on a phone, light and dark. Skips where there is
+no Chromium."""
 
 from __future__ import annotations
 
@@ -37,9 +38,14 @@ def test_it_looks_well(browser: Browser, root: Path, width: int, dark: bool) -> 
     assert found["scripts"] == 0
     assert found["load"] < LOADED_MS
     assert found["scheme"] == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
-    asked = [event["params"]["request"]["url"] for event in browser.told("Network.requestWillBeSent")]
+    asked = [
+        event["params"]["request"]["url"] for event in browser.told("Network.requestWillBeSent")
+    ]
     assert asked == [report.absolute().as_uri()]
     told = browser.told(
-        "Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Page.javascriptDialogOpening"
+        "Log.entryAdded",
+        "Runtime.consoleAPICalled",
+        "Runtime.exceptionThrown",
+        "Page.javascriptDialogOpening",
     )
     assert told == [], json.dumps(told)

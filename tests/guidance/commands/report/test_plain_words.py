@@ -1,4 +1,5 @@
-"""The page speaks to people who know no statistics: results first, costs last, nothing in codes, loud where it matters."""
+"""The page speaks to people who know no statistics: results first, costs last, nothing in codes,
+loud where it matters."""
 
 from __future__ import annotations
 
@@ -26,7 +27,13 @@ from stageb.guidance.learning.reflection_file import RaceEntry
 from stageb.guidance.words.costs import EQUAL
 
 TORN: dict[str, Any] = {
-    "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}
+    "valves": {
+        "step": 1,
+        "experiences": {
+            "G0": "A ticket passes unless a rule fails it.",
+            "G1": "Fail if state is torn.",
+        },
+    }
 }
 
 
@@ -46,7 +53,15 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_results_and_rules_come_first_and_costs_last(learnt: Path) -> None:
     text = plain(learnt)
-    parts = ["Results", "the rules catch", "G1", "Accuracy", "Edits, accepted and refused", "The worst tickets", "Costs"]
+    parts = [
+        "Results",
+        "the rules catch",
+        "G1",
+        "Accuracy",
+        "Edits, accepted and refused",
+        "The worst tickets",
+        "Costs",
+    ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "always passing would catch none." in text
@@ -68,7 +83,9 @@ def test_rules_that_val_has_not_judged_get_no_figures_of_the_rules_before_them(
     assert command("report", str(tmp_path / "run")).code == 0
     text = plain(tmp_path)
     assert "Fail if state is torn." in text
-    assert "G1 has not been measured on val yet: the figures below are of the rules before it." in text
+    assert (
+        "G1 has not been measured on val yet: the figures below are of the rules before it." in text
+    )
     assert re.search(r"\d+ val, at step 0", text)
     for said in ("NO BETTER THAN ALWAYS", "the rules catch", "Before learning", "→"):
         assert said not in text
@@ -77,7 +94,8 @@ def test_rules_that_val_has_not_judged_get_no_figures_of_the_rules_before_them(
 def test_nothing_is_said_in_codes(learnt: Path) -> None:
     text = plain(learnt)
     for code in (
-        "\\d+ to \\d+:|\\+[\\d.]+ −[\\d.]+ on \\d+|\\blevel 0|log wealth|\\bR\\d\\b|\\bP\\d\\b|JSON|dropped|"
+        "\\d+ to \\d+:|\\+[\\d.]+ −[\\d.]+ on \\d+|\\blevel 0|log "
+        "wealth|\\bR\\d\\b|\\bP\\d\\b|JSON|dropped|"
         "unpromising|turns no evidence|::|interval"
     ).split("|"):
         assert not re.search(code, text), code
@@ -89,12 +107,18 @@ def test_nothing_is_said_in_codes(learnt: Path) -> None:
 
 
 def test_what_a_rule_decides_and_which_ticket_taught_it_are_told_in_words() -> None:
-    told = [describe_decided({"decided": decided, "right": right}) for decided, right in ((1, 1), (1, 0), (4, 0), (40, 38))]
+    told = [
+        describe_decided({"decided": decided, "right": right})
+        for decided, right in ((1, 1), (1, 0), (4, 0), (40, 38))
+    ]
     assert told == [f"1 held-out ticket, {how}" for how in ("rightly", "wrongly")] + [
         "4 held-out tickets, none rightly",
         "40 held-out tickets, 38 of them rightly",
     ]
-    assert [name_ticket(key) for key in ("a::b::fail", "by hand")] == ["a::b, labelled fail", "by hand"]
+    assert [name_ticket(key) for key in ("a::b::fail", "by hand")] == [
+        "a::b, labelled fail",
+        "by hand",
+    ]
     assert [mark_cut(letters * "w")[-2:] for letters in (199, 200)] == ["ww", "w…"]
 
 
@@ -113,12 +137,17 @@ def test_axes_of_counts_have_whole_numbers_and_no_line_joins_two_accuracies(lear
 
 
 @pytest.mark.parametrize("model", ["programs.models:idle", None])
-def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, model: str | None) -> None:
-    """The first model passes everything, whatever the rules; the other one keeps to their letter."""
+def test_a_rule_that_the_model_does_not_apply_is_said_loudly(
+    tmp_path: Path, model: str | None
+) -> None:
+    """The first model passes everything, whatever the rules; the other one keeps to their
+    letter."""
     (tmp_path / "rules.json").write_text(json.dumps(TORN))
     tickets = small.write(tmp_path / "t.jsonl", "valves")
     keys = {"model__model_name_or_path": model} if model else {}
-    ended = fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), runner__epochs=0, **keys)
+    ended = fit(
+        tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), runner__epochs=0, **keys
+    )
     assert ended.code == 0
     text = plain(tmp_path)
     torn = sum(row["label"] == "fail" for row in small.rows())
@@ -127,29 +156,52 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     assert found
     decided = int(found[1])
     assert 0 < decided < torn
-    loud = f"THE MODEL DOES NOT APPLY THIS RULE AS WRITTEN: it judged {decided} of these {decided} tickets otherwise."
+    loud = (
+        f"THE MODEL DOES NOT APPLY THIS RULE AS WRITTEN: it judged {decided} of these "
+        f"{decided} tickets otherwise."
+    )
     assert (loud in text) == (model is not None)
-    said = f"valves: the model does not apply G1 as written: it judged {decided} of its {decided} tickets otherwise: "
-    assert (said in ended.out) == ("as the rules are written: --by rules" in ended.out) == (model is not None)
+    said = (
+        f"valves: the model does not apply G1 as written: it judged {decided} of its "
+        f"{decided} tickets otherwise: "
+    )
+    assert (
+        (said in ended.out)
+        == ("as the rules are written: --by rules" in ended.out)
+        == (model is not None)
+    )
 
 
 def test_a_rule_that_brings_nothing_measurable_is_said_so_though_it_stays(tmp_path: Path) -> None:
-    rules = {"valves": {**TORN["valves"], "experiences": {**TORN["valves"]["experiences"], "G7": "Pass if state is new."}}}
+    rules = {
+        "valves": {
+            **TORN["valves"],
+            "experiences": {**TORN["valves"]["experiences"], "G7": "Pass if state is new."},
+        }
+    }
     (tmp_path / "rules.json").write_text(json.dumps(rules))
     tickets = small.write(tmp_path / "t.jsonl", "valves")
     ended = fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"))
     assert ended.code == 0
     text = plain(tmp_path)
     n = sum(map(int, re.findall(r"(?:val|test), epoch \d+: (\d+) tickets", text)))
-    torn, new = re.findall(rf"Leaving it out (.*?) \(code judged all {n} held-out tickets with it and", text)
+    torn, new = re.findall(
+        rf"Leaving it out (.*?) \(code judged all {n} held-out tickets with it and", text
+    )
     assert re.fullmatch(r"\d+ more missed failures: -\d+.\d points of accuracy", torn)
     assert new == "changes nothing"
 
 
 def test_figures_that_stand_for_more_tickets_than_were_judged_say_so(tmp_path: Path) -> None:
-    rows = [{**row, "label": "fail" if n % 12 == 0 else "pass"} for n, row in enumerate(small.rows("valves", 400))]
+    rows = [
+        {**row, "label": "fail" if n % 12 == 0 else "pass"}
+        for n, row in enumerate(small.rows("valves", 400))
+    ]
     (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    said = "Val has more tickets than were judged: all that are dear to judge wrong, and a sample of the others."
+    said = (
+        "Val has more tickets than were judged: all that are dear to judge wrong, and a "
+        "sample of the others."
+    )
     for weight, told in ((20, True), (1, False)):
         root = tmp_path / str(weight)
         keys = {"model__model_name_or_path": "programs.models:idle", "runner__epochs": 1}
@@ -159,7 +211,12 @@ def test_figures_that_stand_for_more_tickets_than_were_judged_say_so(tmp_path: P
 
 def test_the_worst_tickets_open_to_their_values(tmp_path: Path) -> None:
     tickets = small.write(tmp_path / "t.jsonl", "valves", groups=40)
-    assert fit(tmp_path, tickets, model__model_name_or_path="programs.models:idle", runner__epochs=0).code == 0
+    assert (
+        fit(
+            tmp_path, tickets, model__model_name_or_path="programs.models:idle", runner__epochs=0
+        ).code
+        == 0
+    )
     opened = page(tmp_path).partition('<details class="ticket">')[2].partition("</details>")[0]
     assert re.search(r"<dt><bdi[^>]*>state</bdi></dt><dd><bdi[^>]*>torn</bdi></dd>", opened)
 
@@ -171,7 +228,10 @@ def test_edits_are_told_in_words() -> None:
         "So it was not tested: another edit promised more, or this one too little."
     )
     idle = replace(raced, outcome="turns no evidence", turned=(0, 1), race=None)
-    assert describe_attempt(idle, False) == "The one ticket that it was made for is not judged right with it."
+    assert (
+        describe_attempt(idle, False)
+        == "The one ticket that it was made for is not judged right with it."
+    )
 
 
 def test_what_leaving_a_rule_out_would_change_is_told_with_its_tickets_and_at_the_prices() -> None:
@@ -180,10 +240,15 @@ def test_what_leaving_a_rule_out_would_change_is_told_with_its_tickets_and_at_th
     letter = {"decided": 80, "tickets": 90}
     said = f"4 more false alarms and 1 fewer missed failure: -3.8 points of accuracy {judged}"
     assert describe_left_out(row, letter, EQUAL) == said
-    said = f"4 more false alarms and 1 fewer missed failure: -0.075 in the cost of a ticket {judged}"
+    said = (
+        f"4 more false alarms and 1 fewer missed failure: -0.075 in the cost of a ticket {judged}"
+    )
     assert describe_left_out(row, letter, {"fail": 10.0, "pass": 1.0}) == said
     for unread in ({"out_of_reach": "it looks odd"}, {}):
-        assert describe_left_out(unread, letter, EQUAL) == "was not measured: code cannot judge by the rules"
+        assert (
+            describe_left_out(unread, letter, EQUAL)
+            == "was not measured: code cannot judge by the rules"
+        )
 
 
 def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
@@ -193,9 +258,15 @@ def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
     }
     row: dict[str, Any] = {"split": "test", "n": 179, "acc": 0.872, "classes": classes}
     row["always"] = {"verdict": "pass", "acc": 0.665}
-    more = describe_outcome(row | {"cost": 0.1, "always": row["always"] | {"cost": 0.3}}, EQUAL, 2).more
+    more = describe_outcome(
+        row | {"cost": 0.1, "always": row["always"] | {"cost": 0.3}}, EQUAL, 2
+    ).more
     assert "Of all failures like these, 56% to 79% are likely to be caught" in more
-    assert "34% of these tickets are failures. If it were 1%, 1,000 tickets would bring about 7 failures caught" in more
+    assert (
+        "34% of these tickets are failures. If it were 1%, 1,000 tickets would bring about 7 "
+        "failures caught" in more
+    )
     assert "caught and 33 false alarms, at worst 82 (19 times in 20)." in more
     sampled = row | {"n": 100, "cost": 0.1, "always": row["always"] | {"cost": 0.3}}
-    assert "19 times" not in describe_outcome(sampled, EQUAL, 2).more  # classes stand for more tickets than were judged
+    # classes stand for more tickets than were judged
+    assert "19 times" not in describe_outcome(sampled, EQUAL, 2).more

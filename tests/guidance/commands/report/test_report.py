@@ -29,7 +29,20 @@ from stageb.guidance.commands.report.sentences import escape_unseen
 from stageb.guidance.rules.guidance_file import load_seed
 from stageb.store.journal import safe_name
 
-ASKS = {"script", "iframe", "img", "link", "object", "embed", "form", "base", "audio", "video", "image", "foreignobject"}
+ASKS = {
+    "script",
+    "iframe",
+    "img",
+    "link",
+    "object",
+    "embed",
+    "form",
+    "base",
+    "audio",
+    "video",
+    "image",
+    "foreignobject",
+}
 VOID = {"meta", "br"}
 
 
@@ -88,11 +101,18 @@ def test_nothing_in_it_runs_or_asks_for_anything(root: Path) -> None:
     parsed = Parsed(page(root))
     assert parsed.open == []
     assert not ASKS & set(parsed.tags)
-    assert not [name for _, name, _ in parsed.attributes if name.startswith("on") or name in ("style", "src", "srcset")]
+    assert not [
+        name
+        for _, name, _ in parsed.attributes
+        if name.startswith("on") or name in ("style", "src", "srcset")
+    ]
     policy = next(value for value in parsed.values("content") if value.startswith("default-src"))
     [style] = re.findall(r"<style>(.*?)</style>", page(root), re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert (
+        policy
+        == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
     assert not re.search(r"url\(|@import|//", style)
     names = parsed.values("id")
     assert len(names) == len(set(names))
@@ -101,7 +121,9 @@ def test_nothing_in_it_runs_or_asks_for_anything(root: Path) -> None:
         *(value.removeprefix("url(").removesuffix(")") for value in parsed.values("clip-path")),
     ]
     assert followed
-    assert {reference for reference in followed if reference[1:] not in names or reference[0] != "#"} == set()
+    assert {
+        reference for reference in followed if reference[1:] not in names or reference[0] != "#"
+    } == set()
     text = "".join(parsed.text)
     assert escape_unseen(HOSTILE) in text
     assert "\\u202eover\\u2066ride\\u200f" in text
@@ -122,7 +144,10 @@ def test_it_says_what_the_files_hold(root: Path) -> None:
     run = read(root)
     assert [mission.name for mission in run.missions] == list(MISSIONS)
     for mission in run.missions:
-        rows = [json.loads(line) for line in (root / "run" / mission.folder / "metrics.jsonl").read_text().splitlines()]
+        rows = [
+            json.loads(line)
+            for line in (root / "run" / mission.folder / "metrics.jsonl").read_text().splitlines()
+        ]
         for row in rows:
             assert f"{row['acc']:.1%}" in text
         first, *_, last = [row for row in rows if row["split"] == "test"]
@@ -140,7 +165,8 @@ def test_it_says_what_the_files_hold(root: Path) -> None:
 
 @pytest.mark.parametrize("gated", [True, False])
 def test_the_guidance_is_made_again_step_by_step(root: Path, tmp_path: Path, gated: bool) -> None:
-    """Without a gate nearly every reflection changes something: rules are added, changed, and go."""
+    """Without a gate nearly every reflection changes something: rules are added, changed, and
+    go."""
     if not gated:
         root, tickets = tmp_path, root / "tickets.jsonl"
         assert fit(root, tickets, gate="none", guidance__retention=99, runner__epochs=3).code == 0
@@ -150,9 +176,13 @@ def test_the_guidance_is_made_again_step_by_step(root: Path, tmp_path: Path, gat
         for snapshot in (root / "run" / mission.folder / "snapshots").iterdir():
             [kept] = load_seed(snapshot).values()
             [step] = [step.guidance for step in mission.steps if step.guidance.step == kept.step]
-            signed = [{k: v for k, v in rule.metadata.items() if k != "split_seed"} for rule in kept.rules]
+            signed = [
+                {k: v for k, v in rule.metadata.items() if k != "split_seed"} for rule in kept.rules
+            ]
             assert [rule.metadata for rule in step.rules] == signed
-            assert [(rule.key, rule.text) for rule in step.rules] == [(rule.key, rule.text) for rule in kept.rules]
+            assert [(rule.key, rule.text) for rule in step.rules] == [
+                (rule.key, rule.text) for rule in kept.rules
+            ]
             changed += kept.step > 0
         [last] = load_seed(root / "run" / mission.folder / "guidance.json").values()
         assert mission.steps[mission.final].guidance.step == last.step
@@ -162,14 +192,22 @@ def test_the_guidance_is_made_again_step_by_step(root: Path, tmp_path: Path, gat
 def test_the_worst_tickets_are_wrong_under_the_guidance_in_force(root: Path) -> None:
     for mission in read(root).missions:
         step = mission.steps[mission.final].guidance.step
-        rows = [json.loads(line) for line in (root / "run" / mission.folder / "selections.jsonl").read_text().splitlines()]
+        rows = [
+            json.loads(line)
+            for line in (root / "run" / mission.folder / "selections.jsonl")
+            .read_text()
+            .splitlines()
+        ]
         present = {row["ticket_key"]: row for row in rows if row["guidance_step"] == step}
         wrong = {key for key, row in present.items() if not row["label_match"]}
         assert (mission.judged.present, mission.judged.wrong) == (len(present), len(wrong))
         assert {each.row["ticket_key"] for each in mission.judged.worst} <= wrong
         for each in mission.judged.worst:
             mine = [row for row in rows if row["ticket_key"] == each.row["ticket_key"]]
-            assert (each.judged, each.wrong) == (len(mine), sum(not row["label_match"] for row in mine))
+            assert (each.judged, each.wrong) == (
+                len(mine),
+                sum(not row["label_match"] for row in mine),
+            )
             assert [candidate["candidate_index"] for candidate in each.candidates] == [0, 1]
         for count in mission.judged.counts:
             of = [row for row in rows if (row["split"], row["epoch"]) == (count.split, count.epoch)]
@@ -178,7 +216,9 @@ def test_the_worst_tickets_are_wrong_under_the_guidance_in_force(root: Path) -> 
 
 def test_an_unfinished_run_is_shown_as_far_as_it_is_committed(root: Path, tmp_path: Path) -> None:
     """With half a row behind its last commit, as a crash leaves it."""
-    ended = fit(tmp_path, root / "tickets.jsonl", model__model_name_or_path="programs.models:raising_on_0")
+    ended = fit(
+        tmp_path, root / "tickets.jsonl", model__model_name_or_path="programs.models:raising_on_0"
+    )
     assert ended.code == 1
     assert not (tmp_path / "run" / REPORT).exists()
     with (tmp_path / "run" / safe_name(CHINESE) / "selections.jsonl").open("a") as file:
@@ -198,13 +238,25 @@ def test_a_run_that_learns_nothing_says_so(tmp_path: Path) -> None:
     few = runs.tickets(tmp_path / "few.jsonl", "valves", groups=12)
     assert fit(tmp_path / "few", few, model__model_name_or_path="programs.models:idle").code == 0
     assert "Nothing was learnt: no edit was tried: " in page(tmp_path / "few")
-    assert fit(tmp_path / "off", few, runner__epochs=0, split__train=1.0, split__val=0.0, split__test=0.0).code == 0
+    assert (
+        fit(
+            tmp_path / "off",
+            few,
+            runner__epochs=0,
+            split__train=1.0,
+            split__val=0.0,
+            split__test=0.0,
+        ).code
+        == 0
+    )
     off = page(tmp_path / "off")
     assert off.count("No ticket has been judged yet.") == 2
     assert "so there are no figures" in off
 
 
-def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_named(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path.parent)
     shutil.copytree(root / "run", tmp_path / "run")
     for name in ("timings.jsonl", "run.json"):
@@ -221,7 +273,8 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
         assert said in page(tmp_path)
     changed = tmp_path / "changed.jsonl"
     changed.write_text(
-        (root / "tickets.jsonl").read_text() + '{"mission":"m","group_id":"g","label":"pass","per_image":{"1":"a"}}'
+        (root / "tickets.jsonl").read_text()
+        + '{"mission":"m","group_id":"g","label":"pass","per_image":{"1":"a"}}'
     )
     config.write_text(kept.replace(str(root / "tickets.jsonl"), str(changed)))
     assert command("report", str(tmp_path / "run")).code == 0
@@ -230,7 +283,9 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytes
 
 def test_a_long_run_is_cut_to_size_and_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = read(root)
-    many = replace(run, missions=tuple(replace(run.missions[n % 2], name=f"mission {n}") for n in range(8)))
+    many = replace(
+        run, missions=tuple(replace(run.missions[n % 2], name=f"mission {n}") for n in range(8))
+    )
     monkeypatch.setattr(pages, "DETAILED", 6)
     monkeypatch.setattr(pages, "_draw_charts", lambda number, mission: ())
     html = pages.render_page(many)
@@ -253,18 +308,24 @@ def test_a_report_that_fails_breaks_no_run(root: Path, tmp_path: Path) -> None:
     last = ended.out.splitlines()[-1]
     assert last.startswith("Report: none was written (JournalError: ")
     assert last.endswith(f"once that is fixed: stageb report {tmp_path / 'run'}")
-    assert command("report", str(tmp_path / "run")).code == 2  # a folder stands where its file would
+    # a folder stands where its file would
+    assert command("report", str(tmp_path / "run")).code == 2
 
 
 def test_files_of_another_program_are_refused(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "run", tmp_path / "run")
-    for name, old, new in (("reflection", '"reflection_id"', '"id"'), ("metrics", '"unanswered"', '"odd"')):
+    for name, old, new in (
+        ("reflection", '"reflection_id"', '"id"'),
+        ("metrics", '"unanswered"', '"odd"'),
+    ):
         path = tmp_path / "run" / safe_name(CHINESE) / f"{name}.jsonl"
         kept = path.read_bytes()
         path.write_text(kept.decode().replace(old, f"{new:<{len(old)}}", 1))
         ended = command("report", str(tmp_path / "run"))
         assert ended.code == 1
-        assert ended.err.startswith(f"stageb: {tmp_path / 'run'}: a file does not hold what a run writes")
+        assert ended.err.startswith(
+            f"stageb: {tmp_path / 'run'}: a file does not hold what a run writes"
+        )
         path.write_bytes(kept)
     with pytest.raises(InputError):
         read_run(tmp_path / "nowhere", read(root).config)
@@ -277,7 +338,9 @@ def test_what_is_shown_is_visible(text: str) -> None:
     escape_unseen(text).encode("utf-8")
 
 
-def test_writing_leaves_the_old_page_or_the_new_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_leaves_the_old_page_or_the_new_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(run: RunReport) -> str:
         raise MemoryError("too much")
 
@@ -301,6 +364,16 @@ def selection(ticket: str, strength: float, epoch: int = 1, right: bool = False)
 
 
 def test_the_worst_are_wrong_most_often_then_most_surely() -> None:
-    rows = [selection("sure", 1.0), selection("torn", 0.6), selection("also", 1.0), selection("right", 1.0, right=True)]
+    rows = [
+        selection("sure", 1.0),
+        selection("torn", 0.6),
+        selection("also", 1.0),
+        selection("right", 1.0, right=True),
+    ]
     rows += [selection("often", 0.5), selection("often", 0.5, epoch=2)]
-    assert [each.row["ticket_key"] for each in collect_verdicts(rows, [], 0).worst] == ["often", "also", "sure", "torn"]
+    assert [each.row["ticket_key"] for each in collect_verdicts(rows, [], 0).worst] == [
+        "often",
+        "also",
+        "sure",
+        "torn",
+    ]

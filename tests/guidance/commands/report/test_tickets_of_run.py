@@ -1,4 +1,5 @@
-"""Which ticket files a report reads again: those of the run, as the run read them, near by or named by the user."""
+"""Which ticket files a report reads again: those of the run, as the run read them, near by or named
+by the user."""
 
 from __future__ import annotations
 
@@ -28,7 +29,14 @@ def table(tmp_path: Path) -> Path:
         for row in small.rows(groups=24):
             seen = " ".join(row["per_image"].values())
             wrong = row["group_id"].endswith("3")
-            writer.writerow(["valves", row["group_id"], seen, "OK" if (row["label"] == "pass") != wrong else "NG"])
+            writer.writerow(
+                [
+                    "valves",
+                    row["group_id"],
+                    seen,
+                    "OK" if (row["label"] == "pass") != wrong else "NG",
+                ]
+            )
     return path
 
 
@@ -53,18 +61,24 @@ def test_tickets_of_a_table_are_read_by_the_runs_columns(
     assert whole(tmp_path)
     monkeypatch.chdir(tmp_path / "run")
     assert command("report", str(tmp_path / "run")).code == 0
-    assert "ticket files lie elsewhere; name them: stageb report RUN --tickets FILE ..." in page(tmp_path)
+    assert "ticket files lie elsewhere; name them: stageb report RUN --tickets FILE ..." in page(
+        tmp_path
+    )
     assert command("report", str(tmp_path / "run"), "--tickets", str(table)).code == 0
     assert whole(tmp_path)
 
 
-def test_tickets_with_images_are_taken_for_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tickets_with_images_are_taken_for_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = pytest.importorskip("PIL.Image")
     image.new("RGB", (64, 48), "red").save(tmp_path / "seen.png")
     with (tmp_path / "t.jsonl").open("w") as file:
         for row in small.rows(groups=24):
             label = "fail" if row["group_id"].endswith("3") else row["label"]
-            file.write(json.dumps({**row, "label": label, "images": ["seen.png", "seen.png"]}) + "\n")
+            file.write(
+                json.dumps({**row, "label": label, "images": ["seen.png", "seen.png"]}) + "\n"
+            )
     assert fit(tmp_path, tmp_path / "t.jsonl", sampler__use_images=True, runner__epochs=0).code == 0
     monkeypatch.chdir(tmp_path)
     assert command("report", "run").code == 0

@@ -63,7 +63,9 @@ class Running:
     job: Job
     port: int
 
-    def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = JSON) -> tuple[int, bytes]:
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = JSON
+    ) -> tuple[int, bytes]:
         """The status and the body of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
@@ -79,7 +81,9 @@ class Running:
         assert status == 200, body
         return json.loads(body)
 
-    def refuse(self, body: bytes, headers: Mapping[str, str] = JSON) -> tuple[int, list[dict[str, str]]]:
+    def refuse(
+        self, body: bytes, headers: Mapping[str, str] = JSON
+    ) -> tuple[int, list[dict[str, str]]]:
         """The status and the faults of a request that is refused."""
         status, answer = self.ask("POST", "/judge", body, headers)
         return status, json.loads(answer)["faults"]
@@ -98,7 +102,8 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts services, with guidance in ``rules.json`` unless it is there, and ends them with the test."""
+    """Starts services, with guidance in ``rules.json`` unless it is there, and ends them with the
+    test."""
     monkeypatch.chdir(tmp_path)
     jobs = list[Job]()
 
@@ -118,13 +123,28 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 def make_cells(dice: random.Random) -> dict[str, str]:
     """A row of a table, with cells as people leave them."""
-    odd = ["", " ", "n/a", "1,5", "12 mm", "-3", "１２", "0.0", "1e3", "70.0", "yes; leak at the flange", "worn, old"]
+    odd = [
+        "",
+        " ",
+        "n/a",
+        "1,5",
+        "12 mm",
+        "-3",
+        "１２",
+        "0.0",
+        "1e3",
+        "70.0",
+        "yes; leak at the flange",
+        "worn, old",
+    ]
     plain = {
         "Torque Nm": f"{dice.uniform(3, 77):.1f}",
         "Speed rpm": str(dice.randrange(1100, 2900)),
         "Wear min": str(dice.randrange(250)),
         "Type": dice.choice("HLMhlm"),
-        "Remarks": dice.choice(["", "a leak", "leaking, said the night shift", "no fault; dust", "quote \" and 'more'"]),
+        "Remarks": dice.choice(
+            ["", "a leak", "leaking, said the night shift", "no fault; dust", "quote \" and 'more'"]
+        ),
     }
     return {name: dice.choice(odd) if dice.random() < 0.1 else cell for name, cell in plain.items()}
 
@@ -144,15 +164,24 @@ def test_a_ticket_is_judged_as_predict_judges_it(start: Start) -> None:
         by="rules",
         columns={"group_id": "Case", "mission_name": "milling"},
     )
-    wanted = [{name: cell for name, cell in row.items() if name not in ("file", "line", "label")} for row in found]
+    wanted = [
+        {name: cell for name, cell in row.items() if name not in ("file", "line", "label")}
+        for row in found
+    ]
     assert running.judge(tickets) == wanted
     assert [running.judge(ticket) for ticket in tickets[:20]] == wanted[:20]
     assert {row["verdict"] for row in wanted} == {"pass", "fail", None}
-    counted = sum(int(line.split()[-1]) for line in running.metrics if line.startswith("stageb_tickets_total{"))
+    counted = sum(
+        int(line.split()[-1])
+        for line in running.metrics
+        if line.startswith("stageb_tickets_total{")
+    )
     assert counted == 420
 
 
-def test_numbers_are_read_as_those_of_parquet_and_summaries_as_those_of_json_lines(start: Start) -> None:
+def test_numbers_are_read_as_those_of_parquet_and_summaries_as_those_of_json_lines(
+    start: Start,
+) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     dice = random.Random(6)
     rows = [
@@ -167,17 +196,29 @@ def test_numbers_are_read_as_those_of_parquet_and_summaries_as_those_of_json_lin
     running = start()
     parquet.write_table(pyarrow.Table.from_pylist(rows), "t.parquet")
     columns = {"group_id": None, "mission_name": "milling"}
-    found = stageb.predict(guidance="rules.json", tickets="t.parquet", output="p.jsonl", by="rules", columns=columns)
+    found = stageb.predict(
+        guidance="rules.json", tickets="t.parquet", output="p.jsonl", by="rules", columns=columns
+    )
     assert [row["verdict"] for row in running.judge(rows)] == [row["verdict"] for row in found]
     lines = [
-        {"mission": "milling", "group_id": "g-1", "per_image": {"image_2": "dust", "图片_1": "Type: H; Wear min: 9"}},
-        {"mission": "milling", "group_id": "g-2", "per_image": {"1": '{"Torque Nm": 70, "Speed rpm": 1200, "Type": "L"}'}},
+        {
+            "mission": "milling",
+            "group_id": "g-1",
+            "per_image": {"image_2": "dust", "图片_1": "Type: H; Wear min: 9"},
+        },
+        {
+            "mission": "milling",
+            "group_id": "g-2",
+            "per_image": {"1": '{"Torque Nm": 70, "Speed rpm": 1200, "Type": "L"}'},
+        },
         {"mission": "milling", "group_id": "g-3", "per_image": {"1": " "}},
     ]
     Path("t.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     found = stageb.predict(guidance="rules.json", tickets="t.jsonl", output="j.jsonl", by="rules")
     told = [(row["group_id"], row["verdict"], row["rule"], row["why"]) for row in found]
-    assert [(row["group_id"], row["verdict"], row["rule"], row["why"]) for row in running.judge(lines)] == told
+    assert [
+        (row["group_id"], row["verdict"], row["rule"], row["why"]) for row in running.judge(lines)
+    ] == told
     assert [row[1] for row in told] == ["pass", "fail", None]
 
 
@@ -185,13 +226,25 @@ def test_who_decides_is_what_was_promised_of_these_rules(start: Start) -> None:
     plain = make_guidance(*RULES)
     bound = Bound("", 0.02, {"G2": 0}, 400, 300, 1)
     other = make_guidance("Fail if Type is L.", mission="turning")
-    promised = replace(plain, automation=Automation(0.95, name_guidance(plain), "rules", "", 400, (bound,)))
-    stale = replace(other, automation=Automation(0.95, "of other rules", "rules", "", 400, (bound,)))
+    promised = replace(
+        plain, automation=Automation(0.95, name_guidance(plain), "rules", "", 400, (bound,))
+    )
+    stale = replace(
+        other, automation=Automation(0.95, "of other rules", "rules", "", 400, (bound,))
+    )
     running = start(guidance=[promised, stale])
     rows = running.judge(
-        [{"mission": "milling", **WORN}, {"mission": "milling", "Type": "H"}, {"mission": "turning", "Type": "L"}]
+        [
+            {"mission": "milling", **WORN},
+            {"mission": "milling", "Type": "H"},
+            {"mission": "turning", "Type": "L"},
+        ]
     )
-    assert [(row["verdict"], row["decides"]) for row in rows] == [("fail", "stageb"), ("pass", "person"), ("fail", None)]
+    assert [(row["verdict"], row["decides"]) for row in rows] == [
+        ("fail", "stageb"),
+        ("pass", "person"),
+        ("fail", None),
+    ]
     assert rows[1]["why"] == "not decided alone"
     missions = running.health["missions"]
     assert missions["milling"]["promise"].startswith("decides 75 % alone; at most 2 %")
@@ -232,7 +285,9 @@ def test_what_is_no_ticket_is_refused_with_its_place_and_the_remedy(
 def test_hostile_strings_take_no_time(shared: Running) -> None:
     began = time.monotonic()
     assert shared.refuse(b'{"a": {"b": 1, "b": 2}, "' + b'\\"' * 400_000)[0] == 400
-    assert shared.ask("POST", "/judge", json.dumps({"Remarks": "a is " * 200_000}).encode())[0] == 200
+    assert (
+        shared.ask("POST", "/judge", json.dumps({"Remarks": "a is " * 200_000}).encode())[0] == 200
+    )
     assert time.monotonic() - began < 20
 
 
@@ -240,10 +295,23 @@ def test_no_request_leads_to_a_file(shared: Running, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # who opens it waits for good
     images = {"image_1": str(tmp_path / "pipe")}
     [row] = shared.judge(
-        [{"mission": "milling", "group_id": "g", "per_image": {"1": "Type: L; Wear min: 220"}, "images": images}]
+        [
+            {
+                "mission": "milling",
+                "group_id": "g",
+                "per_image": {"1": "Type: L; Wear min: 220"},
+                "images": images,
+            }
+        ]
     )
     assert row["verdict"] == "fail"
-    for path in ("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/judge/rules.json", "//etc/passwd", f"/{tmp_path}/pipe"):
+    for path in (
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/judge/rules.json",
+        "//etc/passwd",
+        f"/{tmp_path}/pipe",
+    ):
         assert shared.ask("GET", path)[0] == 404
     assert shared.ask("GET", "/judge")[0] == 405
 
@@ -252,7 +320,12 @@ def test_only_json_is_taken(shared: Running) -> None:
     """A page in a browser may send anything else to this machine without asking."""
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         assert shared.refuse(b"{}", {"content-type": kind})[0] == 415
-    assert shared.ask("POST", "/judge", b'{"Type": "H"}', {"content-type": "application/json; charset=utf-8"})[0] == 200
+    assert (
+        shared.ask(
+            "POST", "/judge", b'{"Type": "H"}', {"content-type": "application/json; charset=utf-8"}
+        )[0]
+        == 200
+    )
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +361,9 @@ def test_the_page_and_the_document_say_what_can_be_asked(shared: Running) -> Non
 def _find_references(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield from (inner for name, inner in value.items() if name == "$ref")
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from _find_references(inner)
 
 
@@ -297,14 +372,23 @@ def test_a_request_has_limits(start: Start) -> None:
     assert running.refuse(b"[{},{},{},{},{},{}]")[0] == 413
     assert running.refuse(json.dumps({"Remarks": "x" * 3000}).encode())[0] == 413
     assert (
-        _send(running, b"POST /judge HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n")
+        _send(
+            running,
+            b"POST /judge HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n",
+        )
         == 413
     )
     chunked = b"POST /judge HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert _send(running, chunked + b"5dc\r\n" + b" " * 1500 + b"\r\n5dc\r\n" + b" " * 1500 + b"\r\n") == 413
+    assert (
+        _send(running, chunked + b"5dc\r\n" + b" " * 1500 + b"\r\n5dc\r\n" + b" " * 1500 + b"\r\n")
+        == 413
+    )
     began = time.monotonic()
     assert (
-        _send(running, b"POST /judge HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        _send(
+            running,
+            b"POST /judge HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+        )
         == 408
     )
     assert _send(running, b"POST /judge HTTP/1.1\r\nHo") == 0  # closed
@@ -343,7 +427,9 @@ def test_promoted_guidance_is_taken_into_use_and_a_broken_file_is_not(start: Sta
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_once_what_was_asked_is_answered(start: Start, number: signal.Signals) -> None:
+def test_a_signal_ends_it_once_what_was_asked_is_answered(
+    start: Start, number: signal.Signals
+) -> None:
     running = start()
     body = json.dumps([WORN] * 300).encode()
     with socket.create_connection(("127.0.0.1", running.port), timeout=20) as connection:
@@ -363,15 +449,33 @@ def test_a_signal_ends_it_once_what_was_asked_is_answered(start: Start, number: 
     assert running.job.err == ""
 
 
-def test_it_serves_the_folder_of_a_run(tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_serves_the_folder_of_a_run(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dice = random.Random(3)
     lines = ["mission,group_id,Seal,Age,label"]
     for n in range(300):
         seal, age = dice.choice(["worn", "new"]), dice.randrange(20)
         lines.append(f"valves,g-{n},{seal},{age},{'fail' if seal == 'worn' else 'pass'}")
     Path("t.csv").write_text("\n".join([*lines, ""]))
-    words = "fit --config tickets --config frugal --tickets t.csv --output.root . --output.run_name run --report false"
-    assert main([*words.split(), "--model.engine", "scripted", "--fabric.accelerator", "cpu", "--fabric.devices", "1"]) == 0
+    words = (
+        "fit --config tickets --config frugal --tickets t.csv --output.root . "
+        "--output.run_name run --report false"
+    )
+    assert (
+        main(
+            [
+                *words.split(),
+                "--model.engine",
+                "scripted",
+                "--fabric.accelerator",
+                "cpu",
+                "--fabric.devices",
+                "1",
+            ]
+        )
+        == 0
+    )
     Path("rules.json").symlink_to("run")
     running = start(guidance=())
     row = running.judge({"Seal": "worn", "Age": 3})
@@ -402,7 +506,11 @@ def test_what_cannot_be_served_is_refused_with_the_remedy(
 
 
 def test_rules_judge_alone_where_that_is_asked_for(start: Start) -> None:
-    running = start("--by", "rules", guidance=[replace(make_guidance(*RULES, "Fail if it looks odd."), judge="model")])
+    running = start(
+        "--by",
+        "rules",
+        guidance=[replace(make_guidance(*RULES, "Fail if it looks odd."), judge="model")],
+    )
     assert running.judge({"Type": "H"})["verdict"] == "pass"
     assert "G5" in running.judge(WORN)["why"]  # on which it hangs
     assert "G5 cannot be read as code" in running.job.err

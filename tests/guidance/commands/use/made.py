@@ -1,4 +1,5 @@
-"""Small jobs of ``stageb predict`` and ``stageb evaluate``: tickets with a hidden rule, and guidance that knows it."""
+"""Small jobs of ``stageb predict`` and ``stageb evaluate``: tickets with a hidden rule, and
+guidance that knows it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ HEADLINE = "A ticket passes unless a rule fails it."
 def guidance(path: Path, rules: dict[str, str], **metadata: Any) -> str:
     """A guidance.json for missions, each with one rule."""
     content = {
-        mission: {"step": 3, "experiences": {"G0": HEADLINE, "G1": rule}, "metadata": {"G1": metadata} if metadata else {}}
+        mission: {
+            "step": 3,
+            "experiences": {"G0": HEADLINE, "G1": rule},
+            "metadata": {"G1": metadata} if metadata else {},
+        }
         for mission, rule in rules.items()
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +43,11 @@ def run_folder(folder: Path, config: LoopConfig, rules: dict[str, str]) -> str:
 
 def tickets(path: Path, *missions: str, groups: int = 40, labelled: bool = True) -> str:
     """Tickets of several missions in turn, a line each."""
-    rows = [row for several in zip(*(small.rows(mission, groups) for mission in missions), strict=True) for row in several]
+    rows = [
+        row
+        for several in zip(*(small.rows(mission, groups) for mission in missions), strict=True)
+        for row in several
+    ]
     for row in rows:
         if not labelled:
             del row["label"]
@@ -48,8 +57,15 @@ def tickets(path: Path, *missions: str, groups: int = 40, labelled: bool = True)
 
 def options(command: str, keys: dict[str, Any]) -> list[str]:
     """A command line with the scripted engine; ``keys`` win."""
-    given = {"model.engine": "scripted", "fabric.accelerator": "cpu", "sampler.samples_per_decode": 2, **keys}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    given = {
+        "model.engine": "scripted",
+        "fabric.accelerator": "cpu",
+        "sampler.samples_per_decode": 2,
+        **keys,
+    }
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()
+    }
     return [command, *(f"--{key}={text}" for key, text in texts.items())]
 
 
@@ -57,12 +73,18 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def write_parts(path: Path, parts: int, key: int, of_group: int = 0, good: float = 0.4, kinds: float = 0.3) -> str:
-    """Parts that fail above 95 degrees; of the odd ones below that, which rules fail, a share is ``good``. ``of_group`` so
-    many are of one machine; 0: none is named. ``kinds`` of all are odd."""
+def write_parts(
+    path: Path, parts: int, key: int, of_group: int = 0, good: float = 0.4, kinds: float = 0.3
+) -> str:
+    """Parts that fail above 95 degrees; of the odd ones below that, which rules fail, a share is
+    ``good``. ``of_group`` so many are of one machine; 0: none is named. ``kinds`` of all are
+    odd."""
     rows = [f"{'machine' if of_group else 'group_id'},Temp,Kind,label"]
     for n in range(parts):
-        temperature, kind = 60 + int(uniform(stream(key, "t"), n) * 50000) / 1000, uniform(stream(key, "k"), n)
+        temperature, kind = (
+            60 + int(uniform(stream(key, "t"), n) * 50000) / 1000,
+            uniform(stream(key, "k"), n),
+        )
         is_odd = kind < kinds
         fails = temperature > 95 or (is_odd and uniform(stream(key, "odd"), n) >= good)
         rows.append(

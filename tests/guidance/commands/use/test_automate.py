@@ -1,4 +1,5 @@
-"""``stageb automate``: from labelled tickets to a bound that predict, exports and shared files go by."""
+"""``stageb automate``: from labelled tickets to a bound that predict, exports and shared files go
+by."""
 
 from __future__ import annotations
 
@@ -28,16 +29,29 @@ COLUMNS = "mission_name=valves"
 
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which a run began with such rules, a fifth of 1,500 parts held out, and learnt nothing."""
+    """The folder in which a run began with such rules, a fifth of 1,500 parts held out, and learnt
+    nothing."""
     root = tmp_path_factory.mktemp("learnt")
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.chdir(root)
     Path("rules.json").write_text(json.dumps({"valves": {"step": 1, "experiences": RULES}}))
     made.write_parts(Path("old.csv"), 1500, 1)
-    keys = {"guidance.path": "rules.json", "runner.epochs": 0, "columns.mission_name": "valves", "tickets": "old.csv"}
-    keys |= {"fabric.accelerator": "cpu", "fabric.devices": 1, "model.engine": "scripted", "report": "false"}
+    keys = {
+        "guidance.path": "rules.json",
+        "runner.epochs": 0,
+        "columns.mission_name": "valves",
+        "tickets": "old.csv",
+    }
+    keys |= {
+        "fabric.accelerator": "cpu",
+        "fabric.devices": 1,
+        "model.engine": "scripted",
+        "report": "false",
+    }
     given = [f"--{key}={value}" for key, value in keys.items()]
-    assert main(["fit", "--config=tickets", "--config=frugal", "--output.run_name=run", *given]) == 0
+    assert (
+        main(["fit", "--config=tickets", "--config=frugal", "--output.run_name=run", *given]) == 0
+    )
     monkeypatch.undo()
     return root
 
@@ -56,9 +70,21 @@ def automate(source: str, *more: str) -> int:
 
 def predict(source: str, tickets: str, **keys: Any) -> list[dict[str, Any]]:
     out = Path("verdicts.jsonl")
-    given = {"guidance": source, "tickets": tickets, "output": str(out), "columns": COLUMNS, "by": "rules", **keys}
+    given = {
+        "guidance": source,
+        "tickets": tickets,
+        "output": str(out),
+        "columns": COLUMNS,
+        "by": "rules",
+        **keys,
+    }
     options = [f"--{key}={value}" for key, value in given.items()]
-    assert main(["predict", "--model.engine=scripted", "--fabric.accelerator=cpu", "--fresh", *options]) == 0
+    assert (
+        main(
+            ["predict", "--model.engine=scripted", "--fabric.accelerator=cpu", "--fresh", *options]
+        )
+        == 0
+    )
     return made.rows(out)
 
 
@@ -74,7 +100,10 @@ def test_what_is_promised_holds_for_new_tickets_and_exports_decide_alike(
     assert sum(row["verdict"] != row["label"] for row in alone) <= 0.03 * len(alone)
     others = [row for row in judged if row["decides"] == "person"]
     assert len(alone) + len(others) == 2000
-    assert all(row["rule"] == "G2" and row["review"] and row["why"] == "not decided alone" for row in others)
+    assert all(
+        row["rule"] == "G2" and row["review"] and row["why"] == "not decided alone"
+        for row in others
+    )
     assert "% alone; at most 3 % of these are wrong (95 % confidence)" in capsys.readouterr().err
     assert main(["guidance", "export", str(run), "--format", "python", "--output", "rules.py"]) == 0
     spec = importlib.util.spec_from_file_location("exported", "rules.py")
@@ -88,7 +117,9 @@ def test_what_is_promised_holds_for_new_tickets_and_exports_decide_alike(
     assert main(["guidance", "export", str(run), "--format", "sql", "--output", "rules.sql"]) == 0
     with closing(sqlite3.connect(":memory:")) as opened:
         opened.execute(f"CREATE TABLE tickets ({header.replace('label', 'checked')})")
-        opened.executemany("INSERT INTO tickets VALUES (?, ?, ?, ?)", [[*row.values()] for row in rows])
+        opened.executemany(
+            "INSERT INTO tickets VALUES (?, ?, ?, ?)", [[*row.values()] for row in rows]
+        )
         found = opened.execute(Path("rules.sql").read_text()).fetchall()
     assert sorted(row[-1] for row in found) == sorted(row["decides"] for row in judged)
     assert {row[-2] for row in found if row[-1] == "stageb"} == {"G0", "G1"}
@@ -97,12 +128,15 @@ def test_what_is_promised_holds_for_new_tickets_and_exports_decide_alike(
     assert "at most 3 % of these are wrong" in capsys.readouterr().out
 
 
-def test_where_too_few_tickets_are_held_out_it_says_how_many_more(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_too_few_tickets_are_held_out_it_says_how_many_more(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert automate(str(run), "--max_error=0.005") == 1
     assert "cannot promise 0.5 %: about " in capsys.readouterr().out
     assert read_guidance(run)["valves"].automation is None
     assert {row["decides"] for row in predict(str(run), "old.csv")} == {None}
-    assert automate(str(run), "--max_error", "{pass: 0.05, fail: 0.0001}") == 0  # one is found, the other one is not
+    # one is found, the other one is not
+    assert automate(str(run), "--max_error", "{pass: 0.05, fail: 0.0001}") == 0
     assert "of those judged fail" in capsys.readouterr().out
     assert {(row["verdict"], row["decides"]) for row in predict(str(run), "old.csv")} == {
         ("pass", "stageb"),
@@ -120,36 +154,51 @@ def test_tickets_that_taught_prove_nothing_and_of_a_group_one_is_drawn(
     file.write_text(json.dumps(to_json(learnt)))
     left_out = sum(name_content(ticket) in taught for ticket in known)
     assert automate(str(run), "--tickets=old.csv", "--max_error=0.03") == 0
-    assert f"valves: {left_out:,} tickets taught or chose its rules, and were left out" in capsys.readouterr().out
+    assert (
+        f"valves: {left_out:,} tickets taught or chose its rules, and were left out"
+        in capsys.readouterr().out
+    )
     automation = read_guidance(run)["valves"].automation
     assert automation
-    assert 0.97 * (1500 - left_out) < automation.tickets <= 1500 - left_out  # all, but for equal ones
+    # all, but for equal ones
+    assert 0.97 * (1500 - left_out) < automation.tickets <= 1500 - left_out
     made.write_parts(Path("five.csv"), 1500, 3, of_group=5)
     columns = "--columns=mission_name=valves,group_id=null,together=machine"
     assert automate(str(run), "--tickets=five.csv", "--max_error=0.03", columns) == 0
     bounded = read_guidance(run)["valves"].automation
     assert bounded
-    assert 280 < bounded.tickets <= 300  # machines, but for those with equal parts; those that taught order the verdicts
+    # machines, but for those with equal parts; those that taught order the verdicts
+    assert 280 < bounded.tickets <= 300
 
 
-def test_of_other_rules_and_other_judges_nothing_is_promised(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_other_rules_and_other_judges_nothing_is_promised(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert automate(str(run), "--max_error=0.03") == 0
-    assert {row["decides"] for row in predict(str(run), "old.csv", by="both")} == {"stageb", "person"}
+    assert {row["decides"] for row in predict(str(run), "old.csv", by="both")} == {
+        "stageb",
+        "person",
+    }
     assert {row["decides"] for row in predict(str(run), "old.csv", by="model")} == {None}
-    assert "nothing is promised of how tickets are judged here" in " ".join(capsys.readouterr().err.split())
+    assert "nothing is promised of how tickets are judged here" in " ".join(
+        capsys.readouterr().err.split()
+    )
     file = next(run.glob("*/guidance.json"))
     file.write_text(file.read_text().replace("above 95", "above 94"))
     assert {row["decides"] for row in predict(str(run), "old.csv")} == {None}
 
 
-def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert automate(str(run), "--max_error=0.03") == 0
     assert main(["guidance", "promote", str(run), "--to", "shared.json", "--yes"]) == 0
     first = load_seed("shared.json")["valves"]
     assert first.automation == read_guidance(run)["valves"].automation
     made.write_parts(Path("new.csv"), 1500, 4)
     given = ("--tickets=new.csv", "--max_error=0.05", f"--columns={COLUMNS}")
-    assert automate("shared.json", *given) == 0  # a part of the tickets orders, since none that taught is known
+    # a part of the tickets orders, since none that taught is known
+    assert automate("shared.json", *given) == 0
     then = load_seed("shared.json")["valves"]
     assert then.automation
     assert then.automation.bounds[0].max_error == 0.05
@@ -164,7 +213,8 @@ def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(run: Path,
 def test_missions_with_labels_of_their_own_have_bounds_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of old seals, which a rule calls soon, three in ten are routine; of a third mission there is no ticket."""
+    """Of old seals, which a rule calls soon, three in ten are routine; of a third mission there is
+    no ticket."""
     monkeypatch.chdir(tmp_path)
     mail = {"G0": "A ticket is routine unless a rule says otherwise."}
     mail |= {"G1": "Urgent if seal is worn.", "G2": "Soon if seal is old."}
@@ -176,34 +226,58 @@ def test_missions_with_labels_of_their_own_have_bounds_of_their_own(
     Path("g.json").write_text(json.dumps(content))
     rows = ["mission,group_id,seal,note,label"]
     for n in range(1000):
-        mission, seal = ("mail", "valves")[n % 2], ("worn", "old", "new")[int(3 * uniform(stream("seal"), n))]
+        mission, seal = (
+            ("mail", "valves")[n % 2],
+            ("worn", "old", "new")[int(3 * uniform(stream("seal"), n))],
+        )
         is_old = seal == "old" and uniform(stream("old"), n) < 0.7
         label = "urgent" if seal == "worn" else "soon" if is_old else "routine"
         label = label if mission == "mail" else "fail" if seal == "worn" else "pass"
         rows.append(f"{mission},t{n},{seal},n{n},{label}")
     Path("t.csv").write_text("\n".join(rows) + "\n")
-    assert automate("g.json", "--tickets=t.csv", "--max_error", "{urgent: 0.05, soon: 0.05, pass: 0.05}") == 0
+    assert (
+        automate(
+            "g.json", "--tickets=t.csv", "--max_error", "{urgent: 0.05, soon: 0.05, pass: 0.05}"
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     assert "mail: cannot promise 5 % of those judged soon: more tickets would not do" in said
     assert "pumps" not in said
     kept = load_seed("g.json")
-    bounds = {name: [bound.verdict for bound in each.automation.bounds] for name, each in kept.items() if each.automation}
+    bounds = {
+        name: [bound.verdict for bound in each.automation.bounds]
+        for name, each in kept.items()
+        if each.automation
+    }
     assert bounds == {"mail": ["urgent"], "valves": ["pass"]}
     out = Path("p.jsonl")
-    assert main(["predict", "--guidance=g.json", "--tickets=t.csv", "--by=rules", f"--output={out}"]) == 0
+    assert (
+        main(["predict", "--guidance=g.json", "--tickets=t.csv", "--by=rules", f"--output={out}"])
+        == 0
+    )
     alone = {row["verdict"] for row in made.rows(out) if row["decides"] == "stageb"}
     assert alone == {"urgent", "pass"}
 
 
 def test_a_model_decides_alone_from_a_share_of_answers_on(run: Path) -> None:
     made.write_parts(Path("new.csv"), 600, 5)
-    keys = ["--tickets=new.csv", "--max_error=0.45", "--by=model", "--model.engine=scripted", "--fabric.accelerator=cpu"]
+    keys = [
+        "--tickets=new.csv",
+        "--max_error=0.45",
+        "--by=model",
+        "--model.engine=scripted",
+        "--fabric.accelerator=cpu",
+    ]
     assert main(["automate", str(run), *keys]) == 0
     automation = read_guidance(run)["valves"].automation
     assert automation
     assert automation.deciders == {"model"}
     assert automation.by == "model"
-    assert {row["decides"] for row in predict(str(run), "new.csv", by="model")} <= {"stageb", "person"}
+    assert {row["decides"] for row in predict(str(run), "new.csv", by="model")} <= {
+        "stageb",
+        "person",
+    }
     other = {"sampler.grid": "[{temperature: 0}]"}
     assert {row["decides"] for row in predict(str(run), "new.csv", by="model", **other)} == {None}
 
@@ -214,7 +288,11 @@ def test_a_model_decides_alone_from_a_share_of_answers_on(run: Path) -> None:
         ("out/run@1", (), "bounds are kept with the guidance in use"),
         ("rules.json", (), "a file of guidance has no test tickets"),
         ("out/run", ("--max_error=1.5",), "a share above 0 and below 1"),
-        ("out/run", ("--max_error={maybe: 0.1}",), "nothing is judged 'maybe'; name verdicts of pass, fail"),
+        (
+            "out/run",
+            ("--max_error={maybe: 0.1}",),
+            "nothing is judged 'maybe'; name verdicts of pass, fail",
+        ),
         ("out/run", ("--confidence=1",), "above 0 and below 1"),
         ("out/none", (), "there is no such file or folder"),
     ],

@@ -1,4 +1,5 @@
-"""What a model that nobody can read reaches beside learnt rules, where scikit-learn is installed."""
+"""What a model that nobody can read reaches beside learnt rules, where scikit-learn is
+installed."""
 
 from __future__ import annotations
 
@@ -22,12 +23,18 @@ CONFIG = LoopConfig(tickets=["t.jsonl"])
 def made(text: str, count: int = 200) -> list[Ticket]:
     """Tickets that fail if the number in them is odd."""
     texts = (text.format(n=n, odd="seeping" if n % 2 else "dry") for n in range(count))
-    return [Ticket("m", f"g-{n}", "fail" if n % 2 else "pass", (("image_1", each),)) for n, each in enumerate(texts)]
+    return [
+        Ticket("m", f"g-{n}", "fail" if n % 2 else "pass", (("image_1", each),))
+        for n, each in enumerate(texts)
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("found {odd} at bolt {n}", "logistic regression on words"), ("state: {odd}; size: {n}", "gradient boosting")],
+    [
+        ("found {odd} at bolt {n}", "logistic regression on words"),
+        ("state: {odd}; size: {n}", "gradient boosting"),
+    ],
 )
 def test_words_and_tables_have_the_model_that_suits_them(text: str, name: str) -> None:
     box = measure_on_test(CONFIG, made(text))["m"]
@@ -36,10 +43,16 @@ def test_words_and_tables_have_the_model_that_suits_them(text: str, name: str) -
 
 
 def test_prices_weigh_what_it_learns() -> None:
-    """Of tickets that say the same a third fail: at equal prices all pass, and where a missed failure is dear, none."""
-    tickets = [Ticket("m", f"g-{n}", "pass" if n % 3 else "fail", (("image_1", f"part: {n % 4}"),)) for n in range(240)]
+    """Of tickets that say the same a third fail: at equal prices all pass, and where a missed
+    failure is dear, none."""
+    tickets = [
+        Ticket("m", f"g-{n}", "pass" if n % 3 else "fail", (("image_1", f"part: {n % 4}"),))
+        for n in range(240)
+    ]
     costs = {
-        price: measure_on_test(LoopConfig(tickets=["t.jsonl"], price=PriceConfig(missed_failure=price)), tickets)["m"]
+        price: measure_on_test(
+            LoopConfig(tickets=["t.jsonl"], price=PriceConfig(missed_failure=price)), tickets
+        )["m"]
         for price in (1.0, 10.0)
     }
     assert costs[1.0].acc > 0.55 > 0.45 > costs[10.0].acc
@@ -47,7 +60,12 @@ def test_prices_weigh_what_it_learns() -> None:
 
 
 def test_nothing_is_claimed_where_nothing_can_be_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert measure_on_test(CONFIG, [Ticket("m", str(n), "pass", (("image_1", f"size: {n}"),)) for n in range(40)]) == {}
+    assert (
+        measure_on_test(
+            CONFIG, [Ticket("m", str(n), "pass", (("image_1", f"size: {n}"),)) for n in range(40)]
+        )
+        == {}
+    )
     monkeypatch.setattr(black_box, "find_spec", lambda name: None)
     assert measure_on_test(CONFIG, made("state: {odd}; size: {n}")) == {}
 
@@ -62,7 +80,19 @@ def test_it_stands_beside_the_results_of_fit_and_evaluate(
     said = "a model that nobody can read (gradient boosting, taught by the same "
     assert f"valves, test: {said}" in capsys.readouterr().out
     assert said in (run / "report.html").read_text()
-    assert main(["report", str(run), "--tickets", str(tickets), "--output", str(tmp_path / "again.html")]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(run),
+                "--tickets",
+                str(tickets),
+                "--output",
+                str(tmp_path / "again.html"),
+            ]
+        )
+        == 0
+    )
     assert said in (tmp_path / "again.html").read_text()
     new = small.write(tmp_path / "new.jsonl", "valves", groups=200)
     out = tmp_path / "measured"

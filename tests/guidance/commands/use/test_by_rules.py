@@ -1,4 +1,5 @@
-"""Judging by rules as code, alone and before a model, as commands; real processes where ranks and kills are the matter."""
+"""Judging by rules as code, alone and before a model, as commands; real processes where ranks and
+kills are the matter."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ NEARLY_RIGHT = RuleFigures(20, 0.95, "fail", 20, 1)
 
 
 class Job:
-    """A folder with tickets of two missions, one of whose rules cannot be read as code, and the commands on them."""
+    """A folder with tickets of two missions, one of whose rules cannot be read as code, and the
+    commands on them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,33 +49,59 @@ def torn(ticket: dict[str, Any]) -> bool:
     return "torn" in ticket["per_image"]["image_2"]
 
 
-def test_rules_judge_without_a_model_and_say_what_they_cannot(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_judge_without_a_model_and_say_what_they_cannot(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert job(by="rules") == 0
     told = capsys.readouterr()
-    assert "The rules as code judged 40 of 80 tickets; 40 have no verdict: their rows say why." in told.out
+    assert (
+        "The rules as code judged 40 of 80 tickets; 40 have no verdict: their rows say why."
+        in told.out
+    )
     assert "a file of guidance does not tell which names and values its rules speak of" in told.err
     for ticket, row in zip(rows(job.folder / "in.jsonl"), rows(job.out), strict=True):
         assert (row["by"], row["probability"], row["guidance_step"]) == ("rules", None, 3)
         if row["mission"] == "pumps":
-            assert (row["verdict"], row["reason"], row["agreement"], row["review"]) == (None, "", 0.0, True)
+            assert (row["verdict"], row["reason"], row["agreement"], row["review"]) == (
+                None,
+                "",
+                0.0,
+                True,
+            )
             assert row["why"] == "G1: cannot be read as code: it compares no fields"
         else:
-            said = ("fail", "G1: Fail if state is torn.") if torn(ticket) else ("pass", "G0: no rule speaks of it")
-            assert (row["verdict"], row["reason"], row["agreement"], row["review"]) == (*said, 1.0, False)
+            said = (
+                ("fail", "G1: Fail if state is torn.")
+                if torn(ticket)
+                else ("pass", "G0: no rule speaks of it")
+            )
+            assert (row["verdict"], row["reason"], row["agreement"], row["review"]) == (
+                *said,
+                1.0,
+                False,
+            )
 
 
-def test_another_guidance_is_refused_by_what_matters_to_rules_alone(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_guidance_is_refused_by_what_matters_to_rules_alone(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert job(by="rules") == 0
     whole = job.out.read_bytes()
-    assert job(by="rules", seed=18, **{"sampler.micro_batch_size": 4}) == 0  # what only asks the model changes nothing
+    # what only asks the model changes nothing
+    assert job(by="rules", seed=18, **{"sampler.micro_batch_size": 4}) == 0
     guidance(job.folder / "g.json", {**RULES, "valves": "Fail if state is worn."})
-    for keys in ({"by": "rules", "sampler.micro_batch_size": 4, "sampler.grid": "[{temperature: 0}]"}, {"by": "model"}):
+    for keys in (
+        {"by": "rules", "sampler.micro_batch_size": 4, "sampler.grid": "[{temperature: 0}]"},
+        {"by": "model"},
+    ):
         capsys.readouterr()
         assert job(**keys) == 2
         said = capsys.readouterr().err
         assert "guidance of valves: " in said
         assert ("by: " in said) == (keys["by"] == "model")
-        assert not any(name in said for name in ("sampler.", "seed", "model.", "manual_review", "round_size"))
+        assert not any(
+            name in said for name in ("sampler.", "seed", "model.", "manual_review", "round_size")
+        )
     assert job.out.read_bytes() == whole
 
 
@@ -87,9 +115,14 @@ def test_no_model_and_no_torch_is_loaded(job: Job) -> None:
     assert len(rows(job.out)) == 80
 
 
-def test_both_asks_the_model_for_what_code_cannot_decide(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_asks_the_model_for_what_code_cannot_decide(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert job(by="both", round_size=8) == 0
-    assert "The model was asked for 40 of 80 tickets; the rules as code judged the others." in capsys.readouterr().out
+    assert (
+        "The model was asked for 40 of 80 tickets; the rules as code judged the others."
+        in capsys.readouterr().out
+    )
     both = rows(job.out)
     assert [row["by"] for row in both] == ["rules", "model"] * 40
     assert job(by="rules", output=str(job.folder / "rules.jsonl")) == 0
@@ -99,8 +132,12 @@ def test_both_asks_the_model_for_what_code_cannot_decide(job: Job, capsys: pytes
     assert both == [parts[row["by"]][n] for n, row in enumerate(both)]
 
 
-def test_where_code_decides_all_no_model_is_loaded(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stageb.engines.build", lambda model, device: pytest.fail("no model is needed"))
+def test_where_code_decides_all_no_model_is_loaded(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "stageb.engines.build", lambda model, device: pytest.fail("no model is needed")
+    )
     guidance(job.folder / "g.json", {**RULES, "pumps": "Fail if colour is red."})
     assert job(by="both") == 0
     assert {row["by"] for row in rows(job.out)} == {"rules"}
@@ -108,17 +145,32 @@ def test_where_code_decides_all_no_model_is_loaded(job: Job, monkeypatch: pytest
 
 def test_a_run_is_used_as_it_judged_unless_the_user_says_otherwise(job: Job) -> None:
     keys = {"runner.epochs": 1, "runner.judge": "both"}
-    assert main(small.arguments(small.write(job.folder / "t.jsonl", "valves"), job.folder, keys=keys)) == 0
-    given = {"guidance": str(job.folder / "run"), "tickets": tickets(job.folder / "new.jsonl", "valves")}
+    assert (
+        main(small.arguments(small.write(job.folder / "t.jsonl", "valves"), job.folder, keys=keys))
+        == 0
+    )
+    given = {
+        "guidance": str(job.folder / "run"),
+        "tickets": tickets(job.folder / "new.jsonl", "valves"),
+    }
     for by, flags in (("rules", []), ("model", ["--by", "model"])):
-        assert main([*options("predict", given), "--output", str(job.folder / f"{by}.jsonl"), *flags]) == 0
+        assert (
+            main([*options("predict", given), "--output", str(job.folder / f"{by}.jsonl"), *flags])
+            == 0
+        )
         assert {row["by"] for row in rows(job.folder / f"{by}.jsonl")} == {by}
 
 
 def test_names_and_values_come_from_the_tickets_that_are_named(job: Job) -> None:
-    """New tickets may have none of a rule's values. Alone one can only be read as a value; of two nobody knows."""
-    guidance(job.folder / "g.json", {"valves": "Fail if state is torn.", "pumps": "Fail if state is torn or frayed."})
-    kept = [line for line in (job.folder / "in.jsonl").read_text().splitlines() if "torn" not in line]
+    """New tickets may have none of a rule's values. Alone one can only be read as a value; of two
+    nobody knows."""
+    guidance(
+        job.folder / "g.json",
+        {"valves": "Fail if state is torn.", "pumps": "Fail if state is torn or frayed."},
+    )
+    kept = [
+        line for line in (job.folder / "in.jsonl").read_text().splitlines() if "torn" not in line
+    ]
     (job.folder / "new.jsonl").write_text("\n".join(kept) + "\n")
     new = str(job.folder / "new.jsonl")
     assert job(by="rules", tickets=new) == 0
@@ -126,7 +178,10 @@ def test_names_and_values_come_from_the_tickets_that_are_named(job: Job) -> None
     (why,) = {row["why"] for row in rows(job.out) if row["mission"] == "pumps"}
     assert why.startswith("G1: cannot be read as code: no ticket has 'state' as")
     known = job.folder / "known.jsonl"
-    lines = [{"mission": "pumps", "group_id": state, "per_image": {"1": f"state: {state}"}} for state in ("torn", "frayed")]
+    lines = [
+        {"mission": "pumps", "group_id": state, "per_image": {"1": f"state: {state}"}}
+        for state in ("torn", "frayed")
+    ]
     known.write_text("\n".join(map(json.dumps, [*lines, lines[0] | {"mission": "valves"}])))
     assert job(by="rules", tickets=new, vocabulary=str(known)) == 2  # other rows would come of it
     assert job("predict", "--fresh", by="rules", tickets=new, vocabulary=str(known)) == 0
@@ -135,12 +190,17 @@ def test_names_and_values_come_from_the_tickets_that_are_named(job: Job) -> None
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_a_table_that_tells_names_and_values_has_the_columns_of_the_tickets(job: Job, command: str) -> None:
+def test_a_table_that_tells_names_and_values_has_the_columns_of_the_tickets(
+    job: Job, command: str
+) -> None:
     guidance(job.folder / "g.json", {"valves": "Fail if State is torn or frayed."})
     for name, states in (("new", ["torn", "new"]), ("known", ["torn", "frayed", "new"])):
         table = "".join(f"{state},{'OK' if state == 'new' else 'NG'}\n" for state in states)
         (job.folder / f"{name}.csv").write_text(f"State,Checked\n{table}")
-    columns = "columns:\n  {mission_name: valves, group_id: null, label: Checked, passes: [OK], fails: [NG]}\n"
+    columns = (
+        "columns:\n  {mission_name: valves, group_id: null, label: Checked, passes: [OK], "
+        "fails: [NG]}\n"
+    )
     (job.folder / "columns.yaml").write_text(columns)
     files = {"tickets": str(job.folder / "new.csv"), "vocabulary": str(job.folder / "known.csv")}
     assert job(command, by="rules", config=str(job.folder / "columns.yaml"), **files) == 0
@@ -149,11 +209,16 @@ def test_a_table_that_tells_names_and_values_has_the_columns_of_the_tickets(job:
 
 
 def test_the_functions_judge_by_rules_too(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    done = stageb.predict(guidance=job.keys["guidance"], tickets=job.keys["tickets"], output=job.out, by="rules")
+    done = stageb.predict(
+        guidance=job.keys["guidance"], tickets=job.keys["tickets"], output=job.out, by="rules"
+    )
     assert [row["by"] for row in done] == ["rules"] * 80
     assert done.counts["valves"]["model"] == 0
     found = stageb.evaluate(
-        guidance=job.keys["guidance"], tickets=job.keys["tickets"], output=job.folder / "measured", by="rules"
+        guidance=job.keys["guidance"],
+        tickets=job.keys["tickets"],
+        output=job.folder / "measured",
+        by="rules",
     )
     assert found.figures["figures"]["guidance"]["missions"]["valves"]["n"] == 40
     tickets(job.folder / "in.jsonl", "valves", labelled=True)  # other ones than the rows are of
@@ -164,13 +229,15 @@ def test_the_functions_judge_by_rules_too(job: Job, capsys: pytest.CaptureFixtur
             "output": output,
             "by": "rules",
         }
-        with pytest.raises(stageb.InputError, match=r"give fresh=True to set it aside .* or another output$"):
+        with pytest.raises(
+            stageb.InputError, match=r"give fresh=True to set it aside .* or another output$"
+        ):
             call(**given)
     assert job(by="rules") == 2
     assert "give --fresh to set it aside" in capsys.readouterr().err
 
 
-# Evaluate ----------------------------------------------------------------------------------------------------------------
+# Evaluate -----------------------------------------------------------------------------------------
 
 
 def test_ways_to_judge_stand_side_by_side(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,18 +249,25 @@ def test_ways_to_judge_stand_side_by_side(job: Job, capsys: pytest.CaptureFixtur
     assert found["by"]["model"] == found["figures"]["guidance"]
     valves = found["by"]["rules"]["missions"]["valves"]
     labels = [row["label"] for row in rows(job.folder / "in.jsonl") if row["mission"] == "valves"]
-    predicted = [row for row in rows(folder / "predictions-rules.jsonl") if row["mission"] == "valves"]
+    predicted = [
+        row for row in rows(folder / "predictions-rules.jsonl") if row["mission"] == "valves"
+    ]
     right = sum(row["verdict"] == label for row, label in zip(predicted, labels, strict=True))
     assert valves["acc"] == pytest.approx(right / 40, abs=1e-6)
     assert found["by"]["rules"]["missions"]["pumps"]["unanswered"] == 40
     assert found["by"]["both"]["missions"]["valves"]["acc"] == valves["acc"]
     assert [found["by"][by]["all"]["asked"] for by in ("model", "rules", "both")] == [80, 0, 40]
-    assert found["by"]["both"]["missions"]["pumps"]["acc"] == found["by"]["model"]["missions"]["pumps"]["acc"]
+    assert (
+        found["by"]["both"]["missions"]["pumps"]["acc"]
+        == found["by"]["model"]["missions"]["pumps"]["acc"]
+    )
     files = ["predictions.jsonl", "predictions-rules.jsonl", "predictions-both.jsonl"]
     assert found["files"] == ["evaluation.json", "wrong.jsonl", *files]
     letter = {rule["rule"]: rule for rule in found["letter"]["valves"]["rules"]}
     decided = [row["reason"].partition(":")[0] for row in predicted]
-    model = [row["verdict"] for row in rows(folder / "predictions.jsonl") if row["mission"] == "valves"]
+    model = [
+        row["verdict"] for row in rows(folder / "predictions.jsonl") if row["mission"] == "valves"
+    ]
     for key in ("G0", "G1"):
         mine = [n for n in range(40) if decided[n] == key]
         assert letter[key]["decided"] == len(mine)
@@ -205,10 +279,15 @@ def test_ways_to_judge_stand_side_by_side(job: Job, capsys: pytest.CaptureFixtur
     assert "G1 Fail if it looks odd. (not read as code: it compares no fields)" in told
 
 
-def test_rules_alone_are_measured_without_a_model(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_alone_are_measured_without_a_model(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = guidance(job.folder / "other.json", {**RULES, "valves": "Fail if state is worn."})
     folder = job.folder / "measured"
-    assert job("evaluate", by="rules", compare=other, output=str(folder), **{"model.engine": "none"}) == 0
+    assert (
+        job("evaluate", by="rules", compare=other, output=str(folder), **{"model.engine": "none"})
+        == 0
+    )
     found = json.loads((folder / "evaluation.json").read_text())
     assert set(found["figures"]) == {"guidance", "compare"}
     assert "followed" not in found["letter"]["valves"]
@@ -218,13 +297,20 @@ def test_rules_alone_are_measured_without_a_model(job: Job, capsys: pytest.Captu
     assert job("evaluate", by="rules,rules", output=str(folder)) == 2
 
 
-# Ranks and kills ---------------------------------------------------------------------------------------------------------
+# Ranks and kills ----------------------------------------------------------------------------------
 
 
 def test_every_world_size_and_every_kill_leaves_the_same_bytes(job: Job) -> None:
     def line(name: str, world_size: int) -> list[str]:
-        small = {"by": "both", "round_size": 12, "sampler.micro_batch_size": 4, "fabric.devices": world_size}
-        return options("predict", job.keys | small | {"output": str(job.folder / name / "out.jsonl")})
+        small = {
+            "by": "both",
+            "round_size": 12,
+            "sampler.micro_batch_size": 4,
+            "fabric.devices": world_size,
+        }
+        return options(
+            "predict", job.keys | small | {"output": str(job.folder / name / "out.jsonl")}
+        )
 
     check_equal_bytes(job.folder, line, lambda name: content(job.folder / name))
 
@@ -250,7 +336,9 @@ def test_rules_alone_survive_a_kill_too(job: Job, monkeypatch: pytest.MonkeyPatc
 
     calls, explain = iter(range(40)), CodeJudge.explain
     monkeypatch.setattr(
-        CodeJudge, "explain", lambda judge, *given: explain(judge, *given) if next(calls, None) is not None else fail()
+        CodeJudge,
+        "explain",
+        lambda judge, *given: explain(judge, *given) if next(calls, None) is not None else fail(),
     )
     assert job(by="rules", output=str(out)) == 130
     assert out.read_bytes().count(b"\n") == 32

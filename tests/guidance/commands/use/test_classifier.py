@@ -65,12 +65,34 @@ def test_rows_of_any_kind_teach_rules_that_say_why(kind: Any) -> None:
 
 def test_it_learns_what_the_command_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [{**row, "label": {"NG": "fail", "OK": "pass"}[each]} for row, each in zip(ROWS, CLASSES, strict=True)]
-    Path("t.csv").write_text("\n".join(",".join(map(str, row)) for row in [rows[0], *(row.values() for row in rows)]))
-    keys = {"model.engine": "scripted", "fabric.accelerator": "cpu", "fabric.devices": 1, "report": False, "seed": 5}
-    keys |= {"split": '{"train": 1, "val": 0, "test": 0}', "columns": "mission_name=tickets,group_id=null"}
+    rows = [
+        {**row, "label": {"NG": "fail", "OK": "pass"}[each]}
+        for row, each in zip(ROWS, CLASSES, strict=True)
+    ]
+    Path("t.csv").write_text(
+        "\n".join(",".join(map(str, row)) for row in [rows[0], *(row.values() for row in rows)])
+    )
+    keys = {
+        "model.engine": "scripted",
+        "fabric.accelerator": "cpu",
+        "fabric.devices": 1,
+        "report": False,
+        "seed": 5,
+    }
+    keys |= {
+        "split": '{"train": 1, "val": 0, "test": 0}',
+        "columns": "mission_name=tickets,group_id=null",
+    }
     assert (
-        main(["fit", "--config=tickets", "--config=frugal", "--tickets=t.csv", *(f"--{k}={v}" for k, v in keys.items())])
+        main(
+            [
+                "fit",
+                "--config=tickets",
+                "--config=frugal",
+                "--tickets=t.csv",
+                *(f"--{k}={v}" for k, v in keys.items()),
+            ]
+        )
         == 0
     )
     learnt = stageb.GuidanceClassifier(seed=5, folder="own").fit(ROWS, CLASSES)
@@ -87,14 +109,16 @@ def test_it_is_a_classifier_among_others() -> None:
     assert cross_val_score(clone(first), ROWS, CLASSES, cv=3).tolist() == [1.0] * 3
     assert clone(first).get_params() == first.get_params()
     piped = make_pipeline(
-        FunctionTransformer(lambda rows: [{**row, "seal": row["seal"].upper()} for row in rows]), first.set_params(seed=4)
+        FunctionTransformer(lambda rows: [{**row, "seal": row["seal"].upper()} for row in rows]),
+        first.set_params(seed=4),
     )
     assert piped.fit(ROWS, CLASSES).score(ROWS, CLASSES) == 1.0
     assert pickle.loads(pickle.dumps(first)).predict(ROWS[:2]).tolist() == ["NG", "OK"]
 
 
 def test_probabilities_are_shares_of_the_rows_that_a_rule_decides() -> None:
-    classes = ["OK" if n in (0, 30, 60) else each for n, each in enumerate(CLASSES)]  # 120 rows on, the same is NG
+    # 120 rows on, the same is NG
+    classes = ["OK" if n in (0, 30, 60) else each for n, each in enumerate(CLASSES)]
     learnt = stageb.GuidanceClassifier().fit(ROWS, classes)
     decided = Counter(zip((row["rule"] for row in learnt.explain(ROWS)), classes, strict=True))
     assert learnt.classes_.tolist() == ["NG", "OK"] and len(decided) > 2
@@ -113,7 +137,9 @@ def test_a_row_that_lacks_what_rules_name_gets_the_commoner_class() -> None:
 def test_values_that_no_row_of_fit_had_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
     tiers = ["gold", "silver", "bronze"]
     rows = [{"tier": tiers[n % 3], "days": n} for n in range(120)]
-    learnt = stageb.GuidanceClassifier().fit(rows, ["NG" if row["tier"] == "gold" else "OK" for row in rows])
+    learnt = stageb.GuidanceClassifier().fit(
+        rows, ["NG" if row["tier"] == "gold" else "OK" for row in rows]
+    )
     learnt.predict([{"tier": "Gold", "days": 999}])
     assert not recwarn.list
     said = "^1 of 2 tickets have a value of 'tier' that no ticket of training had: 'tin'$"
@@ -122,8 +148,12 @@ def test_values_that_no_row_of_fit_had_are_warned_of(recwarn: pytest.WarningsRec
             judge([{"tier": "tin", "days": 3}, {"tier": "gold", "days": 4}])
 
 
-@pytest.mark.parametrize(("classes", "fails"), [([True, False], True), (["good", "odd"], "odd"), (["a", "b"], "b")])
-def test_rules_speak_of_the_class_that_is_named_for_it_or_the_rarer_one(classes: list[Any], fails: object) -> None:
+@pytest.mark.parametrize(
+    ("classes", "fails"), [([True, False], True), (["good", "odd"], "odd"), (["a", "b"], "b")]
+)
+def test_rules_speak_of_the_class_that_is_named_for_it_or_the_rarer_one(
+    classes: list[Any], fails: object
+) -> None:
     own = [classes[0] if n % 3 else classes[1] for n in range(30)]
     if fails == classes[0]:
         own = [classes[1] if n % 3 else classes[0] for n in range(30)]
@@ -140,9 +170,15 @@ def test_of_classes_that_are_as_frequent_rules_speak_of_the_second() -> None:
 
 
 def test_rules_of_more_than_two_classes_name_each() -> None:
-    kinds = ["urgent" if row["seal"] == "worn" else "repair" if int(row["length"]) > 20 else "fine" for row in ROWS]
+    kinds = [
+        "urgent" if row["seal"] == "worn" else "repair" if int(row["length"]) > 20 else "fine"
+        for row in ROWS
+    ]
     learnt = stageb.GuidanceClassifier().fit(ROWS, kinds)
-    assert learnt.classes_.tolist() == ["fine", "repair", "urgent"] and learnt.score(ROWS, kinds) == 1.0
+    assert (
+        learnt.classes_.tolist() == ["fine", "repair", "urgent"]
+        and learnt.score(ROWS, kinds) == 1.0
+    )
     assert "Urgent if seal is worn." in learnt.rules_.values() and "fine" in learnt.rules_["G0"]
     for row, given in zip(ROWS, learnt.predict_proba(ROWS), strict=True):
         assert sum(given) == pytest.approx(1.0) and min(given) > 0, row
@@ -151,7 +187,9 @@ def test_rules_of_more_than_two_classes_name_each() -> None:
     with pytest.raises(ValueError, match="leave it out"):
         stageb.GuidanceClassifier(fails="urgent").fit(ROWS, kinds)
     with pytest.raises(ValueError, match="'none' stands for something else"):
-        stageb.GuidanceClassifier().fit(ROWS, ["none" if each == "fine" else each for each in kinds])
+        stageb.GuidanceClassifier().fit(
+            ROWS, ["none" if each == "fine" else each for each in kinds]
+        )
 
 
 @pytest.mark.parametrize("kind", [list, series, lambda y: np.array(y, dtype=object)])
@@ -159,14 +197,18 @@ def test_rules_of_more_than_two_classes_name_each() -> None:
 def test_rows_without_a_class_are_told_with_their_number(kind: Any, nothing: object) -> None:
     given: list[object] = [*CLASSES]
     given[3] = given[7] = nothing
-    with pytest.raises(ValueError, match="2 of 240 labels are missing, the first in row 3, counted from 0: drop these rows"):
+    with pytest.raises(
+        ValueError,
+        match="2 of 240 labels are missing, the first in row 3, counted from 0: drop these rows",
+    ):
         stageb.GuidanceClassifier().fit(ROWS, kind(given))
     with pytest.raises(ValueError, match="1 of 3 labels are missing"):
         stageb.GuidanceClassifier().fit(ROWS[:3], np.array([0.0, 1.0, np.nan]))
 
 
 def interrupt(mission: str, candidates: Any) -> Any:
-    """A selection that is interrupted once rules are learnt, as the only tickets judged after that are those of test."""
+    """A selection that is interrupted once rules are learnt, as the only tickets judged after that
+    are those of test."""
     calls.append(0)
     if len(calls) > 30:
         raise KeyboardInterrupt
@@ -176,7 +218,9 @@ def interrupt(mission: str, candidates: Any) -> Any:
 calls: list[int] = []
 
 
-def test_an_interrupt_keeps_what_is_learnt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_keeps_what_is_learnt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     calls.clear()
     keys = {"selection": f"{__name__}:interrupt", "split": {"train": 0.9, "val": 0.0, "test": 0.1}}
     learnt = stageb.GuidanceClassifier(keys=keys, folder=str(tmp_path)).fit(ROWS, CLASSES)
@@ -185,7 +229,9 @@ def test_an_interrupt_keeps_what_is_learnt(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr() == ("", "")
 
 
-def test_rows_that_say_the_same_are_one_case_unless_they_are_said_to_be_cases_of_their_own() -> None:
+def test_rows_that_say_the_same_are_one_case_unless_they_are_said_to_be_cases_of_their_own() -> (
+    None
+):
     same = [{"seal": row["seal"]} for row in ROWS]
     with pytest.warns(UserWarning, match="no rule was learnt from 240 rows, of which 3 differ"):
         assert len(stageb.GuidanceClassifier().fit(same, CLASSES).rules_) == 1
@@ -200,7 +246,19 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.import_module("stageb.guidance.commands.use.classifier")
 
 
-STRANGE = ["label", "mission", "group_id", "label_", "per_image", "image_1", "split", "reason", "together", " x0 ", "Label"]
+STRANGE = [
+    "label",
+    "mission",
+    "group_id",
+    "label_",
+    "per_image",
+    "image_1",
+    "split",
+    "reason",
+    "together",
+    " x0 ",
+    "Label",
+]
 
 
 @pytest.mark.parametrize("kind", [list, frame])
@@ -212,7 +270,9 @@ def test_a_column_may_be_called_anything(kind: Any, name: str) -> None:
     assert {row["rule"] for row in learnt.explain(rows)} == {"G0", "G1"}
 
 
-@pytest.mark.parametrize(("taught", "asked"), [(frame, array), (array, frame), (array, list), (list, array)])
+@pytest.mark.parametrize(
+    ("taught", "asked"), [(frame, array), (array, frame), (array, list), (list, array)]
+)
 @pytest.mark.filterwarnings("ignore:X (has|does not have) (valid )?feature names")
 def test_rows_without_names_are_read_by_their_places(taught: Any, asked: Any) -> None:
     rows = [{"is worn": int(row["seal"] == "worn"), "length": row["length"]} for row in ROWS]
@@ -239,7 +299,10 @@ def test_columns_that_are_not_those_of_fit_are_refused_and_values_that_are_gone_
 def test_what_is_no_number_is_an_empty_cell_in_any_kind_of_rows(nothing: object) -> None:
     pandas = pytest.importorskip("pandas")
     nothing = getattr(pandas, nothing) if isinstance(nothing, str) else nothing
-    rows = [{"seal": nothing if n % 4 == 0 else row["seal"], "length": row["length"]} for n, row in enumerate(ROWS)]
+    rows = [
+        {"seal": nothing if n % 4 == 0 else row["seal"], "length": row["length"]}
+        for n, row in enumerate(ROWS)
+    ]
     classes = ["NG" if n % 4 == 0 else "OK" for n, _ in enumerate(rows)]
     learnt = stageb.GuidanceClassifier().fit(rows, classes)
     assert "missing" in learnt.rules_["G1"]
@@ -270,7 +333,10 @@ def test_threads_that_fit_leave_the_standard_streams_as_they_were_and_hide_nothi
     speaker = threading.Thread(target=speak)
     speaker.start()
     with ThreadPoolExecutor(3) as pool:
-        fits = [pool.submit(stageb.GuidanceClassifier(seed=seed).fit, ROWS, CLASSES) for seed in range(3)]
+        fits = [
+            pool.submit(stageb.GuidanceClassifier(seed=seed).fit, ROWS, CLASSES)
+            for seed in range(3)
+        ]
         assert [each.result().rules_["G1"] for each in fits] == ["Fail if seal is worn."] * 3
     done.set()
     speaker.join()
@@ -307,6 +373,7 @@ def test_rows_are_decided_alone_under_a_bound_on_their_errors() -> None:
     wrong = np.asarray(checked, dtype=object) != learnt.predict(rows)
     assert wrong[alone].mean() <= 0.03 < wrong.mean()
     groups = [n // 50 for n in range(600)]
-    assert learnt.automate(*make(600, 2), max_error=0.03, groups=groups).automation_ is None  # a dozen draws
+    # a dozen draws
+    assert learnt.automate(*make(600, 2), max_error=0.03, groups=groups).automation_ is None
     with pytest.raises(ValueError, match="fit had no 'maybe'"):
         learnt.automate(rows[:2], ["OK", "maybe"])

@@ -37,12 +37,20 @@ RULES = {
     ],
     "mills": ["Fail if Torque is above 60.", "Fail if it looks odd."],
     "pumps": [
-        "Fail if it has 3 points or more: 2 if Torque is above 40; 2 if Type is L; 1 if Wear is below 100.",
+        "Fail if it has 3 points or more: 2 if Torque is above 40; 2 if Type is L; 1 if Wear is "
+        "below 100.",
         "Fail if Air is Torque.",
     ],
 }
 NUMBERS = dict.fromkeys(("Torque", "Speed", "Wear", "Air"), "0")
-NAMED = [*NUMBERS.items(), *(("Type", each) for each in "HML"), ("Note", "worn"), ("", "leak"), ("", "worn"), ("", "hot")]
+NAMED = [
+    *NUMBERS.items(),
+    *(("Type", each) for each in "HML"),
+    ("Note", "worn"),
+    ("", "leak"),
+    ("", "worn"),
+    ("", "hot"),
+]
 VALUES: Mapping[str, Sequence[Any]] = {
     "Type": ["H", "M", "L", "h ", None, "x\ty", 'q"t', "二"],
     "Torque": [12.5, 40.0, 61.0, 75.5, None, float("nan"), -0.0],
@@ -61,28 +69,44 @@ Keys = dict[str, Any]
 def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[bytes, object]]:
     """What ``predict`` writes and counts of tables, a few rows at a time."""
     experiences = {
-        mission: {"G0": "A ticket passes unless a rule fails it.", **{f"G{n}": text for n, text in enumerate(rules, 1)}}
+        mission: {
+            "G0": "A ticket passes unless a rule fails it.",
+            **{f"G{n}": text for n, text in enumerate(rules, 1)},
+        }
         for mission, rules in RULES.items()
     }
     guidance = tmp_path / "g.json"
-    guidance.write_text(json.dumps({name: {"experiences": of, "named": NAMED} for name, of in experiences.items()}))
+    guidance.write_text(
+        json.dumps({name: {"experiences": of, "named": NAMED} for name, of in experiences.items()})
+    )
     for module in (batches, workbook):
         monkeypatch.setattr(module, "MOST_ROWS", 37)
 
-    def act(tickets: Sequence[Path], by_columns: bool, name: str = "out.jsonl", **keys: Any) -> tuple[bytes, object]:
+    def act(
+        tickets: Sequence[Path], by_columns: bool, name: str = "out.jsonl", **keys: Any
+    ) -> tuple[bytes, object]:
         with monkeypatch.context() as patch:
             if not by_columns:
                 patch.setattr(by_column, "has_columns", lambda files, columns: False)
             out, files = str(tmp_path / name), [*map(str, tickets)]
-            made = stageb.predict(guidance=str(guidance), tickets=files, output=out, by="rules", **{"fresh": True, **keys})
+            made = stageb.predict(
+                guidance=str(guidance),
+                tickets=files,
+                output=out,
+                by="rules",
+                **{"fresh": True, **keys},
+            )
         return made.path.read_bytes(), made.counts
 
     return act
 
 
 def write_table(path: Path, draw: Random, rows: int, **columns: Any) -> Path:
-    """A table with rows in which nothing stands, or no field, and one that says what another does."""
-    made = {name: [draw.choice(values) for _ in range(rows)] for name, values in VALUES.items()} | columns
+    """A table with rows in which nothing stands, or no field, and one that says what another
+    does."""
+    made = {
+        name: [draw.choice(values) for _ in range(rows)] for name, values in VALUES.items()
+    } | columns
     for place in draw.sample(range(rows), 10):
         for name, values in made.items():
             if place % 2 or name not in ("station", "case"):
@@ -91,10 +115,14 @@ def write_table(path: Path, draw: Random, rows: int, **columns: Any) -> Path:
         values[-1] = values[0] = values[1]
     if path.suffix == ".parquet":
         table = pyarrow.table(made)
-        parquet.write_table(table.set_column(0, "Type", table["Type"].dictionary_encode()), path, row_group_size=50)
+        parquet.write_table(
+            table.set_column(0, "Type", table["Type"].dictionary_encode()), path, row_group_size=50
+        )
         return path
     text = io.StringIO()
-    csv.writer(text).writerows([[*made], *([*map(write_value, row)] for row in zip(*made.values(), strict=True))])
+    csv.writer(text).writerows(
+        [[*made], *([*map(write_value, row)] for row in zip(*made.values(), strict=True))]
+    )
     path.write_text(text.getvalue(), "utf-8")
     return path
 
@@ -103,16 +131,27 @@ def write_table(path: Path, draw: Random, rows: int, **columns: Any) -> Path:
 @pytest.mark.parametrize("mission", ["station", None])
 @pytest.mark.parametrize("name", ["case", None])
 def test_rows_are_those_of_tickets_one_by_one(
-    kind: str, mission: str | None, name: str | None, tmp_path: Path, predict: Callable[..., tuple[bytes, object]]
+    kind: str,
+    mission: str | None,
+    name: str | None,
+    tmp_path: Path,
+    predict: Callable[..., tuple[bytes, object]],
 ) -> None:
-    columns: Keys = {"group_id": name, **({"mission": mission} if mission else {"mission_name": "presses"})}
+    columns: Keys = {
+        "group_id": name,
+        **({"mission": mission} if mission else {"mission_name": "presses"}),
+    }
     for number in range(TIMES):
         draw = Random(f"{kind} {mission} {name} {number}")
         files = [write_table(tmp_path / f"{place}.{kind}", draw, 120) for place in range(2)]
         for out in ("out.jsonl", "out.csv"):
             found = predict(files, True, columns=columns, name=out)
             assert found == predict(files, False, columns=columns, name=out)
-            assert {"pass", "fail", None, ""} >= {row["verdict"] or None for row in read_rows(tmp_path / out)} > {"pass"}
+            assert (
+                {"pass", "fail", None, ""}
+                >= {row["verdict"] or None for row in read_rows(tmp_path / out)}
+                > {"pass"}
+            )
 
 
 def test_a_row_is_read_as_a_ticket_once_for_all_alike(
@@ -120,7 +159,13 @@ def test_a_row_is_read_as_a_ticket_once_for_all_alike(
 ) -> None:
     asked = Mock(side_effect=Batch.ticket, autospec=True)
     monkeypatch.setattr(Batch, "ticket", lambda *given: asked(*given))
-    file = write_table(tmp_path / "in.parquet", Random(1), 2000, Note=["leak"] * 2000, Speed=list(range(1000, 3000)))
+    file = write_table(
+        tmp_path / "in.parquet",
+        Random(1),
+        2000,
+        Note=["leak"] * 2000,
+        Speed=list(range(1000, 3000)),
+    )
     predict([file], True, columns={"group_id": None, "mission_name": "presses"})
     assert asked.call_count < 500
 
@@ -151,23 +196,38 @@ def test_what_stops_amid_a_table_goes_on_as_if_it_had_not(
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"station": [*["presses"] * 59, "lathes"]}, "in.parquet:61: mission 'lathes', for which there is no guidance"),
+        (
+            {"station": [*["presses"] * 59, "lathes"]},
+            "in.parquet:61: mission 'lathes', for which there is no guidance",
+        ),
         ({"station": [*["presses"] * 40, *[None] * 20]}, 'in.parquet:42: mission ""'),
         ({"label": [*["pass"] * 59, "so so"]}, 'in.parquet:61: label "so so"'),
         ({"Air": [*[[1]] * 60]}, 'in.parquet:2: column "Air": a list: "[1]"'),
-        ({"Wear": [*["3"] * 58, "1,5", "4"]}, 'in.parquet:60: column "Wear": "1,5" has a decimal comma'),
-        ({"Note": ["a", *["b" * 140_000] * 59]}, "in.parquet:3: a cell of more than 131,072 characters"),
+        (
+            {"Wear": [*["3"] * 58, "1,5", "4"]},
+            'in.parquet:60: column "Wear": "1,5" has a decimal comma',
+        ),
+        (
+            {"Note": ["a", *["b" * 140_000] * 59]},
+            "in.parquet:3: a cell of more than 131,072 characters",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_as_of_tickets_one_by_one(
     columns: Keys, said: str, tmp_path: Path, predict: Callable[..., tuple[bytes, object]]
 ) -> None:
-    table = {name: [values[place % 2] for place in range(60)] for name, values in VALUES.items()} | columns
+    table = {
+        name: [values[place % 2] for place in range(60)] for name, values in VALUES.items()
+    } | columns
     parquet.write_table(pyarrow.table(table), tmp_path / "in.parquet")
     faults = []
     for by_columns in (True, False):
         with pytest.raises(StagebError) as caught:
-            predict([tmp_path / "in.parquet"], by_columns, columns={"group_id": None, "mission": "station"})
+            predict(
+                [tmp_path / "in.parquet"],
+                by_columns,
+                columns={"group_id": None, "mission": "station"},
+            )
         faults.append(str(caught.value))
     assert said in faults[0]
     assert faults[0] == faults[1]
@@ -175,4 +235,6 @@ def test_what_is_wrong_is_told_as_of_tickets_one_by_one(
 
 def test_columns_with_summaries_of_images_are_read_as_tickets(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text('image_1,image_2\n"{""Torque"": 30}","{""Torque"": 31}"\n')
-    assert not has_columns([str(tmp_path / "in.csv")], ColumnsConfig(group_id=None, mission_name="pumps"))
+    assert not has_columns(
+        [str(tmp_path / "in.csv")], ColumnsConfig(group_id=None, mission_name="pumps")
+    )

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.commands.use.compare import ALL, PairedComparison, compare_gains, count_verdicts
+from stageb.guidance.commands.use.compare import (
+    ALL,
+    PairedComparison,
+    compare_gains,
+    count_verdicts,
+)
 
 LABELS = dict.fromkeys("ab", ("pass", "fail"))
 VERDICT = st.sampled_from(["pass", "fail", None])
@@ -34,22 +39,36 @@ def test_counts_are_those_of_a_table(rows: list[dict[str, Any]]) -> None:
     for mission, count in counts.items():
         of = [row for row in rows if mission in (ALL, row["mission"])]
         figures = count.figures({"pass": 1.0, "fail": 20.0})
-        passed, failed = (sum(r["label"] == label != r["verdict"] for r in of) for label in ("pass", "fail"))
+        passed, failed = (
+            sum(r["label"] == label != r["verdict"] for r in of) for label in ("pass", "fail")
+        )
         assert figures["cost"] == (round((passed + 20 * failed) / len(of), 6))
-        for found, some in ((figures, of), (figures["without_review"], [row for row in of if not row["review"]])):
+        for found, some in (
+            (figures, of),
+            (figures["without_review"], [row for row in of if not row["review"]]),
+        ):
             assert found["n"] == len(some)
-            assert found["acc"] == (round(sum(r["verdict"] == r["label"] for r in some) / len(some), 6) if some else None)
+            assert found["acc"] == (
+                round(sum(r["verdict"] == r["label"] for r in some) / len(some), 6)
+                if some
+                else None
+            )
             assert found["fp"] == sum((r["label"], r["verdict"]) == ("fail", "pass") for r in some)
             assert found["fn"] == sum((r["label"], r["verdict"]) == ("pass", "fail") for r in some)
             assert found["unanswered"] == sum(r["verdict"] is None for r in some)
         assert figures["asked"] == sum(r["by"] == "model" for r in of)
         assert figures["provisional"] == sum(r["provisional"] for r in of)
-        assert figures["taught"] == sum((r["mission"], r["group_id"], r["label"]) == ("a", "1", "pass") for r in of)
+        assert figures["taught"] == sum(
+            (r["mission"], r["group_id"], r["label"]) == ("a", "1", "pass") for r in of
+        )
 
 
 @pytest.mark.parametrize(("won", "lost"), [(0, 0), (1, 0), (5, 0), (0, 5), (7, 2), (2, 7), (4, 4)])
 def test_p_is_how_often_fair_coins_part_as_far(won: int, lost: int) -> None:
-    falls = [abs(2 * sum(coins) - won - lost) >= abs(won - lost) for coins in product((0, 1), repeat=won + lost)]
+    falls = [
+        abs(2 * sum(coins) - won - lost) >= abs(won - lost)
+        for coins in product((0, 1), repeat=won + lost)
+    ]
     expected = Fraction(sum(falls), len(falls))
     for drawn in (0, 3):
         found = compare_gains([1.0] * won + [-1.0] * lost + [0.0] * (drawn + (not won + lost)))
@@ -58,7 +77,9 @@ def test_p_is_how_often_fair_coins_part_as_far(won: int, lost: int) -> None:
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 200))
-def test_the_interval_is_bonett_and_prices_where_groups_are_single_tickets(won: int, lost: int, drawn: int) -> None:
+def test_the_interval_is_bonett_and_prices_where_groups_are_single_tickets(
+    won: int, lost: int, drawn: int
+) -> None:
     n = won + lost + drawn
     better, worse = (won + 1) / (n + 2), (lost + 1) / (n + 2)
     half = 1.959964 * sqrt((better + worse - (better - worse) ** 2) / (n + 2))
@@ -78,7 +99,9 @@ def test_a_group_counts_once(pairs: list[tuple[dict[str, Any], str | None]]) -> 
         gain = (one["verdict"] == one["label"]) - (verdict == one["label"])
         groups.setdefault((one["mission"], one["group_id"]), []).append(gain)
     for mission, found in paired.figures().items():
-        means = [sum(gains) / len(gains) for (of, _), gains in groups.items() if mission in (ALL, of)]
+        means = [
+            sum(gains) / len(gains) for (of, _), gains in groups.items() if mission in (ALL, of)
+        ]
         assert found["groups"] == len(means)
         assert found["won"] == sum(mean > 0 for mean in means)
         assert found["lost"] == sum(mean < 0 for mean in means)
@@ -90,10 +113,15 @@ def test_the_difference_of_costs_is_that_of_the_mean_costs_of_a_ticket(
     pairs: list[tuple[dict[str, Any], str | None]],
 ) -> None:
     prices = {"pass": 1.0, "fail": 20.0}
-    paired, sides = PairedComparison(prices), ([one for one, _ in pairs], [{**one, "verdict": said} for one, said in pairs])
+    paired, sides = (
+        PairedComparison(prices),
+        ([one for one, _ in pairs], [{**one, "verdict": said} for one, said in pairs]),
+    )
     for one, other in zip(*sides, strict=True):
         paired.add(one, other)
-    first, second = (count_verdicts(rows, {}, LABELS)[ALL].figures(prices)["cost"] for rows in sides)
+    first, second = (
+        count_verdicts(rows, {}, LABELS)[ALL].figures(prices)["cost"] for rows in sides
+    )
     found = paired.figures()[ALL]
     low, high = found["cost_difference_interval"]
     assert found["cost_difference"] == pytest.approx(first - second, abs=2e-6)
@@ -101,23 +129,50 @@ def test_the_difference_of_costs_is_that_of_the_mean_costs_of_a_ticket(
     assert low <= 0 <= high or abs(first - second) > 0
 
 
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), min_size=2, max_size=12))
-def test_the_interval_of_costs_is_that_of_a_ratio_of_groups_of_any_size(groups: list[tuple[int, int, bool]]) -> None:
-    """Of each group the cost that it adds to the mean one of its tickets, over the mean size of a group."""
-    prices, paired, costs = {"pass": 1.0, "fail": 20.0}, PairedComparison({"pass": 1.0, "fail": 20.0}), list[float]()
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), min_size=2, max_size=12
+    )
+)
+def test_the_interval_of_costs_is_that_of_a_ratio_of_groups_of_any_size(
+    groups: list[tuple[int, int, bool]],
+) -> None:
+    """Of each group the cost that it adds to the mean one of its tickets, over the mean size of a
+    group."""
+    prices, paired, costs = (
+        {"pass": 1.0, "fail": 20.0},
+        PairedComparison({"pass": 1.0, "fail": 20.0}),
+        list[float](),
+    )
     label = {True: "fail", False: "pass"}
     for number, (tickets, wrong, dear) in enumerate(groups):
-        row = {"mission": "a", "group_id": str(number), "label": label[dear], "verdict": label[dear]}
+        row = {
+            "mission": "a",
+            "group_id": str(number),
+            "label": label[dear],
+            "verdict": label[dear],
+        }
         for n in range(tickets):
             paired.add({**row, "verdict": label[not dear] if n < wrong else label[dear]}, row)
         costs.append(min(wrong, tickets) * prices[label[dear]])
     sizes = [tickets for tickets, _, _ in groups]
     mean = sum(costs) / sum(sizes)
-    gains = [mean + (cost - mean * size) / (sum(sizes) / len(sizes)) for cost, size in zip(costs, sizes, strict=True)]
-    unit = sqrt(sum(size * prices[label[dear]] ** 2 for size, (_, _, dear) in zip(sizes, groups, strict=True)) / sum(sizes))
+    gains = [
+        mean + (cost - mean * size) / (sum(sizes) / len(sizes))
+        for cost, size in zip(costs, sizes, strict=True)
+    ]
+    unit = sqrt(
+        sum(
+            size * prices[label[dear]] ** 2
+            for size, (_, _, dear) in zip(sizes, groups, strict=True)
+        )
+        / sum(sizes)
+    )
     more = [*gains, unit, -unit]
     centre = sum(more) / len(more)
     half = 1.959964 * sqrt(sum((gain - centre) ** 2 for gain in more) / len(more) / len(more))
     found = paired.figures()["a"]
     assert found["cost_difference"] == pytest.approx(mean, abs=1e-6)
-    assert found["cost_difference_interval"] == pytest.approx([centre - half, centre + half], abs=1e-4)
+    assert found["cost_difference_interval"] == pytest.approx(
+        [centre - half, centre + half], abs=1e-4
+    )

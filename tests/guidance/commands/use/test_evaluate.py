@@ -19,7 +19,9 @@ from stageb.guidance.words.costs import PriceConfig
 GREEDY = {"sampler.samples_per_decode": 1, "sampler.grid": "[{temperature: 0}]"}
 
 
-def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_guidances_on_the_same_tickets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     keys: dict[str, Any] = {
         "guidance": guidance(tmp_path / "new.json", {"valves": "Fail if state is torn."}),
         "compare": guidance(tmp_path / "old.json", {"valves": "Fail if colour is red."}),
@@ -27,12 +29,18 @@ def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.Captur
         "output": str(tmp_path / "out"),
         **GREEDY,
     }
-    known = [name_content(ticket) for ticket in read_tickets([tmp_path / "in.jsonl"], "error")[0]][:2]
+    known = [name_content(ticket) for ticket in read_tickets([tmp_path / "in.jsonl"], "error")[0]][
+        :2
+    ]
     content = json.loads((tmp_path / "new.json").read_text())
     content["valves"]["taught_by"], content["valves"]["chosen_by"] = known
     (tmp_path / "new.json").write_text(json.dumps(content))
-    with (tmp_path / "in.jsonl").open("a") as opened:  # labelled wrong: the new guidance passes it, the old one too
-        opened.write('{"mission": "valves", "group_id": "g-w", "label": "fail", "per_image": {"1": "state: new"}}\n')
+    # labelled wrong: the new guidance passes it, the old one too
+    with (tmp_path / "in.jsonl").open("a") as opened:
+        opened.write(
+            '{"mission": "valves", "group_id": "g-w", "label": "fail", "per_image": {"1": '
+            '"state: new"}}\n'
+        )
     assert main(options("evaluate", keys)) == 0
     said = capsys.readouterr().out
     found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
@@ -41,26 +49,47 @@ def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.Captur
     texts = [" ".join(row["per_image"].values()) for row in given]
     red = ["fail" if "red" in text else "pass" for text in texts]
     assert (new["n"], new["fp"], new["fn"], new["unanswered"]) == (41, 1, 0, 0)
-    assert new["confusion"]["fail"] == {"pass": 1, "fail": sum("torn" in text for text in texts), "none": 0}
-    assert old["fp"] == sum((row["label"], verdict) == ("fail", "pass") for row, verdict in zip(given, red, strict=True))
-    assert old["fn"] == sum((row["label"], verdict) == ("pass", "fail") for row, verdict in zip(given, red, strict=True))
+    assert new["confusion"]["fail"] == {
+        "pass": 1,
+        "fail": sum("torn" in text for text in texts),
+        "none": 0,
+    }
+    assert old["fp"] == sum(
+        (row["label"], verdict) == ("fail", "pass") for row, verdict in zip(given, red, strict=True)
+    )
+    assert old["fn"] == sum(
+        (row["label"], verdict) == ("pass", "fail") for row, verdict in zip(given, red, strict=True)
+    )
     assert new["taught"] >= 2 and old["taught"] == 0
     paired = found["difference"]["missions"]["valves"]
     assert (paired["groups"], paired["won"], paired["lost"]) == (41, old["fp"] + old["fn"] - 1, 0)
     assert paired["p"] == 0.5 ** (paired["won"] - 1)
     assert paired["difference"] == pytest.approx(new["acc"] - old["acc"], abs=2e-6)
     (wrong,) = rows(tmp_path / "out" / "wrong.jsonl")
-    assert (wrong["line"], wrong["verdict"], wrong["per_image"]) == (41, "pass", {"image_1": "state: new"})
+    assert (wrong["line"], wrong["verdict"], wrong["per_image"]) == (
+        41,
+        "pass",
+        {"image_1": "state: new"},
+    )
     changed = rows(tmp_path / "out" / "changed.jsonl")
     assert len(changed) == paired["won"]
     assert all(row["verdict"] == row["label"] != row["compared_verdict"] for row in changed)
-    assert "in.jsonl:41: valves, g-w: labelled fail, answered pass: G0: no rule speaks of it" in said
+    assert (
+        "in.jsonl:41: valves, g-w: labelled fail, answered pass: G0: no rule speaks of it" in said
+    )
     assert f"of 41 groups {paired['won']} are better, 0 worse; p = " in said
     assert "of these tickets taught the guidance its rules" in said
     letter = found["letter"]["valves"]  # the scripted model follows rules by their letter
-    assert (letter["tickets"], letter["decided"], letter["followed"], letter["right"]) == (41, 41, 41, 40)
+    assert (letter["tickets"], letter["decided"], letter["followed"], letter["right"]) == (
+        41,
+        41,
+        41,
+        40,
+    )
     assert "by their letter the rules decide 41 of 41 tickets, 97.6% of them rightly" in said
-    again = stageb.evaluate(**{key.split(".")[0]: value for key, value in keys.items() if "." not in key}, **FUNCTION)
+    again = stageb.evaluate(
+        **{key.split(".")[0]: value for key, value in keys.items() if "." not in key}, **FUNCTION
+    )
     assert again.figures == found
     assert list(again.wrong()) == [wrong]
 
@@ -76,25 +105,41 @@ def test_errors_cost_what_the_user_says_or_what_the_run_learnt_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = LoopConfig(tickets=["t.jsonl"], price=PriceConfig(missed_failure=20.0))
-    run = run_folder(tmp_path / "run", config, {"valves": "Fail if state is torn and colour is red."})
-    keys = {"guidance": run, "tickets": tickets(tmp_path / "in.jsonl", "valves"), "output": str(tmp_path / "out"), **GREEDY}
+    run = run_folder(
+        tmp_path / "run", config, {"valves": "Fail if state is torn and colour is red."}
+    )
+    keys = {
+        "guidance": run,
+        "tickets": tickets(tmp_path / "in.jsonl", "valves"),
+        "output": str(tmp_path / "out"),
+        **GREEDY,
+    }
 
     def cost(**given: object) -> tuple[str, dict[str, Any]]:
         assert main(options("evaluate", {**keys, **given})) == 0
         evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-        return capsys.readouterr().out, {**evaluation["figures"]["guidance"]["all"], "price": evaluation["price"]}
+        return capsys.readouterr().out, {
+            **evaluation["figures"]["guidance"]["all"],
+            "price": evaluation["price"],
+        }
 
     said, found = cost()
     fails = found["confusion"]["fail"]
     assert found["price"] == {"missed_failure": 20.0, "false_alarm": 1.0}
     assert found["cost"] == 20 * fails["pass"] / 40 > 0
     always = (40 - sum(fails.values())) / 40  # at these prices, always fail
-    assert f". Cost a ticket: {found['cost']:.3f}, and {always:.3f} if all fail. NO BETTER THAN ALWAYS FAIL" in said
+    assert (
+        f". Cost a ticket: {found['cost']:.3f}, and {always:.3f} if all fail. NO BETTER THAN "
+        f"ALWAYS FAIL" in said
+    )
     commit = tmp_path / "out" / "predictions.jsonl.commit.json"
     judged = commit.stat().st_mtime_ns
     said, found = cost(**{"price.missed_failure": 1.5})
     assert found["cost"] == 1.5 * fails["pass"] / 40
-    assert f"Cost a ticket: {found['cost']:.3f}, and {1.5 * sum(fails.values()) / 40:.3f} if all pass\n" in said
+    assert (
+        f"Cost a ticket: {found['cost']:.3f}, and {1.5 * sum(fails.values()) / 40:.3f} if all "
+        f"pass\n" in said
+    )
     assert commit.stat().st_mtime_ns == judged, "another price judges nothing anew"
     assert "Cost a ticket" not in cost(**{"price.missed_failure": 1})[0]
     assert main(options("evaluate", {**keys, "price.false_alarm": 0})) == 2
@@ -106,14 +151,21 @@ def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
 ) -> None:
     """The guidance that alarms at everything is right less often, and cheaper."""
     keys: dict[str, Any] = {
-        "guidance": guidance(tmp_path / "new.json", {"valves": "Fail if state is torn or worn or new."}),
-        "compare": guidance(tmp_path / "old.json", {"valves": "Fail if state is torn and colour is red."}),
+        "guidance": guidance(
+            tmp_path / "new.json", {"valves": "Fail if state is torn or worn or new."}
+        ),
+        "compare": guidance(
+            tmp_path / "old.json", {"valves": "Fail if state is torn and colour is red."}
+        ),
         "tickets": tickets(tmp_path / "in.jsonl", "valves", groups=100),
         "output": str(tmp_path / "out"),
         "by": "rules",
     }
     assert main(options("evaluate", {**keys, "price.missed_failure": 20})) == 0
-    said, found = capsys.readouterr().out, json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    said, found = (
+        capsys.readouterr().out,
+        json.loads((tmp_path / "out" / "evaluation.json").read_text()),
+    )
     new, old = (found["figures"][name]["all"] for name in ("guidance", "compare"))
     paired = found["difference"]["missions"]["valves"]
     low, high = paired["cost_difference_interval"]
@@ -121,7 +173,8 @@ def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
     assert low < paired["cost_difference"] < high < 0 > paired["difference"]
     lines = [line for line in said.splitlines() if line.startswith("valves, ")]
     assert lines[0] == (
-        f"valves, cost a ticket beside the compared guidance: {paired['cost_difference']:+.3f} (95 % interval {low:+.3f} to "
+        f"valves, cost a ticket beside the compared guidance: {paired['cost_difference']:+.3f} "
+        f"(95 % interval {low:+.3f} to "
         f"{high:+.3f}): cheaper"
     )
     assert lines[1].startswith("valves, accuracy, whatever the prices: -")
@@ -129,7 +182,9 @@ def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
     assert "whatever the prices" not in capsys.readouterr().out
 
 
-def test_labels_are_needed_once_each_and_for_both_guidances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_are_needed_once_each_and_for_both_guidances(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tickets(tmp_path / "in.jsonl", "valves", "pumps", groups=2)
     with Path(path).open("a") as opened:
         opened.write('{"mission": "valves", "group_id": "x", "per_image": {"1": "a"}}\n')
@@ -149,5 +204,8 @@ def test_labels_are_needed_once_each_and_for_both_guidances(tmp_path: Path, caps
     assert "in.jsonl:2: mission 'pumps', for which there is no guidance" in said
     keys["compare"] = guidance(tmp_path / "old.json", {"taps": "Fail if colour is red."})
     assert main(options("evaluate", keys)) == 2
-    assert "in.jsonl:1: mission 'valves', for which there is no guidance; there is some for none" in capsys.readouterr().err
+    assert (
+        "in.jsonl:1: mission 'valves', for which there is no guidance; there is some for none"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,5 @@
-"""``stageb.fit`` from Python: files, rows and DataFrames, the same rules as by the command, and errors as exceptions."""
+"""``stageb.fit`` from Python: files, rows and DataFrames, the same rules as by the command, and
+errors as exceptions."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def frame(rows: list[dict[str, str]]) -> Any:
 
 
 def file(rows: list[dict[str, str]]) -> Path:
-    Path("table.csv").write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
+    Path("table.csv").write_text(
+        "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n"
+    )
     return Path("table.csv")
 
 
@@ -51,8 +54,18 @@ def by_command(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The guidance that the command learns from the table."""
     folder = tmp_path_factory.mktemp("command")
     with contextlib.chdir(folder):
-        keys = ["--config=tickets", "--config=frugal", "--fabric.accelerator=cpu", "--fabric.devices=1", "--report=false"]
-        keys += ["--model.engine=scripted", "--columns=mission_name=valves,group_id=null", "--output.run_name=command"]
+        keys = [
+            "--config=tickets",
+            "--config=frugal",
+            "--fabric.accelerator=cpu",
+            "--fabric.devices=1",
+            "--report=false",
+        ]
+        keys += [
+            "--model.engine=scripted",
+            "--columns=mission_name=valves,group_id=null",
+            "--output.run_name=command",
+        ]
         assert main(["fit", *keys, f"--tickets=[{file(table())}]"]) == 0
     return (folder / "out" / "command" / "valves" / "guidance.json").read_bytes()
 
@@ -87,7 +100,10 @@ def test_columns_that_nobody_names_are_guessed_as_new_guesses_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"Checked": "NG" if row["label"] == "fail" else "OK", **row} for row in table()]
-    rows = [{name: row[name] for name in row if name != "label"} | {"Inspector": f"{n % 3}"} for n, row in enumerate(rows)]
+    rows = [
+        {name: row[name] for name in row if name != "label"} | {"Inspector": f"{n % 3}"}
+        for n, row in enumerate(rows)
+    ]
     run = stageb.fit(rows, **{name: value for name, value in KEYS.items() if name != "columns"})
     assert (run.config.columns.label, run.config.columns.passes, run.config.columns.group_id) == (
         "Checked",
@@ -95,13 +111,21 @@ def test_columns_that_nobody_names_are_guessed_as_new_guesses_them(
         "number",
     )
     said = capsys.readouterr().out
-    assert "'label': 'Checked'" in said and 'no texts to judge by: "Inspector" (who judged a row, and when)' in said
+    assert (
+        "'label': 'Checked'" in said
+        and 'no texts to judge by: "Inspector" (who judged a row, and when)' in said
+    )
     assert len(run.guidance["tickets"].rules) > 1
-    with pytest.raises(stageb.InputError, match=r"holds the right verdict, .* Say it with columns={'label': 'COLUMN'}"):
+    with pytest.raises(
+        stageb.InputError,
+        match=r"holds the right verdict, .* Say it with columns={'label': 'COLUMN'}",
+    ):
         stageb.fit([{"x": "1", "y": "2"}, {"x": "3", "y": "4"}], model={"engine": "scripted"})
 
 
-def test_what_cannot_be_used_raises_what_the_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_used_raises_what_the_command_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for tickets, why in (([], "nothing was given"), (3, "int was given"), ("no.csv", "no.csv")):
         with pytest.raises(stageb.InputError, match=why):
@@ -114,7 +138,9 @@ def test_what_cannot_be_used_raises_what_the_command_says(tmp_path: Path, monkey
     assert not list(Path().glob("out/*/commit.json"))
 
 
-def test_remedies_say_what_to_write_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remedies_say_what_to_write_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"Seal": "worn", "Checked": "NG"}, {"Seal": "new", "Checked": "OK"}]
     Path("t.csv").write_text("Seal,Checked\nworn,NG\nnew,OK\n")
@@ -124,13 +150,21 @@ def test_remedies_say_what_to_write_in_python(tmp_path: Path, monkeypatch: pytes
         stageb.fit(rows, **KEYS)
     with pytest.raises(stageb.InputError, match=r"columns={'passes': 'WORD', 'fails': 'WORD'}"):
         stageb.validate(tickets="t.csv", columns={**columns, "label": "Checked"})
-    with pytest.raises(stageb.InputError, match=r"or by columns={'mission': 'NAME', 'group_id': 'NAME', 'label': 'NAME'}; "):
+    with pytest.raises(
+        stageb.InputError,
+        match=r"or by columns={'mission': 'NAME', 'group_id': 'NAME', 'label': 'NAME'}; ",
+    ):
         stageb.evaluate(tickets="t.csv", guidance="g.json", by="rules")
-    with pytest.raises(stageb.InputError, match=r"; columns={'group_id': None} where every row is a group of its own$"):
+    with pytest.raises(
+        stageb.InputError,
+        match=r"; columns={'group_id': None} where every row is a group of its own$",
+    ):
         list(stageb.predict(tickets="t.csv", guidance="g.json", by="rules", output="p.jsonl"))
 
 
-def test_rows_with_summaries_are_lines_of_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_summaries_are_lines_of_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = list(small.rows("valves", 60))
     run = stageb.fit(rows, **{**KEYS, "columns": {}})
@@ -139,10 +173,15 @@ def test_rows_with_summaries_are_lines_of_json(tmp_path: Path, monkeypatch: pyte
     assert len(run.guidance["valves"].rules) == 2
 
 
-def test_an_interrupt_returns_the_run_as_far_as_its_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_returns_the_run_as_far_as_its_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = list(small.rows())
-    endless: dict[str, Any] = {"runner": {"epochs": 10_000}, "early_stop": {"patience": None, "reflections": None}}
+    endless: dict[str, Any] = {
+        "runner": {"epochs": 10_000},
+        "early_stop": {"patience": None, "reflections": None},
+    }
 
     def interrupt() -> None:
         timings = Path("out/run/timings.jsonl")
@@ -174,11 +213,14 @@ def test_callbacks_hear_of_rounds_and_edits_once_and_may_interrupt(
     heard = [(each["epoch"], each["split"]) for each in rounds]
     assert len(set(heard)) == len(heard) and {split for _, split in heard} == {"val", "test"}
     assert rounds[-1]["right"] == rounds[-1]["tickets"]
-    assert [each["rules"] for each in edits] == [{rule.key: rule.text for rule in run.guidance["valves"].rules}]
+    assert [each["rules"] for each in edits] == [
+        {rule.key: rule.text for rule in run.guidance["valves"].rules}
+    ]
     capfd.readouterr()
     with pytest.raises(stageb.InputError, match="give fresh=True to set it aside"):
         stageb.fit(table(), seed=18, **keys)
-    assert "holds a run with another config" not in capfd.readouterr().out  # the exception tells it, once
+    # the exception tells it, once
+    assert "holds a run with another config" not in capfd.readouterr().out
     stageb.fit(table(), fresh=True, on_edit=edits.append, **keys)
     assert len(edits) == 2
 
@@ -189,14 +231,24 @@ def test_callbacks_hear_of_rounds_and_edits_once_and_may_interrupt(
         stageb.fit(table(), fresh=True, on_round=fail, **keys)
 
 
-def test_with_no_config_rows_with_labels_of_any_kind_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_no_config_rows_with_labels_of_any_kind_are_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [
-        {"seal": ("worn", "good", "new")[n % 3], "length": 300 + n, "label": ("urgent", "repair", "fine")[n % 3]}
+        {
+            "seal": ("worn", "good", "new")[n % 3],
+            "length": 300 + n,
+            "label": ("urgent", "repair", "fine")[n % 3],
+        }
         for n in range(240)
     ]
     columns = {"mission_name": "valves", "group_id": None}
-    run = stageb.fit(rows, columns=columns, report=False, fabric={"accelerator": "cpu", "devices": 1})
+    run = stageb.fit(
+        rows, columns=columns, report=False, fabric={"accelerator": "cpu", "devices": 1}
+    )
     assert len(run.guidance["valves"].rules) > 1 and run.guidance["valves"].judge == "rules"
-    told = run.predict([{**row, "label": ""} for row in rows[:9]], fabric={"accelerator": "cpu", "devices": 1})
+    told = run.predict(
+        [{**row, "label": ""} for row in rows[:9]], fabric={"accelerator": "cpu", "devices": 1}
+    )
     assert [row["verdict"] for row in told] == [row["label"] for row in rows[:9]]

@@ -50,9 +50,15 @@ def test_the_command_that_it_prints_can_be_run(capsys: pytest.CaptureFixture[str
 
 
 def test_chinese_tickets_get_chinese_rules(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = "".join(f"单{n},{'密封圈磨损' if n % 3 else '密封圈完好'},{'不合格' if n % 3 else '合格'}\n" for n in range(30))
+    rows = "".join(
+        f"单{n},{'密封圈磨损' if n % 3 else '密封圈完好'},{'不合格' if n % 3 else '合格'}\n"
+        for n in range(30)
+    )
     new(f"工单号,检查描述,结论\n{rows}")
-    assert "most tickets are Chinese, so rules will be, too: prompt.language zh" in capsys.readouterr().out
+    assert (
+        "most tickets are Chinese, so rules will be, too: prompt.language zh"
+        in capsys.readouterr().out
+    )
     assert parse(["--config", "tickets", "--config", "my.yaml"]).config.prompt.language == "zh"
     with pytest.raises(SystemExit):
         main(["predict", "--config", "my.yaml", "--print_config"])
@@ -81,38 +87,67 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
         ("id,x,part,Result\n1,u,train,ok\n2,v,bus,ng\n", (), "split", None),
         ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "reason", "Reason"),
         ("id,x,Reason,Result\n1,u,,ok\n2,v,it leaks,ng\n", (), "texts", ["x"]),
-        ("id,x,on,at,v,Result\n1,u,2024-03-01,1/2/2024 7:30,1.2.3,ok\n2,v,,02.03.24,1.3.1,ng\n", (), "texts", ["x", "v"]),
+        (
+            "id,x,on,at,v,Result\n1,u,2024-03-01,1/2/2024 7:30,1.2.3,ok\n2,v,,02.03.24,1.3.1,ng\n",
+            (),
+            "texts",
+            ["x", "v"],
+        ),
         ("id,x,结果\n1,u,合格\n2,v,不合格\n", (), "fails", ["不合格"]),
         ("id,x,Ergebnis\n1,u,i.O.\n2,v,n.i.O.\n", (), "fails", ["n.i.O."]),
         ("id;x;Result\n1;0,5;ok\n2;0,7;ng\n", (), "decimal", ","),
-        ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),  # it names a machine, not a case
+        # it names a machine, not a case
+        ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),
         ("id,x,Result\n1,u,ok\n2,v,ng\n", ("--group", "null"), "group_id", None),
         ("x,y,z\n1,ok,up\n2,ng,down\n", ("--label", "z", "--passes", "up"), "fails", ["down"]),
-        ("id,x,Result\n1,u,OK\n2,v,rework\n3,w,NG\n", ("--passes", "OK", "rework"), "passes", ["OK", "rework"]),
-        ("x,defective\n1,'yes'\n2,'no'\n", ("--label", "defective", "--fails", "'yes'"), "passes", ["'no'"]),
-        ("x,defective\n1,yes\n2,no\n", ("--label", "defective", "--fails", "yes"), "fails", ["yes"]),
+        (
+            "id,x,Result\n1,u,OK\n2,v,rework\n3,w,NG\n",
+            ("--passes", "OK", "rework"),
+            "passes",
+            ["OK", "rework"],
+        ),
+        (
+            "x,defective\n1,'yes'\n2,'no'\n",
+            ("--label", "defective", "--fails", "'yes'"),
+            "passes",
+            ["'no'"],
+        ),
+        (
+            "x,defective\n1,yes\n2,no\n",
+            ("--label", "defective", "--fails", "yes"),
+            "fails",
+            ["yes"],
+        ),
         ("x,MachineFailure\n1,0\n2,1\n", (), "fails", ["1"]),  # a fault, said yes or no to
         ("x,Faulty\n1,no\n2,YES\n", (), "fails", ["YES"]),
         ("x,class\n1,low\n2,high\n3,medium\n", (), "label", "class"),  # labels of their own
         ("x,class\n1,low\n2,high\n3,medium\n", (), "passes", ["pass"]),
-        (TOPICS.format("Queue", "Text"), (), "label", "Queue"),  # by its name and its values, which come again
+        # by its name and its values, which come again
+        (TOPICS.format("Queue", "Text"), (), "label", "Queue"),
         (TOPICS.format("Routed To", "Text"), (), "label", "Routed To"),
         (TOPICS.format("Ticket type", "Verdict"), (), "label", "Verdict"),
         (TOPICS.format("Category", "Priority"), ("--label", "Priority"), "label", "Priority"),
         ("x,Severity,Scrapped\n" + "1,low,0\n2,high,1\n" * 3, (), "label", "Scrapped"),
     ],
 )
-def test_what_is_guessed_and_what_options_say(text: str, options: tuple[str, ...], key: str, value: object) -> None:
+def test_what_is_guessed_and_what_options_say(
+    text: str, options: tuple[str, ...], key: str, value: object
+) -> None:
     assert getattr(new(text, *options), key) == value
 
 
 def test_other_columns_that_may_be_the_label_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert new("id,Priority,Check,Queue\n" + "1,low,OK,a\n2,high,NG,b\n" * 6, "--group", "null").label == "Check"
+    assert (
+        new("id,Priority,Check,Queue\n" + "1,low,OK,a\n2,high,NG,b\n" * 6, "--group", "null").label
+        == "Check"
+    )
     said = 'Note: the label is column "Check"; "Priority", "Queue" would do as well: --label COLUMN'
     assert said in capsys.readouterr().out.splitlines()
 
 
-def test_rows_that_say_few_things_are_cases_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_that_say_few_things_are_cases_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Else nothing could be learnt: nine things said are nine cases."""
     rows = [f"{'abc'[n % 3]},{'xyz'[n // 3 % 3]},{'NG' if n % 3 else 'OK'}" for n in range(300)]
     assert new("\n".join(["Seal,Shop,Checked", *rows])).repeats == "apart"
@@ -122,11 +157,20 @@ def test_rows_that_say_few_things_are_cases_of_their_own(capsys: pytest.CaptureF
 
 
 def test_a_label_that_looks_mistyped_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    new("x,class\n" + "1,high\n2,low\n3,minor\n4,major\n" * 5 + "5,hihg\n6,other\n7,Lowly\n8,Lowly\n")
-    assert 'labels Lowly (2), hihg (1, did you mean "high"?), other (1): hardly a rule' in capsys.readouterr().out
+    new(
+        "x,class\n"
+        + "1,high\n2,low\n3,minor\n4,major\n" * 5
+        + "5,hihg\n6,other\n7,Lowly\n8,Lowly\n"
+    )
+    assert (
+        'labels Lowly (2), hihg (1, did you mean "high"?), other (1): hardly a rule'
+        in capsys.readouterr().out
+    )
 
 
-def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_person_at_a_terminal_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     terminal = io.StringIO("z\nfail\npass\n")
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
@@ -136,35 +180,63 @@ def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def words(n: int) -> str:
-    return " ".join(f"{'abcdefgh'[n * k % 8]}{'xyz'[n // 8 % 3]}{'uvw'[n // 24 % 3]}{k}" for k in range(1, 7))
+    return " ".join(
+        f"{'abcdefgh'[n * k % 8]}{'xyz'[n // 8 % 3]}{'uvw'[n // 24 % 3]}{k}" for k in range(1, 7)
+    )
 
 
 JUDGED = [
-    (n, n // 3, f"2025-01-0{n % 9 + 1}", f"{n * 7 % 10}.5", words(n // 3), "OK" if n // 3 % 2 else "NG") for n in range(90)
+    (
+        n,
+        n // 3,
+        f"2025-01-0{n % 9 + 1}",
+        f"{n * 7 % 10}.5",
+        words(n // 3),
+        "OK" if n // 3 % 2 else "NG",
+    )
+    for n in range(90)
 ]
 
 
 def judge(*columns: int, header: str) -> str:
-    return "\n".join([header, *(",".join(str(row[column]) for column in columns) for row in JUDGED)]) + "\n"
+    return (
+        "\n".join([header, *(",".join(str(row[column]) for column in columns) for row in JUDGED)])
+        + "\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("header", "columns", "together", "texts"),
     [
-        ("annotation_id,id,annotator,created_at,lead_time,text,verdict", (0, 1, 0, 2, 3, 4, 5), "id", ["text"]),
+        (
+            "annotation_id,id,annotator,created_at,lead_time,text,verdict",
+            (0, 1, 0, 2, 3, 4, 5),
+            "id",
+            ["text"],
+        ),
         ("id,checked_by,Remark,Result", (0, 0, 4, 5), "Remark", ["Remark"]),
-        ("id,lead_time,Remark,Result", (0, 3, 4, 5), "Remark", ["lead_time", "Remark"]),  # of a delivery, it may be
-        ("row_id,part_id,inspector,Gap,Result", (0, 1, 0, 1, 5), "part_id", ["Gap"]),  # all that is said of it
-        ("row_id,part_id,inspector,Gap,Result", (0, 1, 0, 0, 5), None, ["part_id", "Gap"]),  # parts that were measured again
+        # of a delivery, it may be
+        ("id,lead_time,Remark,Result", (0, 3, 4, 5), "Remark", ["lead_time", "Remark"]),
+        # all that is said of it
+        ("row_id,part_id,inspector,Gap,Result", (0, 1, 0, 1, 5), "part_id", ["Gap"]),
+        # parts that were measured again
+        ("row_id,part_id,inspector,Gap,Result", (0, 1, 0, 0, 5), None, ["part_id", "Gap"]),
         ("id,Remark,Result", (0, 3, 5), None, ["Remark"]),
-        ("id,machine no,Remark,Result", (0, 1, 3, 5), None, ["machine no", "Remark"]),  # which is no name of a text
+        # which is no name of a text
+        ("id,machine no,Remark,Result", (0, 1, 3, 5), None, ["machine no", "Remark"]),
     ],
 )
 def test_rows_of_one_text_stay_together_and_who_judged_it_is_no_text(
-    header: str, columns: tuple[int, ...], together: str | None, texts: list[str], capsys: pytest.CaptureFixture[str]
+    header: str,
+    columns: tuple[int, ...],
+    together: str | None,
+    texts: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = new(judge(*columns, header=header))
-    assert (found.together, found.texts) == (together, texts) and (not together or found.repeats == "together")
+    assert (found.together, found.texts) == (together, texts) and (
+        not together or found.repeats == "together"
+    )
     said = capsys.readouterr().out
     assert (f'Note: 90 rows are of 30 different "{together}"' in said) == (together is not None)
     assert ("(who judged a row, and when)" in said) == any(
@@ -173,14 +245,28 @@ def test_rows_of_one_text_stay_together_and_who_judged_it_is_no_text(
 
 
 def test_a_second_label_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = "".join(f"{n},{'worn' if n % 3 else 'new'},{n % 3 > 0:d},{'NG' if n % 3 else 'OK'}\n" for n in range(60))
+    rows = "".join(
+        f"{n},{'worn' if n % 3 else 'new'},{n % 3 > 0:d},{'NG' if n % 3 else 'OK'}\n"
+        for n in range(60)
+    )
     assert new(f"id,Seal,target,Checked\n{rows}").texts == ["Seal"]
-    assert '"target" (it alone tells the label of every row, as a second label does)' in capsys.readouterr().out
+    assert (
+        '"target" (it alone tells the label of every row, as a second label does)'
+        in capsys.readouterr().out
+    )
 
 
-def test_what_alone_tells_the_label_under_another_name_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = "".join(f"{n},{'ab'[n % 2]},{30 * (n % 3 > 0) + n % 5},{'NG' if n % 3 else 'OK'}\n" for n in range(60))
-    assert new(f"id,Delivered by,Rework minutes,Checked\n{rows}").texts == ["Delivered by", "Rework minutes"]
+def test_what_alone_tells_the_label_under_another_name_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = "".join(
+        f"{n},{'ab'[n % 2]},{30 * (n % 3 > 0) + n % 5},{'NG' if n % 3 else 'OK'}\n"
+        for n in range(60)
+    )
+    assert new(f"id,Delivered by,Rework minutes,Checked\n{rows}").texts == [
+        "Delivered by",
+        "Rework minutes",
+    ]
     assert "Note: 'Rework minutes' alone tells the label of every ticket" in capsys.readouterr().out
 
 
@@ -188,7 +274,10 @@ def test_what_alone_tells_the_label_under_another_name_is_named(capsys: pytest.C
 def test_what_is_written_again_for_each_judgement_of_a_case_tells_no_label(
     judgements: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = (f"{n},{words(n // judgements)},{'NG' if n // judgements % 2 else 'OK'}\n" for n in range(20 * judgements))
+    rows = (
+        f"{n},{words(n // judgements)},{'NG' if n // judgements % 2 else 'OK'}\n"
+        for n in range(20 * judgements)
+    )
     assert new("id,Remark,Result\n" + "".join(rows)).together == "Remark"
     assert "alone tells the label" not in capsys.readouterr().out
 
@@ -196,8 +285,13 @@ def test_what_is_written_again_for_each_judgement_of_a_case_tells_no_label(
 def test_exact_copies_leave_a_name_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"T-{n:03},{n % 7},{'NG' if n % 3 else 'OK'}\n" for n in range(60)]
     assert new("Teil,Temp,Ergebnis\n" + "".join([*rows, *rows[:25]])).group_id == "Teil"
-    assert "Note: 25 rows are exact copies of others, which count once; the first is my.csv:62" in capsys.readouterr().out
-    assert main(["validate", "--config", "tickets", "--config", "frugal", "--config", "my.yaml"]) == 0
+    assert (
+        "Note: 25 rows are exact copies of others, which count once; the first is my.csv:62"
+        in capsys.readouterr().out
+    )
+    assert (
+        main(["validate", "--config", "tickets", "--config", "frugal", "--config", "my.yaml"]) == 0
+    )
     assert "Note: 25 rows are exact copies" in capsys.readouterr().out
     Path("my.yaml").unlink()
     assert new("Length,Result\n" + "312,OK\n313,OK\n500,NG\n" * 2).group_id is None
@@ -206,22 +300,34 @@ def test_exact_copies_leave_a_name_what_it_is(capsys: pytest.CaptureFixture[str]
 def test_rows_without_a_label_may_be_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     text = "x,Result\n1,OK\n2,NG\n3,\n"
     assert new(text, "--unlabelled", "skip").unlabelled == "skip"
-    assert "Note: 1 row is without a label, and left out; the first is my.csv:4" in capsys.readouterr().out
+    assert (
+        "Note: 1 row is without a label, and left out; the first is my.csv:4"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_sheet_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     table = [["id", "Seal", "Result"], ["a", "new", "OK"], ["b", "worn", "NG"]]
     write_xlsx(Path("my.xlsx"), [["notes"]], table)
-    assert '"S1", "S2"; name one by columns.sheet (stageb new: --sheet)' in refuse(capsys, "my.xlsx")
+    assert '"S1", "S2"; name one by columns.sheet (stageb new: --sheet)' in refuse(
+        capsys, "my.xlsx"
+    )
     assert main(["new", "my.xlsx", "--sheet", "S2"]) == 0
     columns: ColumnsConfig = parse(["--config", "my.yaml"]).config.columns
     assert (columns.sheet, columns.texts) == ("S2", ["Seal"])
 
 
-def test_columns_that_hold_no_texts_or_numbers_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    write_xlsx(Path("my.xlsx"), [["id", "Seal", "Sum", "Result"], ["a", "new", "=1+1", "OK"], ["b", "worn", "=A1", "NG"]])
+def test_columns_that_hold_no_texts_or_numbers_are_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_xlsx(
+        Path("my.xlsx"),
+        [["id", "Seal", "Sum", "Result"], ["a", "new", "=1+1", "OK"], ["b", "worn", "=A1", "NG"]],
+    )
     assert main(["new", "my.xlsx"]) == 0
-    assert 'no texts to judge by: "Sum" (cells that are no text or number)' in capsys.readouterr().out
+    assert (
+        'no texts to judge by: "Sum" (cells that are no text or number)' in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,21 +335,42 @@ def test_columns_that_hold_no_texts_or_numbers_are_left_out(capsys: pytest.Captu
     [
         ("", (), "empty"),
         ("x,Result\n", (), "no rows below the header"),
-        ("x,y\n1,2\n", (), 'which column holds the right verdict, of "x", "y"? Say it with --label COLUMN'),
+        (
+            "x,y\n1,2\n",
+            (),
+            'which column holds the right verdict, of "x", "y"? Say it with --label COLUMN',
+        ),
         ("x,y\n1,2\n", ("--label", "w"), 'there is no column "w"; there are "x", "y"'),
-        ("x,Result\n1,OK\n", ("--label", "Resul"), 'no column "Resul", did you mean "Result"?; there are "x", "Result"'),
-        (",".join("abcdefghijklmnopqrs") + ",Queue\n" + "1," * 19 + "up\n", (), '"r", "s", "Queue"? Say it with --label'),
+        (
+            "x,Result\n1,OK\n",
+            ("--label", "Resul"),
+            'no column "Resul", did you mean "Result"?; there are "x", "Result"',
+        ),
+        (
+            ",".join("abcdefghijklmnopqrs") + ",Queue\n" + "1," * 19 + "up\n",
+            (),
+            '"r", "s", "Queue"? Say it with --label',
+        ),
         (
             TOPICS.format("Category", "Priority"),
             (),
             'the right verdict, of "Category", "Priority"? Say it with --label COLUMN',
         ),
-        ("x,Outcome,Status\n1,a,b\n2,b,c\n", (), 'the right verdict, of "Outcome", "Status"? Say it with --label COLUMN'),
-        ("x,Queue\n" + "".join(f"1,{n}\n" for n in range(8)), (), 'of "x", "Queue"?'),  # no value comes again
+        (
+            "x,Outcome,Status\n1,a,b\n2,b,c\n",
+            (),
+            'the right verdict, of "Outcome", "Status"? Say it with --label COLUMN',
+        ),
+        # no value comes again
+        ("x,Queue\n" + "".join(f"1,{n}\n" for n in range(8)), (), 'of "x", "Queue"?'),
         ("x,Result\n1,OK\n2,OK\n", (), 'column "Result" says "OK" alone, so nothing can be learnt'),
         ("x,Result\n1,up\n2,down\n", (), 'does "up" mean pass or fail? Say it with --passes'),
         ("x,Result\n1,OK\n2,NG\n", ("--passes", "fine"), 'column "Result" nowhere says "fine"'),
-        ("x,Result\n" + "".join(f"1,{n}\n" for n in range(33)), ("--label", "Result"), "holds 33 different values"),
+        (
+            "x,Result\n" + "".join(f"1,{n}\n" for n in range(33)),
+            ("--label", "Result"),
+            "holds 33 different values",
+        ),
         ("x,Result\n1,OK\n2,NG\n3,\n", (), "my.csv:4"),  # the table does not fit: no label
         ("x,Result\n1,OK\n2,NG\n", ("--to", "my.csv"), "it holds the tickets"),
         ("x,Result\n1,OK\n2,NG\n", ("--to", "none/my.yaml"), "name another file with --to"),
@@ -262,7 +389,9 @@ def test_a_file_that_is_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "damaged, or not of the kind" in refuse(capsys, "my.xlsx")
     assert "save it as CSV (UTF-8)" in refuse(capsys, "named.csv")
     for name in ("none.csv", "none.xlsx", "none.parquet"):
-        assert "cannot be read: No such file or directory; name a readable file" in refuse(capsys, name)
+        assert "cannot be read: No such file or directory; name a readable file" in refuse(
+            capsys, name
+        )
     assert "JSON Lines need no such config" in refuse(capsys, "my.jsonl")
 
 

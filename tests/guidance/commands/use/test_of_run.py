@@ -1,5 +1,5 @@
-"""A run's folder that somebody else wrote: its rules and prompts are taken, what would give it power over this machine is
-not."""
+"""A run's folder that somebody else wrote: its rules and prompts are taken, what would give it
+power over this machine is not."""
 
 from __future__ import annotations
 
@@ -68,8 +68,17 @@ class Case:
 
     def line(self, command: str, *more: str) -> list[str]:
         output = self.folder / ("out" if command == "evaluate" else "out.jsonl")
-        known = {"guidance": str(self.folder / "run"), "tickets": str(self.folder / "in.jsonl"), "output": str(output)}
-        return [command, *(f"--{key}={value}" for key, value in known.items()), "--fabric.accelerator=cpu", *more]
+        known = {
+            "guidance": str(self.folder / "run"),
+            "tickets": str(self.folder / "in.jsonl"),
+            "output": str(output),
+        }
+        return [
+            command,
+            *(f"--{key}={value}" for key, value in known.items()),
+            "--fabric.accelerator=cpu",
+            *more,
+        ]
 
 
 @pytest.fixture
@@ -83,19 +92,39 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 def test_columns_of_the_run_are_those_of_new_tables(case: Case) -> None:
     """But for columns that learning alone reads, which new tickets lack."""
-    columns = ColumnsConfig("-", "valves", "id", together="maker", split="part", reason="why", label="result", fails=["NG"])
+    columns = ColumnsConfig(
+        "-",
+        "valves",
+        "id",
+        together="maker",
+        split="part",
+        reason="why",
+        label="result",
+        fails=["NG"],
+    )
     case.run(columns=columns)
     (case.folder / "new.csv").write_text("id,state,result\n1,torn,NG\n2,good,pass\n")
     assert main(case.line("predict", "--by=rules", f"--tickets={case.folder / 'new.csv'}")) == 0
-    assert [(row["group_id"], row["verdict"]) for row in rows(case.folder / "out.jsonl")] == [("1", "fail"), ("2", "pass")]
+    assert [(row["group_id"], row["verdict"]) for row in rows(case.folder / "out.jsonl")] == [
+        ("1", "fail"),
+        ("2", "pass"),
+    ]
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_no_server_of_the_folders_choice_is_asked(
-    case: Case, server: Server, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: Case,
+    server: Server,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(openai, "FIRST_PAUSE_S", 0.001)
-    case.run(model=ModelConfig("openai", "gpt", base_url=server.url, api_key_env="MY_CLOUD_SECRET", timeout_s=1.0))
+    case.run(
+        model=ModelConfig(
+            "openai", "gpt", base_url=server.url, api_key_env="MY_CLOUD_SECRET", timeout_s=1.0
+        )
+    )
     assert main(case.line(command)) == 2
     said = capsys.readouterr().err
     assert server.came == 0
@@ -123,9 +152,15 @@ def test_no_server_of_the_folders_choice_is_asked(
             {"model": ModelConfig("scripted", "trap:respond")},
             "--model.engine scripted --model.model_name_or_path trap:respond",
         ),
-        ({"model": ModelConfig(attn_implementation="who/kernel")}, "--model.attn_implementation who/kernel"),
+        (
+            {"model": ModelConfig(attn_implementation="who/kernel")},
+            "--model.attn_implementation who/kernel",
+        ),
         ({"model": ModelConfig(trust_remote_code=True)}, "--model.trust_remote_code true"),
-        ({"model": ModelConfig(model_name_or_path="who/ever")}, "--model.model_name_or_path who/ever"),
+        (
+            {"model": ModelConfig(model_name_or_path="who/ever")},
+            "--model.model_name_or_path who/ever",
+        ),
         (
             {"model": ModelConfig(tokenizer="; rm -rf '~'\n\x1b[2J")},
             "--model.tokenizer '; rm -rf '\"'\"'~'\"'\"'\\n\\x1b[2J'",
@@ -145,11 +180,18 @@ def test_no_code_of_the_folders_choice_runs(
 
 def test_what_the_user_gives_counts(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     sampler = SamplerConfig(samples_per_decode=1, grid=[DecodeConfig(temperature=0.0)])
-    case.run(model=ModelConfig("openai", base_url="http://127.0.0.1:9/v1"), sampler=sampler, selection="trap:choose")
+    case.run(
+        model=ModelConfig("openai", base_url="http://127.0.0.1:9/v1"),
+        sampler=sampler,
+        selection="trap:choose",
+    )
     mine = ["--model.engine=scripted", "--model.base_url=null", "--selection=majority"]
     assert main(case.line("predict", *mine)) == 0
     assert {row["agreement"] for row in rows(case.folder / "out.jsonl")} == {1.0}
-    own: dict[str, Any] = {"model": {"engine": "scripted", "base_url": None}, "selection": "majority"}
+    own: dict[str, Any] = {
+        "model": {"engine": "scripted", "base_url": None},
+        "selection": "majority",
+    }
     (case.folder / "own.yaml").write_text(yaml.safe_dump(own))
     assert main(case.line("predict", f"--config={case.folder / 'own.yaml'}")) == 0
     done = stageb.predict(
@@ -165,14 +207,20 @@ def test_what_the_user_gives_counts(case: Case, capsys: pytest.CaptureFixture[st
     assert "--selection trap:choose" in capsys.readouterr().err
 
 
-def test_a_plain_checkpoint_of_this_machine_is_taken(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plain_checkpoint_of_this_machine_is_taken(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As one's own run names it; but none whose weights lie elsewhere."""
     shutil.copytree(CHECKPOINT, case.folder / "mine")
-    sampler = SamplerConfig(samples_per_decode=1, grid=[DecodeConfig(temperature=0.0, max_new_tokens=24)])
+    sampler = SamplerConfig(
+        samples_per_decode=1, grid=[DecodeConfig(temperature=0.0, max_new_tokens=24)]
+    )
     case.run(model=ModelConfig(model_name_or_path=str(case.folder / "mine")), sampler=sampler)
     assert main(case.line("predict")) == 0
     assert len(rows(case.folder / "out.jsonl")) == 8
-    (case.folder / "mine" / "adapter_config.json").write_text('{"base_model_name_or_path": "who/ever"}')
+    (case.folder / "mine" / "adapter_config.json").write_text(
+        '{"base_model_name_or_path": "who/ever"}'
+    )
     assert main(case.line("predict")) == 2
     assert f"add: --model.model_name_or_path {case.folder / 'mine'}\n" in capsys.readouterr().err
 
@@ -184,15 +232,26 @@ def test_rules_prompts_and_words_are_taken(case: Case, capsys: pytest.CaptureFix
         main(case.line("predict", "--print_config"))
     found = yaml.safe_load(capsys.readouterr().out)
     assert found["prompt"] == asdict(words)
-    assert (found["seed"], found["model"]["image_pixels"], found["model"]["concurrency"]) == (5, 2048, 3)
+    assert (found["seed"], found["model"]["image_pixels"], found["model"]["concurrency"]) == (
+        5,
+        2048,
+        3,
+    )
 
 
-def test_a_step_of_a_run_is_judged_by_the_runs_model(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_of_a_run_is_judged_by_the_runs_model(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
     case.run(seed=5)
     snapshots = case.folder / "run" / "mission-0" / "snapshots"
     guidance(snapshots / "guidance-000003.json", TORN)
     with pytest.raises(SystemExit):
-        main([*options("predict", {"guidance": f"{case.folder / 'run'}@3", "tickets": "x"}), "--print_config"])
+        main(
+            [
+                *options("predict", {"guidance": f"{case.folder / 'run'}@3", "tickets": "x"}),
+                "--print_config",
+            ]
+        )
     assert "seed: 5\n" in capsys.readouterr().out
 
 
@@ -230,5 +289,13 @@ def test_rules_alone_need_nothing_of_this(case: Case) -> None:
     command, _, *rest = case.line("predict", "--model.engine=scripted")
     assert main([command, f"--guidance={file}", *rest]) == 0
     assert json.loads(file.read_text())["valves"]["step"] == 3
-    assert main(case.line("predict", "--by=rules", "--fresh")) == main(case.line("evaluate", "--by=rules")) == 0
-    assert main(case.line("predict", "--by=both", "--fresh")) == main(case.line("evaluate", "--by=rules,both")) == 2
+    assert (
+        main(case.line("predict", "--by=rules", "--fresh"))
+        == main(case.line("evaluate", "--by=rules"))
+        == 0
+    )
+    assert (
+        main(case.line("predict", "--by=both", "--fresh"))
+        == main(case.line("evaluate", "--by=rules,both"))
+        == 2
+    )

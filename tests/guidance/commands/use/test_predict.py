@@ -1,4 +1,5 @@
-"""``stageb predict``, as a command and as a function; real processes where ranks and kills are the matter."""
+"""``stageb predict``, as a command and as a function; real processes where ranks and kills are the
+matter."""
 
 from __future__ import annotations
 
@@ -49,12 +50,16 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
-def test_a_row_per_ticket_in_order_with_its_verdict(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_per_ticket_in_order_with_its_verdict(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert job(round_size=24) == 0
     given, found = rows(job.folder / "in.jsonl"), rows(job.out)
     assert [row["line"] for row in found] == list(range(1, 81))
     assert {row["file"] for row in found} == {str(job.folder / "in.jsonl")}
-    assert [(row["mission"], row["group_id"]) for row in found] == [(row["mission"], row["group_id"]) for row in given]
+    assert [(row["mission"], row["group_id"]) for row in found] == [
+        (row["mission"], row["group_id"]) for row in given
+    ]
     for ticket, row in zip(given, found, strict=True):
         said = ticket["per_image"]["image_2"]
         fails = "torn" in said if ticket["mission"] == "valves" else "red" in said
@@ -62,7 +67,11 @@ def test_a_row_per_ticket_in_order_with_its_verdict(job: Job, capsys: pytest.Cap
         assert row["guidance_step"] == 3
         assert row["probability"] is None  # this engine cannot tell
         assert row["agreement"] == (
-            0.0 if row["verdict"] is None else 0.5 if row["why"].startswith("low agreement") else 1.0
+            0.0
+            if row["verdict"] is None
+            else 0.5
+            if row["why"].startswith("low agreement")
+            else 1.0
         )
         assert row["review"] == bool(row["why"])
         if not row["review"]:
@@ -102,7 +111,10 @@ class Weighing(ScriptedEngine):
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         fails = {"torn": 3.0, "worn": 0.1}
-        leads = [next((lead for word, lead in fails.items() if word in each.prompt.user), -3.0) for each in questions]
+        leads = [
+            next((lead for word, lead in fails.items() if word in each.prompt.user), -3.0)
+            for each in questions
+        ]
         assert all(each.answers == ("Verdict: pass", "Verdict: fail") for each in questions)
         return [(0.0, lead) for lead in leads]
 
@@ -111,14 +123,18 @@ class Weighing(ScriptedEngine):
         return super().generate(requests)
 
 
-def test_an_engine_that_can_tell_says_how_probable_a_verdict_is(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_can_tell_says_how_probable_a_verdict_is(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = Weighing(respond)
     monkeypatch.setattr("stageb.engines.build", lambda model, device: engine)
     assert job(sampler__samples_per_decode=1, sampler__grid="[{temperature: 0}]") == 0
     for row, ticket in zip(rows(job.out), rows(job.folder / "in.jsonl"), strict=True):
         state = ticket["per_image"]["image_2"]
         fails = 0.952574 if "torn" in state else 0.524979 if "worn" in state else 0.047426
-        assert row["probability"] == pytest.approx(fails if row["verdict"] == "fail" else 1 - fails, abs=2e-6)
+        assert row["probability"] == pytest.approx(
+            fails if row["verdict"] == "fail" else 1 - fails, abs=2e-6
+        )
         assert row["review"] == (row["probability"] < 0.8)
         assert row["why"] == (f"low probability: {row['probability']:.2f}" if row["review"] else "")
     assert engine.asked == [40, 40]  # a mission's tickets at once, not one by one
@@ -155,11 +171,16 @@ def test_a_round_that_is_interrupted_goes_on_within_and_leaves_the_same_bytes(
     assert engine.asked == [8] * 8
     assert f"{job.out}: resuming after 16 of 80 tickets" in capsys.readouterr().err
     assert job.out.read_bytes() == whole.read_bytes()
-    committed = (json.loads(path.with_name(f"{path.name}.commit.json").read_text()) for path in (job.out, whole))
+    committed = (
+        json.loads(path.with_name(f"{path.name}.commit.json").read_text())
+        for path in (job.out, whole)
+    )
     assert len({json.dumps(each) for each in committed}) == 1
 
 
-def test_a_wave_takes_as_many_groups_as_some_seconds_judge(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wave_takes_as_many_groups_as_some_seconds_judge(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [0.0]
     monkeypatch.setattr("stageb.guidance.commands.use.rounds.time.monotonic", lambda: now[0])
     waves = Waves(Mock(answered=[]))
@@ -167,19 +188,32 @@ def test_a_wave_takes_as_many_groups_as_some_seconds_judge(job: Job, monkeypatch
     assert waves.plan(24, 2) == (0, 2)  # the first, one for each rank, tells how long they take
     now[0] = 4.0
     waves.add([[1], [2]], is_last=False)
-    assert waves.plan(24, 2) == (2, 6)  # 2 seconds a group: 5 of them in 10 seconds, and the same for either rank
+    # 2 seconds a group: 5 of them in 10 seconds, and the same for either rank
+    assert waves.plan(24, 2) == (2, 6)
     waves.begin()
     assert waves.plan(3, 2) == (0, 3)
 
 
-def test_a_runs_folder_gives_its_model_and_sampler(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_runs_folder_gives_its_model_and_sampler(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     sampler = SamplerConfig(samples_per_decode=1, grid=[DecodeConfig(temperature=0.0)])
-    config = LoopConfig(tickets=["x"], seed=5, model=ModelConfig(engine="scripted"), sampler=sampler)
+    config = LoopConfig(
+        tickets=["x"], seed=5, model=ModelConfig(engine="scripted"), sampler=sampler
+    )
     folder = run_folder(job.folder / "run", config, TORN)
-    line = ["predict", f"--guidance={folder}", f"--tickets={job.keys['tickets']}", f"--output={job.out}"]
+    line = [
+        "predict",
+        f"--guidance={folder}",
+        f"--tickets={job.keys['tickets']}",
+        f"--output={job.out}",
+    ]
     line.append("--model.engine=scripted")  # which is no choice of a folder's: test_of_run.py
     assert main([*line, "--fabric.accelerator=cpu"]) == 0
-    assert all(row["verdict"] in ("pass", "fail") and row["agreement"] == 1 for row in rows(job.out))  # greedy: no slips
+    # greedy: no slips
+    assert all(
+        row["verdict"] in ("pass", "fail") and row["agreement"] == 1 for row in rows(job.out)
+    )
     capsys.readouterr()
     with pytest.raises(SystemExit):
         main([*line, "--sampler.samples_per_decode=3", "--print_config"])
@@ -194,14 +228,21 @@ def test_a_runs_folder_gives_its_model_and_sampler(job: Job, capsys: pytest.Capt
     assert "a run of loop ppo, which learns no guidance" in capsys.readouterr().err
 
 
-def test_faults_are_told_together_and_nothing_is_written(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_told_together_and_nothing_is_written(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     with (job.folder / "in.jsonl").open("a") as opened:
-        opened.write('{"mission": "valves", "group_id": "x", "label": "ok", "per_image": {"1": "a"}}\n')
+        opened.write(
+            '{"mission": "valves", "group_id": "x", "label": "ok", "per_image": {"1": "a"}}\n'
+        )
         opened.write('{"mission": "taps", "group_id": "y", "per_image": {"1": "a"}}\n')
     assert job(tickets=f"[{job.keys['tickets']}, {job.folder / 'none.csv'}]") == 2
     said = capsys.readouterr().err
     assert '/in.jsonl:81: label "ok"; write "pass" or "fail"' in said
-    assert "/in.jsonl:82: mission 'taps', for which there is no guidance; there is some for pumps, valves" in said
+    assert (
+        "/in.jsonl:82: mission 'taps', for which there is no guidance; there is some for pumps, "
+        "valves" in said
+    )
     assert "/none.csv: cannot be read" in said
     assert job(guidance=str(job.folder / "nowhere")) == 2
     assert "name a run's folder or a guidance.json" in capsys.readouterr().err
@@ -217,7 +258,9 @@ def test_the_same_command_finds_all_done_and_another_one_is_refused(
 ) -> None:
     assert job() == 0
     whole = job.out.read_bytes()
-    monkeypatch.setattr("stageb.engines.build", lambda model, device: pytest.fail("no model is needed"))
+    monkeypatch.setattr(
+        "stageb.engines.build", lambda model, device: pytest.fail("no model is needed")
+    )
     assert job() == 0
     assert job.out.read_bytes() == whole
     capsys.readouterr()
@@ -255,21 +298,29 @@ def test_the_function_is_the_command(job: Job) -> None:
     )
     assert list(done) == rows(job.out)
     assert sum(done.counts["valves"][name] for name in ("pass", "fail", "none")) == 40
-    with pytest.raises(stageb.BadInputError, match=r"there is no key sampel; did you mean sampler\?"):
+    with pytest.raises(
+        stageb.BadInputError, match=r"there is no key sampel; did you mean sampler\?"
+    ):
         stageb.predict(guidance=job.keys["guidance"], tickets="x", sampel={})
     with pytest.raises(stageb.ConfigError, match="seed"):
         stageb.predict(guidance=job.keys["guidance"], tickets="x", seed="x")
     with pytest.raises(
-        stageb.InputError, match=r"\{17\} is no text, number, list or mapping; give keys as stageb predict --help"
+        stageb.InputError,
+        match=r"\{17\} is no text, number, list or mapping; give keys as stageb predict --help",
     ):
         stageb.predict(guidance=job.keys["guidance"], tickets="x", seed={17})
 
 
-# Ranks and kills: real processes -----------------------------------------------------------------------------------------
+# Ranks and kills: real processes ------------------------------------------------------------------
 
 
 def line(job: Job, out: Path, world_size: int, **keys: Any) -> list[str]:
-    small = {"round_size": 24, "sampler.micro_batch_size": 4, "fabric.devices": world_size, "output": str(out)}
+    small = {
+        "round_size": 24,
+        "sampler.micro_batch_size": 4,
+        "fabric.devices": world_size,
+        "output": str(out),
+    }
     return options("predict", job.keys | small | keys)
 
 
@@ -278,7 +329,9 @@ def test_every_world_size_and_every_kill_leaves_the_same_bytes(job: Job) -> None
         return line(job, job.folder / name / "out.jsonl", world_size)
 
     kills = [(0.0, 2, 1), (0.3, 2, 1), (0.8, 2, 1)]
-    check_equal_bytes(job.folder, line_of, lambda name: content(job.folder / name), (1, 2, 3), kills)
+    check_equal_bytes(
+        job.folder, line_of, lambda name: content(job.folder / name), (1, 2, 3), kills
+    )
     assert content(job.folder / "1").keys() == {"out.jsonl", "out.jsonl.commit.json"}
     assert (job.folder / "1/out.jsonl").read_bytes().count(b"\n") == 80
 
@@ -298,7 +351,9 @@ def test_answers_that_cannot_be_read_end_it_before_a_row_is_written(
     assert job(model__model_name_or_path=mute) == 2
     said = capsys.readouterr().err
     assert re.search(
-        r"^stageb: (\d+) of the first \1 answers cannot be read .*, so few tickets would get a verdict", said, re.M
+        r"^stageb: (\d+) of the first \1 answers cannot be read .*, so few tickets would get a verdict",
+        said,
+        re.M,
     )
     assert "max_unreadable says how many may be unreadable" in said
     assert not job.out.exists() or job.out.read_text() == ""
@@ -319,17 +374,25 @@ def test_keys_of_fit_alone_are_told_with_their_lines_and_the_remedy(
     told = [(2, "split"), *prices, (4, "gate"), (6, "output")]
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "columns: {label: Checked}\nsplit: {train: 0.5}\nprice: {missed_failure: 20}\ngate:\n  alpha: 0.1\n"
+        "columns: {label: Checked}\nsplit: {train: 0.5}\nprice: {missed_failure: 20}\ngate:\n  "
+        "alpha: 0.1\n"
         "output: {run_name: mine}\n"
     )
-    assert main([command, "--config", str(path), "--tickets", "x.csv", "--guidance", "out/mine"]) == 2
-    remedy = "keep a file of columns alone, which serves both commands, and give fit the rest in a second --config"
+    assert (
+        main([command, "--config", str(path), "--tickets", "x.csv", "--guidance", "out/mine"]) == 2
+    )
+    remedy = (
+        "keep a file of columns alone, which serves both commands, and give fit the rest "
+        "in a second --config"
+    )
     assert capsys.readouterr().err.splitlines() == [
         f"stageb: {len(told)} unusable config keys:",
         *(f"  {path}:{line}: {key} belongs to fit alone; {remedy}" for line, key in told),
     ]
     assert main([command, "--gate.pool_size", "20"]) == 2
-    assert "command line: gate.pool_size belongs to fit alone; leave it out" in capsys.readouterr().err
+    assert (
+        "command line: gate.pool_size belongs to fit alone; leave it out" in capsys.readouterr().err
+    )
 
 
 def test_a_name_in_csv_makes_a_table_of_the_same_rows(job: Job) -> None:

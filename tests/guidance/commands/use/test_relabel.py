@@ -1,4 +1,5 @@
-"""``stageb tickets``: labels that a run doubts are corrected by a person, and come back in a new ticket file."""
+"""``stageb tickets``: labels that a run doubts are corrected by a person, and come back in a new
+ticket file."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ Row = dict[str, str]
 
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a table and JSON Lines of valves, two of them labelled wrongly, and a run on each."""
+    """A folder with a table and JSON Lines of valves, two of them labelled wrongly, and a run on
+    each."""
     folder = tmp_path_factory.mktemp("relabel")
     tickets = [*small.rows("valves", 80)]
     for n in WRONG:
@@ -45,11 +47,21 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table.writerow(["id", "checked", "note", "seen"])
         for n, ticket in enumerate(tickets):
             note = 'a "quoted"\nnote; of two lines' if n == 3 else ""
-            table.writerow([f"v-{n}", WORDS[ticket["label"]], note, "; ".join(ticket["per_image"].values())])
-    columns = {"mission_name": "valves", "group_id": "id", "label": "checked", "passes": ["OK"], "fails": ["NG"]}
+            table.writerow(
+                [f"v-{n}", WORDS[ticket["label"]], note, "; ".join(ticket["per_image"].values())]
+            )
+    columns = {
+        "mission_name": "valves",
+        "group_id": "id",
+        "label": "checked",
+        "passes": ["OK"],
+        "fails": ["NG"],
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        fit_here("my.csv", **KEYS, columns={**columns, "texts": ["seen"]}, output={"run_name": "table"})
+        fit_here(
+            "my.csv", **KEYS, columns={**columns, "texts": ["seen"]}, output={"run_name": "table"}
+        )
         fit_here("my.jsonl", **KEYS, output={"run_name": "lines"})
     return folder
 
@@ -63,10 +75,13 @@ def list_doubts(run: str, path: Path) -> list[Row]:
 def relabel(run: str, rows: list[Row], tickets: str, to: Path) -> int:
     path = to.parent / "doubts.csv"
     with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]), delimiter=";")  # as a spreadsheet may write it again
+        # as a spreadsheet may write it again
+        table = csv.DictWriter(file, list(rows[0]), delimiter=";")
         table.writeheader()
         table.writerows(rows)
-    return main(["tickets", "relabel", f"out/{run}", str(path), "--tickets", tickets, "--output", str(to)])
+    return main(
+        ["tickets", "relabel", f"out/{run}", str(path), "--tickets", tickets, "--output", str(to)]
+    )
 
 
 @pytest.mark.parametrize(("run", "tickets"), [("table", "my.csv"), ("lines", "my.jsonl")])
@@ -81,12 +96,27 @@ def test_labels_that_people_correct_come_back_and_nothing_else_changes(
         row["right_label"] = row["verdict"]
     assert relabel(run, rows, tickets, new) == 0
     assert Path(tickets).read_bytes() == before
-    old_lines, new_lines = before.splitlines(keepends=True), new.read_bytes().splitlines(keepends=True)
-    assert [n for n, (old, made) in enumerate(zip(old_lines, new_lines, strict=True)) if old != made] == [
-        int(row["line"]) - 1 for row in sorted(rows, key=lambda row: int(row["line"]))
-    ]
+    old_lines, new_lines = (
+        before.splitlines(keepends=True),
+        new.read_bytes().splitlines(keepends=True),
+    )
+    assert [
+        n for n, (old, made) in enumerate(zip(old_lines, new_lines, strict=True)) if old != made
+    ] == [int(row["line"]) - 1 for row in sorted(rows, key=lambda row: int(row["line"]))]
     assert (
-        main(["predict", "--guidance", f"out/{run}", "--tickets", str(new), "--by", "rules", *told(run), f"--output={new}l"])
+        main(
+            [
+                "predict",
+                "--guidance",
+                f"out/{run}",
+                "--tickets",
+                str(new),
+                "--by",
+                "rules",
+                *told(run),
+                f"--output={new}l",
+            ]
+        )
         == 0
     )
     judged = [json.loads(line) for line in Path(f"{new}l").read_text().splitlines()]
@@ -96,23 +126,40 @@ def test_labels_that_people_correct_come_back_and_nothing_else_changes(
 def test_a_workbook_stays_one_and_nothing_but_the_labels_changes(
     learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers, dates, formulas and other sheets stay, and what stands in a cell may look like XML."""
+    """Numbers, dates, formulas and other sheets stay, and what stands in a cell may look like
+    XML."""
     monkeypatch.chdir(tmp_path)
     Path("out").symlink_to(learnt / "out")
-    lines = list(csv.reader((learnt / "my.csv").read_text().splitlines(keepends=True), delimiter=";"))
-    rows: list[list[Any]] = [[*line, date(2024, 5, 17), number / 7] for number, line in enumerate(lines)]
+    lines = list(
+        csv.reader((learnt / "my.csv").read_text().splitlines(keepends=True), delimiter=";")
+    )
+    rows: list[list[Any]] = [
+        [*line, date(2024, 5, 17), number / 7] for number, line in enumerate(lines)
+    ]
     rows[0][-2:], rows[7][2] = ["day", "size"], '<c r="B9"><v>OK</v></c>'
     write_xlsx(Path("my.xlsx"), rows, [["notes", "sum"], ["a", "=1+1"]], hidden=[2])
     fails = [n for n, row in enumerate(rows) if row[1] == "NG"]
     doubts: list[dict[str, Any]] = [
-        {"file": "my.xlsx", "line": str(n + 1), "group_id": rows[n][0], "label": "fail", "right_label": "OK"} for n in fails
+        {
+            "file": "my.xlsx",
+            "line": str(n + 1),
+            "group_id": rows[n][0],
+            "label": "fail",
+            "right_label": "OK",
+        }
+        for n in fails
     ]
     assert relabel("table", doubts, "my.xlsx", Path("new.xlsx")) == 0
-    old, new = ([raw.decode() for _, raw in table_lines(path, "tickets")] for path in ("my.xlsx", "new.xlsx"))
+    old, new = (
+        [raw.decode() for _, raw in table_lines(path, "tickets")]
+        for path in ("my.xlsx", "new.xlsx")
+    )
     assert new == [line.replace("\tNG\t", "\tOK\t") for line in old] != old
     parts, written = read_parts("my.xlsx"), read_parts("new.xlsx")
     assert parts.keys() == written.keys()
-    assert {name for name, data in written.items() if data != parts[name]} == {"xl/worksheets/s1.xml"}
+    assert {name for name, data in written.items() if data != parts[name]} == {
+        "xl/worksheets/s1.xml"
+    }
 
 
 def read_parts(path: str) -> dict[str, bytes]:
@@ -121,7 +168,9 @@ def read_parts(path: str) -> dict[str, bytes]:
 
 
 def test_a_label_in_merged_cells_is_refused(tmp_path: Path) -> None:
-    write_xlsx(path := tmp_path / "my.xlsx", [["id", "label"], ["a", "pass"], ["b", ""]], merged=["B2:B3"])
+    write_xlsx(
+        path := tmp_path / "my.xlsx", [["id", "label"], ["a", "pass"], ["b", ""]], merged=["B2:B3"]
+    )
     columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["id"])
     with pytest.raises(InputError, match="merged cells"):
         write_workbook(str(path), columns, {2: "fail"}, tmp_path / "new.xlsx")
@@ -136,7 +185,10 @@ def told(run: str) -> list[str]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"right_label": "perhaps"}, 'doubts.csv:2: right_label "perhaps"; write one of OK, NG, or nothing'),
+        (
+            {"right_label": "perhaps"},
+            'doubts.csv:2: right_label "perhaps"; write one of OK, NG, or nothing',
+        ),
         ({"right_label": ""}, 'no label of "my.csv" is corrected'),
         ({"right_label": "OK", "label": "other"}, "labelled other; the file has changed"),
         ({"right_label": "OK", "line": "7 or so"}, 'line "7 or so"; leave it as it was written'),
@@ -144,7 +196,12 @@ def told(run: str) -> list[str]:
     ],
 )
 def test_what_cannot_be_corrected_is_named_by_line_and_value_and_nothing_is_written(
-    change: Row, said: str, learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    change: Row,
+    said: str,
+    learnt: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(learnt)
     row, *_ = list_doubts("table", tmp_path / "doubts.csv")
@@ -154,10 +211,16 @@ def test_what_cannot_be_corrected_is_named_by_line_and_value_and_nothing_is_writ
 
 
 def test_a_ticket_file_is_never_written_over(
-    learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    learnt: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(learnt)
-    rows = [{**row, "right_label": row["verdict"]} for row in list_doubts("table", tmp_path / "doubts.csv")]
+    rows = [
+        {**row, "right_label": row["verdict"]}
+        for row in list_doubts("table", tmp_path / "doubts.csv")
+    ]
     for to in (learnt / "my.csv", tmp_path / "new.jsonl", tmp_path / "doubts.csv"):
         before = to.read_bytes() if to.exists() else None
         assert relabel("table", rows, "my.csv", to) == 2
@@ -166,14 +229,35 @@ def test_a_ticket_file_is_never_written_over(
 
 
 def test_verdicts_are_tasks_of_label_studio(
-    learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    learnt: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(learnt)
     told_rows, tasks = tmp_path / "told.jsonl", tmp_path / "tasks.json"
-    judge = ["predict", "--guidance", "out/table", "--tickets", "my.csv", "--by", "rules", *told("table")]
+    judge = [
+        "predict",
+        "--guidance",
+        "out/table",
+        "--tickets",
+        "my.csv",
+        "--by",
+        "rules",
+        *told("table"),
+    ]
     assert main([*judge, f"--output={told_rows}"]) == 0
     rows = [json.loads(line) for line in told_rows.read_text().splitlines()]
-    command = ["tickets", "tasks", "out/table", str(told_rows), "--tickets", "my.csv", "--output", str(tasks)]
+    command = [
+        "tickets",
+        "tasks",
+        "out/table",
+        str(told_rows),
+        "--tickets",
+        "my.csv",
+        "--output",
+        str(tasks),
+    ]
     assert main(command) == 0
     made = json.loads(tasks.read_text())
     assert [task["data"]["group_id"] for task in made] == [row["group_id"] for row in rows]

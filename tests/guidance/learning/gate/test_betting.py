@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.gate.sequential import FIRST, STAKES, BettingTest, Wealth, kelly_stake, next_level
+from stageb.guidance.learning.gate.sequential import (
+    FIRST,
+    STAKES,
+    BettingTest,
+    Wealth,
+    kelly_stake,
+    next_level,
+)
 
 
 def alone(gains: Sequence[float]) -> list[list[float]]:
@@ -35,7 +42,8 @@ def doubts(draw: st.DrawFn) -> list[tuple[float, float]]:
 def test_where_the_doubter_is_right_no_bet_pays_on_average(
     drawn: list[tuple[float, float]], stake: float, before: list[float]
 ) -> None:
-    """So wealth is a martingale, no more likely than ``level`` ever to reach ``1 / level``, whenever one looks (Ville)."""
+    """So wealth is a martingale, no more likely than ``level`` ever to reach ``1 / level``,
+    whenever one looks (Ville)."""
     wealth = Wealth(stake).plus(before)
     grown = [probability * exp(wealth.plus([gain]).log - wealth.log) for probability, gain in drawn]
     assert sum(grown) == pytest.approx(1, rel=1e-6)
@@ -54,7 +62,8 @@ def small(chance: random.Random, before: float) -> float:
 
 
 def after_a_win(chance: random.Random, before: float) -> float:
-    """What comes next may depend on what came before, as long as nobody can say which way it goes."""
+    """What comes next may depend on what came before, as long as nobody can say which way it
+    goes."""
     return chance.choice((-1.0, 1.0)) * (1.0 if before <= 0 else 0.1)
 
 
@@ -81,7 +90,9 @@ def test_a_larger_gain_is_more_evidence(gains: list[float], one: float, other: f
 
 
 @given(STAKE, GAINS)
-def test_half_of_the_wealth_is_the_favourites_and_half_is_spread_over_the_others(stake: float, gains: list[float]) -> None:
+def test_half_of_the_wealth_is_the_favourites_and_half_is_spread_over_the_others(
+    stake: float, gains: list[float]
+) -> None:
     wealth = Wealth(stake).plus(gains)
     first, *others = wealth.logs
     assert first == pytest.approx(sum(log1p(stake * gain) for gain in gains))
@@ -89,7 +100,9 @@ def test_half_of_the_wealth_is_the_favourites_and_half_is_spread_over_the_others
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_the_favourite_is_a_stake_that_grows_where_the_race_told_the_truth(won: float, lost: float) -> None:
+def test_the_favourite_is_a_stake_that_grows_where_the_race_told_the_truth(
+    won: float, lost: float
+) -> None:
     stake = kelly_stake(won, lost)
     assert min(STAKES) <= stake < 1
     if won > 1.2 * lost + 1e-6:
@@ -101,11 +114,15 @@ def test_the_favourite_is_a_stake_that_grows_where_the_race_told_the_truth(won: 
 
 
 @given(LEVEL, st.integers(0, 500), GAINS, st.data())
-def test_a_test_tells_the_same_whatever_the_cuts(level: float, pool: int, gains: list[float], data: st.DataObject) -> None:
+def test_a_test_tells_the_same_whatever_the_cuts(
+    level: float, pool: int, gains: list[float], data: st.DataObject
+) -> None:
     cut = data.draw(st.integers(0, len(gains)))
     whole = BettingTest(level, pool).plus(alone(gains))
     parts = BettingTest(level, pool).plus(alone(gains[:cut])).plus(alone(gains[cut:]))
-    assert (whole.mean, parts.mean) == pytest.approx((sum(gains) / len(gains) if gains else 0.0,) * 2)
+    assert (whole.mean, parts.mean) == pytest.approx(
+        (sum(gains) / len(gains) if gains else 0.0,) * 2
+    )
     assert parts.wealth.log == pytest.approx(whole.wealth.log)
     assert whole.accepts == (Wealth().plus(gains).log >= -log(level))
 
@@ -118,24 +135,36 @@ def test_what_gains_nothing_is_given_up_as_soon_as_enough_is_seen(gains: list[fl
 
 
 @given(LEVEL, st.integers(1, 8), st.lists(GAIN, min_size=FIRST, max_size=FIRST))
-def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(level: float, times: int, gains: list[float]) -> None:
+def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(
+    level: float, times: int, gains: list[float]
+) -> None:
     test = BettingTest(level, FIRST * (times + 1)).plus(alone(gains))
     if test.futile:
         assert not test.plus(alone(gains * times)).accepts
 
 
 @given(LEVEL, st.lists(st.lists(GAIN, min_size=1, max_size=3), max_size=40))
-def test_a_group_counts_once_however_many_tickets_it_has(level: float, groups: list[list[float]]) -> None:
-    test, means = BettingTest(level, 100).plus(groups), [sum(group) / len(group) for group in groups]
+def test_a_group_counts_once_however_many_tickets_it_has(
+    level: float, groups: list[list[float]]
+) -> None:
+    test, means = (
+        BettingTest(level, 100).plus(groups),
+        [sum(group) / len(group) for group in groups],
+    )
     assert test.wealth.log == pytest.approx(Wealth().plus(means).log)
     assert (test.tickets, test.seen) == (sum(map(len, groups)), len(groups))
     assert test.mean == pytest.approx(sum(means) / len(means) if means else 0.0)
     twins = [[gain, gain] for gain in means]
-    assert BettingTest(level, 100).plus(twins).wealth == BettingTest(level, 100).plus(alone(means)).wealth
+    assert (
+        BettingTest(level, 100).plus(twins).wealth
+        == BettingTest(level, 100).plus(alone(means)).wealth
+    )
 
 
 @given(st.floats(0.001, 0.5), st.lists(st.booleans(), max_size=200))
-def test_levels_spent_in_vain_never_add_up_to_more_than_the_budget(budget: float, accepted: list[bool]) -> None:
+def test_levels_spent_in_vain_never_add_up_to_more_than_the_budget(
+    budget: float, accepted: list[bool]
+) -> None:
     left, spent = budget, 0.0
     for comes_back in accepted:
         level = next_level(left, 1 / 8)

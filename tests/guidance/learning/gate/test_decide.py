@@ -39,14 +39,17 @@ def halves(count: int) -> tuple[list[int], list[int]]:
 
 
 def outcomes(decision: Decision) -> dict[str, str]:
-    return {rules(tried.edit.guidance).partition(" / ")[2]: tried.outcome for tried in decision.tried}
+    return {
+        rules(tried.edit.guidance).partition(" / ")[2]: tried.outcome for tried in decision.tried
+    }
 
 
 # What is accepted
 
 
 def left_after(tests: Sequence[tuple[bool, float]], budget: float) -> Iterator[float]:
-    """What may be left of a budget after tests, (accepted, level) each, in an order in which each got a share of its due."""
+    """What may be left of a budget after tests, (accepted, level) each, in an order in which each
+    got a share of its due."""
     for ordered in permutations(tests):
         left = budget
         for accepted, level in ordered:
@@ -79,7 +82,9 @@ def test_a_decision_keeps_its_promises(
     alone = {id(tried.edit): tried for tried in decision.tried}
     for edit in edits:
         tried = alone[id(edit)]
-        turned = sum(world.table[rules(edit.guidance)][i] > max(0.5, world.present[i]) for i in edit.evidence)
+        turned = sum(
+            world.table[rules(edit.guidance)][i] > max(0.5, world.present[i]) for i in edit.evidence
+        )
         assert tried.turned == turned
         idle = bool(edit.evidence) and not turned
         assert (tried.outcome == "turns no evidence") == idle
@@ -95,7 +100,10 @@ def test_an_edit_that_changes_nothing_is_never_accepted(
     made: tuple[World, list[Edit], list[int], list[int]], place: int
 ) -> None:
     world, _, race_on, pool = made
-    idle, harmful = world.edit("idle", world.present), world.edit("harmful", [0.0] * len(world.present))
+    idle, harmful = (
+        world.edit("idle", world.present),
+        world.edit("harmful", [0.0] * len(world.present)),
+    )
     decision = decided(world, [idle, harmful], race_on, pool, left=0.5)
     assert decision.winner is None
     assert decision.left == 0.5
@@ -103,13 +111,18 @@ def test_an_edit_that_changes_nothing_is_never_accepted(
 
 
 def test_edits_that_code_judges_see_the_whole_race_and_others_are_cut() -> None:
-    """A narrow rule mends tickets of which a race's first laps hold none; five others mend one early ticket each."""
+    """A narrow rule mends tickets of which a race's first laps hold none; five others mend one
+    early ticket each."""
     count = 800
     race_on, pool = halves(count)
     world = World(numbered(count), [0.0 if i % 2 == 0 else 1.0 for i in range(count)])
-    narrow = world.edit("narrow", [1.0 if i % 10 == 4 and i > 60 else now for i, now in enumerate(world.present)])
+    narrow = world.edit(
+        "narrow", [1.0 if i % 10 == 4 and i > 60 else now for i, now in enumerate(world.present)]
+    )
     others = [
-        world.edit(f"one of the first {n}", [1.0 if i == n else now for i, now in enumerate(world.present)])
+        world.edit(
+            f"one of the first {n}", [1.0 if i == n else now for i, now in enumerate(world.present)]
+        )
         for n in range(0, 10, 2)
     ]
     assert decided(world, [narrow, *others], race_on, pool).winner is None
@@ -119,7 +132,9 @@ def test_edits_that_code_judges_see_the_whole_race_and_others_are_cut() -> None:
     assert set(narrow.proposals) <= set(winner.proposals)
 
 
-def test_an_edit_that_mends_much_is_accepted_before_the_pool_ends_and_its_level_comes_back() -> None:
+def test_an_edit_that_mends_much_is_accepted_before_the_pool_ends_and_its_level_comes_back() -> (
+    None
+):
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 3 > 0) for i in range(400)])
     decision = decided(world, [world.edit("mends all", [1.0] * 400, [0])], race_on, pool)
@@ -139,13 +154,19 @@ def test_an_edit_that_mends_much_is_accepted_before_the_pool_ends_and_its_level_
         (GateConfig(max_changed_verdicts=0.5, max_false_passes=0.2), False),
     ],
 )
-def test_a_proven_edit_is_refused_beyond_a_limit_and_its_level_is_spent(limits: GateConfig, is_refused: bool) -> None:
+def test_a_proven_edit_is_refused_beyond_a_limit_and_its_level_is_spent(
+    limits: GateConfig, is_refused: bool
+) -> None:
     """It mends three tickets of ten that should pass, and lets one of ten pass that should fail."""
     race_on, pool = halves(400)
-    world = World(numbered(400, labels=["pass"] * 9 + ["fail"]), [float(i % 10 > 2) for i in range(400)])
+    world = World(
+        numbered(400, labels=["pass"] * 9 + ["fail"]), [float(i % 10 > 2) for i in range(400)]
+    )
     edit = world.edit("mends some", [float(i % 10 < 9) for i in range(400)], [0])
     decision = decided(world, [edit], race_on, pool, limits)
-    assert [tried.outcome for tried in decision.tried] == ["over a limit" if is_refused else "accepted"]
+    assert [tried.outcome for tried in decision.tried] == [
+        "over a limit" if is_refused else "accepted"
+    ]
     assert (decision.winner is None) == is_refused == (decision.left < ALPHA)
 
 
@@ -176,7 +197,8 @@ def test_an_edit_with_a_strong_race_is_tested_at_a_larger_level() -> None:
 
 
 def test_the_test_suits_what_the_race_showed_of_the_gains() -> None:
-    """Verdicts that turn are counted as won and lost; probabilities that rise a little everywhere are bet on."""
+    """Verdicts that turn are counted as won and lost; probabilities that rise a little everywhere
+    are bet on."""
     race_on, pool = halves(400)
     world = World(numbered(400), [0.1] * 400)
     turned = world.edit("turned", [1.0 if i % 3 == 0 else 0.1 for i in range(400)])
@@ -190,7 +212,10 @@ def test_the_test_suits_what_the_race_showed_of_the_gains() -> None:
 def test_what_is_drawn_of_gains_between_0_and_1_depends_on_the_edit_and_on_nothing_else() -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [0.1] * 400)
-    edits = [world.edit(name, [0.9 if i % 3 == 0 else 0.1 for i in range(400)]) for name in ("one", "two", "one")]
+    edits = [
+        world.edit(name, [0.9 if i % 3 == 0 else 0.1 for i in range(400)])
+        for name in ("one", "two", "one")
+    ]
     drawn = []
     for edit in edits:
         (tried,) = decided(world, [edit], race_on, pool).tried
@@ -212,7 +237,10 @@ def test_edits_that_win_on_different_tickets_are_joined() -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 2) for i in range(400)])
     third = [[1.0 if i % 6 == k else p for i, p in enumerate(world.present)] for k in (0, 2, 4)]
-    edits = [world.edit(f"mends {k}", p_correct, [k]) for k, p_correct in zip((0, 2, 4), third, strict=True)]
+    edits = [
+        world.edit(f"mends {k}", p_correct, [k])
+        for k, p_correct in zip((0, 2, 4), third, strict=True)
+    ]
     decision = decided(world, edits, race_on, pool)
     assert decision.winner is not None
     assert sorted(p.index for p in decision.winner.proposals) == [1, 2, 3]
@@ -225,7 +253,9 @@ def test_an_edit_that_adds_nothing_is_not_joined() -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 2) for i in range(400)])
     part = [1.0 if i % 4 == 0 else p for i, p in enumerate(world.present)]
-    decision = decided(world, [world.edit("one", part), world.edit("the same", part)], race_on, pool)
+    decision = decided(
+        world, [world.edit("one", part), world.edit("the same", part)], race_on, pool
+    )
     assert outcomes(decision) == {"one": "accepted", "the same": "dropped"}
 
 
@@ -238,7 +268,9 @@ def test_an_edit_that_breaks_much_of_what_it_mends_is_not_joined() -> None:
     assert outcomes(decision) == {"one": "accepted", "two": "dropped"}
 
 
-def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_one_before_none() -> None:
+def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_one_before_none() -> (
+    None
+):
     race_on, pool = halves(800)
     world = World(numbered(800), [float(i % 2) for i in range(800)])
     careful = world.edit("careful", [1.0 if i % 6 == 0 else p for i, p in enumerate(world.present)])
@@ -254,13 +286,17 @@ def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_on
 def test_a_broad_edit_is_tested_where_the_careful_one_cannot_be_proven() -> None:
     race_on, pool = halves(240)
     world = World(numbered(240), [float(i % 2) for i in range(240)])
-    careful = world.edit("careful", [1.0 if i % 96 == 0 else p for i, p in enumerate(world.present)])
+    careful = world.edit(
+        "careful", [1.0 if i % 96 == 0 else p for i, p in enumerate(world.present)]
+    )
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(240)])
     decision = world.answer(decide([careful, broad], world.gate(race_on, pool), apart, ALPHA))
     assert outcomes(decision) == {"careful": "unpromising", "broad": "accepted"}
 
 
-@pytest.mark.parametrize(("price", "wins"), [(PriceConfig(4.0, 1.0), "missed"), (PriceConfig(1.0, 4.0), "alarms")])
+@pytest.mark.parametrize(
+    ("price", "wins"), [(PriceConfig(4.0, 1.0), "missed"), (PriceConfig(1.0, 4.0), "alarms")]
+)
 def test_prices_change_who_wins(price: PriceConfig, wins: str) -> None:
     """Each of the two mends one kind of error and makes as many of the other."""
     race_on, pool = halves(400)
@@ -278,7 +314,8 @@ def test_prices_change_who_wins(price: PriceConfig, wins: str) -> None:
 
 
 def test_a_small_gain_of_which_the_race_saw_little_is_tested_all_the_same() -> None:
-    """One ticket in 40 is mended: by the one that the race saw, the pool would bring three quarters of a proof."""
+    """One ticket in 40 is mended: by the one that the race saw, the pool would bring three quarters
+    of a proof."""
     race_on, pool = list(range(39)), list(range(39, 480))
     world = World(numbered(480), [float(i % 2) for i in range(480)])
     small = world.edit("small", [1.0 if i % 40 == 0 else p for i, p in enumerate(world.present)])
@@ -289,23 +326,31 @@ def test_a_small_gain_of_which_the_race_saw_little_is_tested_all_the_same() -> N
 
 
 def test_where_there_is_nothing_to_learn_a_run_accepts_as_rarely_as_alpha_says() -> None:
-    """Labels are drawn at random; an edit is right on all of the tickets that taught it, and elsewhere it judges anew, by a
-    coin."""
+    """Labels are drawn at random; an edit is right on all of the tickets that taught it, and
+    elsewhere it judges anew, by a coin."""
     alpha, runs, bundles, size = 0.25, 80, 6, 20
     accepted = tested = 0
     for run in range(runs):
         chance = random.Random(f"nothing {run}")
         labels: list[Verdict] = [chance.choice(("pass", "fail")) for _ in range(240)]
-        world = World([replace(each, label=label) for each, label in zip(numbered(240), labels, strict=True)], ())
+        world = World(
+            [replace(each, label=label) for each, label in zip(numbered(240), labels, strict=True)],
+            (),
+        )
         world.present, left = [float(chance.random() < 0.5) for _ in labels], alpha
         others, race_on = list(range(200)), list(range(200, 240))
         for number in range(bundles):
             taught, edits = list(range(number * size, (number + 1) * size)), []
             for name in range(4):
-                anew = [float(chance.random() < 0.5) if chance.random() < 0.4 else p for p in world.present]
+                anew = [
+                    float(chance.random() < 0.5) if chance.random() < 0.4 else p
+                    for p in world.present
+                ]
                 anew = [1.0 if i in taught else p for i, p in enumerate(anew)]
                 edits.append(world.edit(f"{number} {name}", anew, chance.sample(taught, 5)))
-            decision = decided(world, edits, race_on, [i for i in others if i not in taught], left=left, chunk=32)
+            decision = decided(
+                world, edits, race_on, [i for i in others if i not in taught], left=left, chunk=32
+            )
             left = decision.left
             tested += any(tried.test and tried.test.tickets for tried in decision.tried)
             if decision.winner:

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.gate.sequential import FIRST, ExactTest, count_fewest_wins, is_promising, mcnemar_p
+from stageb.guidance.learning.gate.sequential import (
+    FIRST,
+    ExactTest,
+    count_fewest_wins,
+    is_promising,
+    mcnemar_p,
+)
 
 LEVEL = st.floats(1e-4, 0.4)
 WHOLE = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), max_size=60)
@@ -15,8 +21,11 @@ KEYS = st.integers(0, 2**64 - 1)
 LOOKS = st.lists(WHOLE, min_size=1, max_size=6)
 
 
-def looked(level: float, looks: Sequence[Sequence[float]], groups: int | None = None, key: int = 0) -> ExactTest:
-    """A test after these looks, of which the last is at the end of the pool unless it has more ``groups``."""
+def looked(
+    level: float, looks: Sequence[Sequence[float]], groups: int | None = None, key: int = 0
+) -> ExactTest:
+    """A test after these looks, of which the last is at the end of the pool unless it has more
+    ``groups``."""
     test = ExactTest(level, groups or max(1, sum(map(len, looks))), key=key)
     for gains in looks:
         test = test.plus([[gain] for gain in gains])
@@ -35,7 +44,9 @@ def test_the_chance_of_fair_coins_is_that_of_the_binomial(won: int, lost: int) -
 
 
 @given(LEVEL, WHOLE)
-def test_one_look_at_the_end_of_a_pool_is_mcnemars_exact_test(level: float, gains: list[float]) -> None:
+def test_one_look_at_the_end_of_a_pool_is_mcnemars_exact_test(
+    level: float, gains: list[float]
+) -> None:
     won, lost = gains.count(1.0), gains.count(-1.0)
     test = looked(level, [gains])
     assert (test.won, test.lost, test.futile) == (won, lost, False)
@@ -44,20 +55,33 @@ def test_one_look_at_the_end_of_a_pool_is_mcnemars_exact_test(level: float, gain
 
 
 @given(LEVEL, WHOLE, st.randoms(use_true_random=False))
-def test_the_order_within_a_look_makes_no_difference(level: float, gains: list[float], chance: random.Random) -> None:
+def test_the_order_within_a_look_makes_no_difference(
+    level: float, gains: list[float], chance: random.Random
+) -> None:
     other = chance.sample(gains, len(gains))
     one, two = looked(level, [gains], 80), looked(level, [other], 80)
-    assert (one.won, one.lost, one.spent, one.accepts) == (two.won, two.lost, two.spent, two.accepts)
+    assert (one.won, one.lost, one.spent, one.accepts) == (
+        two.won,
+        two.lost,
+        two.spent,
+        two.accepts,
+    )
 
 
 # However often it looks
 
 
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.floats(0.01, 0.5), st.integers(0, 8), st.floats(0, 0.5))
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    st.floats(0.01, 0.5),
+    st.integers(0, 8),
+    st.floats(0, 0.5),
+)
 def test_fair_coins_and_worse_ones_prove_no_more_than_the_level(
     turned: list[int], level: float, more: int, share: float
 ) -> None:
-    """All ways in which so many coins can fall, look by look; groups that are not turned come between."""
+    """All ways in which so many coins can fall, look by look; groups that are not turned come
+    between."""
     looks = [count + more for count in turned]
     proven = {0.5: 0.0, share: 0.0}
     spent = 0.0
@@ -77,7 +101,9 @@ def test_fair_coins_and_worse_ones_prove_no_more_than_the_level(
 
 
 @given(LEVEL, LOOKS, st.data())
-def test_a_win_in_place_of_a_loss_never_hurts(level: float, looks: list[list[float]], data: st.DataObject) -> None:
+def test_a_win_in_place_of_a_loss_never_hurts(
+    level: float, looks: list[list[float]], data: st.DataObject
+) -> None:
     losses = [(i, j) for i, gains in enumerate(looks) for j, gain in enumerate(gains) if gain < 0]
     before = looked(level, looks).accepts
     for i, j in data.draw(st.sets(st.sampled_from(losses))) if losses else ():
@@ -86,9 +112,16 @@ def test_a_win_in_place_of_a_loss_never_hurts(level: float, looks: list[list[flo
 
 
 @given(LEVEL, LOOKS)
-def test_looking_on_the_way_costs_less_than_it_could(level: float, looks: list[list[float]]) -> None:
-    """What is not used on the way is there at the end, and proves there what it would prove alone."""
-    test, won, lost = looked(level, looks), sum(g.count(1.0) for g in looks), sum(g.count(-1.0) for g in looks)
+def test_looking_on_the_way_costs_less_than_it_could(
+    level: float, looks: list[list[float]]
+) -> None:
+    """What is not used on the way is there at the end, and proves there what it would prove
+    alone."""
+    test, won, lost = (
+        looked(level, looks),
+        sum(g.count(1.0) for g in looks),
+        sum(g.count(-1.0) for g in looks),
+    )
     assert 0 <= test.spent <= level + 1e-12
     groups = max(1, sum(map(len, looks)))
     before = looked(level, looks[:-1], groups)
@@ -119,7 +152,8 @@ def small(chance: random.Random) -> float:
 def test_what_gains_nothing_on_the_average_is_accepted_as_rarely_as_the_level_says(
     shape: Callable[[random.Random], float], size: int
 ) -> None:
-    """Whatever the gains are: verdicts or probabilities, at equal prices or not, and where groups gain or lose as one."""
+    """Whatever the gains are: verdicts or probabilities, at equal prices or not, and where groups
+    gain or lose as one."""
     level, runs, accepted = 0.1, 800, 0
     for run in range(runs):
         chance, test = random.Random(f"{shape.__name__} {run}"), ExactTest(level, 60, key=run)
@@ -131,7 +165,9 @@ def test_what_gains_nothing_on_the_average_is_accepted_as_rarely_as_the_level_sa
 
 
 @given(st.lists(st.floats(-1, 1), max_size=30), st.integers(0, 2**32))
-def test_a_group_is_turned_with_the_chance_of_its_gain_the_same_way_each_time(gains: list[float], key: int) -> None:
+def test_a_group_is_turned_with_the_chance_of_its_gain_the_same_way_each_time(
+    gains: list[float], key: int
+) -> None:
     test = looked(0.05, [gains], 99, key)
     assert test == looked(0.05, [gains], 99, key)
     assert test.won <= sum(gain > 0 for gain in gains)
@@ -145,10 +181,14 @@ def test_a_group_is_turned_with_the_chance_of_its_gain_the_same_way_each_time(ga
 
 
 @given(st.lists(st.sampled_from([0.5, -0.5, 0.3]), min_size=4, max_size=60), KEYS)
-def test_what_is_drawn_of_a_group_does_not_depend_on_the_look_that_sees_it(gains: list[float], key: int) -> None:
+def test_what_is_drawn_of_a_group_does_not_depend_on_the_look_that_sees_it(
+    gains: list[float], key: int
+) -> None:
     part = -(-len(gains) // 4)
     one = looked(0.05, [gains], key=key)
-    four = looked(0.05, [gains[start : start + part] for start in range(0, len(gains), part)], key=key)
+    four = looked(
+        0.05, [gains[start : start + part] for start in range(0, len(gains), part)], key=key
+    )
     assert (one.won, one.lost) == (four.won, four.lost)
 
 
@@ -166,8 +206,14 @@ def test_what_gains_nothing_is_given_up_before_the_pool_ends(gains: list[float])
     assert not looked(0.00625, [gains] * (352 // 4), 352).futile  # its tickets have ended
 
 
-@given(LEVEL, st.lists(st.sampled_from([-1.0, 0.0, 0.0, 0.0, 1.0]), min_size=FIRST, max_size=FIRST), st.integers(1, 8))
-def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(level: float, gains: list[float], times: int) -> None:
+@given(
+    LEVEL,
+    st.lists(st.sampled_from([-1.0, 0.0, 0.0, 0.0, 1.0]), min_size=FIRST, max_size=FIRST),
+    st.integers(1, 8),
+)
+def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(
+    level: float, gains: list[float], times: int
+) -> None:
     if looked(level, [gains], FIRST * (times + 1)).futile:
         assert not looked(level, [gains * (times + 1)]).accepts
 

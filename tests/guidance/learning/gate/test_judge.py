@@ -21,19 +21,28 @@ def test_each_ticket_is_asked_once_under_each_text_and_counted(
 ) -> None:
     world, edits, *_ = made
     judge, position = world.judge(), st.sampled_from(range(len(world.tickets)))
-    guidances = [PRESENT, *(edit.guidance for edit in edits), replace(PRESENT, step=9)]  # the last one reads as the first
-    questions = st.lists(st.tuples(st.sampled_from(guidances), st.lists(position, max_size=9)), max_size=4)
+    # the last one reads as the first
+    guidances = [PRESENT, *(edit.guidance for edit in edits), replace(PRESENT, step=9)]
+    questions = st.lists(
+        st.tuples(st.sampled_from(guidances), st.lists(position, max_size=9)), max_size=4
+    )
     all_asked = data.draw(st.lists(questions, max_size=3))
 
     def in_turn(left: Sequence[Asked]) -> Dialogue[list[list[list[float]]]]:
-        return [(yield from judge.p_correct(left[0])), *(yield from in_turn(left[1:]))] if left else []
+        return (
+            [(yield from judge.p_correct(left[0])), *(yield from in_turn(left[1:]))] if left else []
+        )
 
     known = {rules(PRESENT): world.present, **world.table}
     assert world.answer(in_turn(all_asked)) == [
-        [[known[rules(guidance)][i] for i in positions] for guidance, positions in asked] for asked in all_asked
+        [[known[rules(guidance)][i] for i in positions] for guidance, positions in asked]
+        for asked in all_asked
     ]
     assert set(world.asked.values()) <= {1}
-    assert (world.verdicts.judged, world.verdicts.tokens) == (len(world.asked), TOKENS * len(world.asked))
+    assert (world.verdicts.judged, world.verdicts.tokens) == (
+        len(world.asked),
+        TOKENS * len(world.asked),
+    )
 
 
 def test_what_is_known_already_is_not_asked_for() -> None:
@@ -53,7 +62,9 @@ def test_gains_are_weighed_by_the_price_of_each_error() -> None:
         (PriceConfig(false_alarm=2.0), [1.0, 0.5]),
         (PriceConfig(missed_failure=2.0, false_alarm=8.0), [1.0, 0.25]),
     ]:
-        assert world.answer(world.judge(prices=price.by_label).gains([(edit.guidance, [0, 1])])) == [gains]
+        assert world.answer(
+            world.judge(prices=price.by_label).gains([(edit.guidance, [0, 1])])
+        ) == [gains]
 
 
 def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None:
@@ -61,7 +72,9 @@ def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None
     world = World(numbered(2), [0.0, 0.0])
     edit = world.edit("mends both", [1.0, 1.0])
     for chance, gain in ((0.25, 1.0), (0.5, 0.5), (1.0, 0.25)):
-        judge = Judge(world.tickets, GateConfig(), PRESENT, {0: chance}, prices={"pass": 1.0, "fail": 4.0})
+        judge = Judge(
+            world.tickets, GateConfig(), PRESENT, {0: chance}, prices={"pass": 1.0, "fail": 4.0}
+        )
         assert world.answer(judge.gains([(edit.guidance, [0, 1])])) == [[gain, 1.0]]
 
 
@@ -69,13 +82,17 @@ def test_a_guidance_is_known_by_what_a_model_sees_of_it() -> None:
     """Step and metadata make no difference to a verdict, a rule's key does."""
     world = World(numbered(3), [1.0, 0.0, 1.0])
     world.answer(world.judge().p_correct([(PRESENT, [0, 1, 2])]))
-    again = Guidance("m", 8, tuple(replace(rule, metadata={"sources": ["x"]}) for rule in PRESENT.rules), 9)
+    again = Guidance(
+        "m", 8, tuple(replace(rule, metadata={"sources": ["x"]}) for rule in PRESENT.rules), 9
+    )
     assert world.verdicts.of(again) == {0: 1.0, 1: 0.0, 2: 1.0}
     assert world.verdicts.of(replace(PRESENT, rules=(replace(PRESENT.rules[0], key="G7"),))) == {}
 
 
 @given(worlds())
-def test_a_digest_tells_apart_what_a_model_sees(made: tuple[World, list[Edit], list[int], list[int]]) -> None:
+def test_a_digest_tells_apart_what_a_model_sees(
+    made: tuple[World, list[Edit], list[int], list[int]],
+) -> None:
     _, edits, *_ = made
     names = {rules(edit.guidance): digest(edit.guidance) for edit in edits}
     assert len(set(names.values())) == len(names)

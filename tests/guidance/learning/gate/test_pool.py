@@ -14,7 +14,9 @@ def test_what_one_fold_teaches_is_tested_on_the_first_whole_groups_of_the_others
     order = data.draw(st.permutations(range(len(made))))
     groups = whole_groups(order, made)
     assert sorted(i for group in groups for i in group) == list(range(len(made)))
-    assert [made[group[0]].group_id for group in groups] == list(dict.fromkeys(made[i].group_id for i in order))
+    assert [made[group[0]].group_id for group in groups] == list(
+        dict.fromkeys(made[i].group_id for i in order)
+    )
     pool = Pool(groups, size)
     told = {made[i].group_id for i in pool.fold(number)}
     for taught, allowed in {

@@ -1,4 +1,5 @@
-"""Learning that is tested as it goes: at which block it bets, what it proves, and how seldom where there is nothing."""
+"""Learning that is tested as it goes: at which block it bets, what it proves, and how seldom where
+there is nothing."""
 
 from __future__ import annotations
 
@@ -34,13 +35,21 @@ def refuse(question: object) -> None:
 
 
 def prove(
-    rights: Sequence[tuple[bool, bool]], seen: list[int] | None = None, constant: Verdict = "", passes: int = 0
+    rights: Sequence[tuple[bool, bool]],
+    seen: list[int] | None = None,
+    constant: Verdict = "",
+    passes: int = 0,
 ) -> bool:
-    """Whether learning is proven where the present guidance and any learnt one judge tickets rightly like this; of every ten
-    so many are labelled pass."""
-    tickets = [replace(ticket(number), label="pass" if number % 10 < passes else "fail") for number in range(len(rights))]
+    """Whether learning is proven where the present guidance and any learnt one judge tickets
+    rightly like this; of every ten so many are labelled pass."""
+    tickets = [
+        replace(ticket(number), label="pass" if number % 10 < passes else "fail")
+        for number in range(len(rights))
+    ]
 
-    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Bet | None, None]]:
+    def learn(
+        groups: Sequence[Group], block: Sequence[Group], memory: None
+    ) -> Dialogue[tuple[Bet | None, None]]:
         yield from ()
         if seen is not None:
             seen.append(len(groups))
@@ -49,9 +58,14 @@ def prove(
         nulls = {"present": {place: rights[place][0] for place in places}}
         if constant:
             nulls["constant"] = {place: tickets[place].label == constant for place in places}
-        return Bet(0.3, 0.1, {name: judge.compare(after, before) for name, before in nulls.items()}), None
+        return Bet(
+            0.3, 0.1, {name: judge.compare(after, before) for name, before in nulls.items()}
+        ), None
 
-    groups, judge = [(position,) for position in range(len(rights))], Judge(tickets, GateConfig(), PRESENT)
+    groups, judge = (
+        [(position,) for position in range(len(rights))],
+        Judge(tickets, GateConfig(), PRESENT),
+    )
     proving = prove_learning(learn, groups, LEVEL, block_ends(len(groups)), None)
     return answer_all(proving, refuse)[0].accepts
 
@@ -69,7 +83,9 @@ def test_a_test_that_is_told_to_stop_ends_where_it_stands(after: int) -> None:
     """With the tickets that were bet on by then: wealth may be looked at whenever one likes."""
     count, ends = 200, block_ends(200)
 
-    def learn(groups: Sequence[Group], block: Sequence[Group], memory: None) -> Dialogue[tuple[Bet | None, None]]:
+    def learn(
+        groups: Sequence[Group], block: Sequence[Group], memory: None
+    ) -> Dialogue[tuple[Bet | None, None]]:
         if len(groups) == ends[after]:
             raise LearningStopped
         yield from ()
@@ -77,7 +93,11 @@ def test_a_test_that_is_told_to_stop_ends_where_it_stands(after: int) -> None:
 
     proving = prove_learning(learn, [(place,) for place in range(count)], LEVEL, ends, None)
     test, _, is_stopped = answer_all(proving, refuse)
-    assert is_stopped and test.seen == ends[after] - ends[0] and test.mean == pytest.approx(0.06 * bool(after))
+    assert (
+        is_stopped
+        and test.seen == ends[after] - ends[0]
+        and test.mean == pytest.approx(0.06 * bool(after))
+    )
 
 
 def test_what_helps_is_proven_and_learnt_from_ever_more() -> None:

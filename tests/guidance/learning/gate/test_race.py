@@ -31,7 +31,9 @@ KINDS: st.SearchStrategy[list[TicketKind]] = st.lists(
 SIZES = st.integers(1, 40)
 GAIN = st.sampled_from([-1.0, -0.5, 0.0, 0.0, 0.25, 1.0])
 KIND_SCORES = st.builds(KindScore, st.integers(1, 30), st.floats(0, 9), st.floats(0, 9))
-SCORES = st.builds(lambda wrong, right: Score({WRONG: wrong, RIGHT: right}), KIND_SCORES, KIND_SCORES)
+SCORES = st.builds(
+    lambda wrong, right: Score({WRONG: wrong, RIGHT: right}), KIND_SCORES, KIND_SCORES
+)
 
 
 @st.composite
@@ -42,17 +44,24 @@ def races(draw: st.DrawFn, most: int = 9) -> tuple[list[TicketKind], list[list[f
     return kinds, draw(st.lists(gains, min_size=1, max_size=most))
 
 
-def told(gains: Sequence[Sequence[float]], free: Collection[int]) -> Callable[..., Dialogue[list[EditGains]]]:
+def told(
+    gains: Sequence[Sequence[float]], free: Collection[int]
+) -> Callable[..., Dialogue[list[EditGains]]]:
     def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[EditGains]]:
         assert asked
         yield from ()  # nobody need be asked
-        return [EditGains([gains[one][i] for i in positions], one in free) for one, positions in asked]
+        return [
+            EditGains([gains[one][i] for i in positions], one in free) for one, positions in asked
+        ]
 
     return tell
 
 
 def run(
-    kinds: Sequence[TicketKind], gains: Sequence[Sequence[float]], chunk: int = CHUNK, free: Collection[int] = ()
+    kinds: Sequence[TicketKind],
+    gains: Sequence[Sequence[float]],
+    chunk: int = CHUNK,
+    free: Collection[int] = (),
 ) -> Race:
     return answer_all(race(kinds, len(gains), told(gains, free), chunk), lambda question: None)
 
@@ -79,7 +88,10 @@ def test_chunks_partition_the_tickets(kinds: list[TicketKind], size: int) -> Non
 
 @given(KINDS, SIZES)
 def test_chunks_hold_half_of_each_while_there_are_both(kinds: list[TicketKind], size: int) -> None:
-    wrong, right = [i for i, kind in enumerate(kinds) if not kind[1]], [i for i, kind in enumerate(kinds) if kind[1]]
+    wrong, right = (
+        [i for i, kind in enumerate(kinds) if not kind[1]],
+        [i for i, kind in enumerate(kinds) if kind[1]],
+    )
     for chunk in cut_chunks(kinds, size):
         shares = len(set(chunk) & set(wrong)), len(set(chunk) & set(right))
         assert shares[0] >= min(len(wrong), size // 2)
@@ -87,9 +99,14 @@ def test_chunks_hold_half_of_each_while_there_are_both(kinds: list[TicketKind], 
         wrong, right = [i for i in wrong if i not in chunk], [i for i in right if i not in chunk]
 
 
-@pytest.mark.parametrize(("passing", "expected"), [(0, 1 - LEAST_SHARE), (24, 0.5), (48, LEAST_SHARE)])
-def test_what_an_edit_threatens_is_most_of_what_is_judged_right(passing: int, expected: float) -> None:
-    """Where faults pass, an edit against them threatens what passes rightly, however little of it there is."""
+@pytest.mark.parametrize(
+    ("passing", "expected"), [(0, 1 - LEAST_SHARE), (24, 0.5), (48, LEAST_SHARE)]
+)
+def test_what_an_edit_threatens_is_most_of_what_is_judged_right(
+    passing: int, expected: float
+) -> None:
+    """Where faults pass, an edit against them threatens what passes rightly, however little of it
+    there is."""
     counts: dict[TicketKind, int] = {
         ("fail", True): 900,
         ("pass", True): 100,
@@ -118,11 +135,14 @@ def test_a_score_adds_up(made: tuple[list[TicketKind], list[list[float]]], cut: 
     assert lost == pytest.approx(-sum(gain for gain in gains if gain < 0) / len(gains))
     assert score.expected(Counter(kinds)) == pytest.approx(sum(gains))
     lost = -sum(gain for gain in gains if gain < 0)
-    assert score.expected(Counter(kinds), LOSS_PRICE) == pytest.approx(sum(gains) - (LOSS_PRICE - 1) * lost)
+    assert score.expected(Counter(kinds), LOSS_PRICE) == pytest.approx(
+        sum(gains) - (LOSS_PRICE - 1) * lost
+    )
 
 
 def test_rates_are_weighed_by_the_tickets_at_hand_and_not_by_the_chunk() -> None:
-    """A chunk is half wrong, half right; where most tickets are judged right already, losses weigh more."""
+    """A chunk is half wrong, half right; where most tickets are judged right already, losses weigh
+    more."""
     score = scored(32, 8.0, 2.0)
     mostly_right, even = {WRONG: 64, RIGHT: 448}, {WRONG: 256, RIGHT: 256}
     assert score.expected(mostly_right) == 64 * 8 / 32 - 448 * 2 / 32
@@ -137,7 +157,9 @@ def test_rates_are_weighed_by_the_tickets_at_hand_and_not_by_the_chunk() -> None
 
 
 @given(st.lists(SCORES, max_size=12), st.integers(0, 200), st.integers(0, 200))
-def test_the_better_half_goes_on_with_the_one_of_most_gain(scores: list[Score], wrong: int, right: int) -> None:
+def test_the_better_half_goes_on_with_the_one_of_most_gain(
+    scores: list[Score], wrong: int, right: int
+) -> None:
     pool = {WRONG: wrong, RIGHT: right}
     kept = select_survivors(scores, pool)
     hopeful = [i for i, score in enumerate(scores) if score.expected(pool) > 0]
@@ -167,18 +189,22 @@ def test_at_first_free_places_go_to_those_that_one_ticket_more_would_make_hopefu
 
 
 @given(races(), SIZES)
-def test_edits_that_cost_nothing_see_all_tickets(made: tuple[list[TicketKind], list[list[float]]], chunk: int) -> None:
+def test_edits_that_cost_nothing_see_all_tickets(
+    made: tuple[list[TicketKind], list[list[float]]], chunk: int
+) -> None:
     kinds, gains = made
     outcome, at_once = run(kinds, gains, chunk, range(len(gains))), run(kinds, gains, len(kinds))
     assert sorted(outcome.positions) == sorted(at_once.positions) == list(range(len(kinds)))
     assert outcome.scores == tuple(
-        whole([kinds[i] for i in outcome.positions], [each[i] for i in outcome.positions]) for each in gains
+        whole([kinds[i] for i in outcome.positions], [each[i] for i in outcome.positions])
+        for each in gains
     )
     assert len(outcome.ranked) == len(at_once.ranked)
 
 
 def test_an_edit_that_costs_nothing_outlives_a_cut_and_others_do_not() -> None:
-    """It breaks one of the first tickets and mends many of the last; beside it stand better ones."""
+    """It breaks one of the first tickets and mends many of the last; beside it stand better
+    ones."""
     kinds = [WRONG, RIGHT] * 48
     late = [-1.0 if i == 1 else float(kind == WRONG and i > 40) for i, kind in enumerate(kinds)]
     steady = [float(kind == WRONG and i % 8 == 0) for i, kind in enumerate(kinds)]
@@ -220,7 +246,9 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
 
 
 @given(races(), SIZES)
-def test_what_a_race_costs_is_bounded(made: tuple[list[TicketKind], list[list[float]]], size: int) -> None:
+def test_what_a_race_costs_is_bounded(
+    made: tuple[list[TicketKind], list[list[float]]], size: int
+) -> None:
     """Halved after each chunk, rounding up, down to ``FEWEST_EDITS``."""
     kinds, gains = made
     seen = [score.seen for score in run(kinds, gains, size).scores]
@@ -238,7 +266,14 @@ def test_losers_are_dropped_early() -> None:
     outcome = run(kinds, [idle, worse, idle, better, worse, idle])
     assert (outcome.ranked, outcome.leader) == ((3,), 3)
     idle_too = 2 * CHUNK  # one ticket won in the first chunk would have done
-    assert [score.seen for score in outcome.scores] == [idle_too, CHUNK, idle_too, len(kinds), CHUNK, idle_too]
+    assert [score.seen for score in outcome.scores] == [
+        idle_too,
+        CHUNK,
+        idle_too,
+        len(kinds),
+        CHUNK,
+        idle_too,
+    ]
 
 
 def test_the_most_careful_comes_first_and_the_one_of_most_gain_leads() -> None:
