@@ -15,7 +15,7 @@ from itertools import groupby
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.protocol import CodedMission, Exported, UnsaidError, list_unwritten
-from stageb.guidance.exports.sql_cells import ALWAYS, NEVER
+from stageb.guidance.exports.sql_cells import ALWAYS, NEVER, CellColumns
 from stageb.guidance.exports.sql_conditions import (
     BeyondSql,
     Conditions,
@@ -216,7 +216,8 @@ class _Query:
             for key, why in mission.unreadable.items()
         ]
         of_mission = f" WHERE t.mission = {self._sql.quote(mission.name)}" if is_one_of_many else ""
-        conditions, is_empty = Conditions(mission, self._sql), self._write_empty()
+        conditions = Conditions(mission, self._sql)
+        is_empty = self._write_empty(conditions.cells)
         is_typed = _are_numbers(mission)
         test = TypedConditions(mission, self._sql).test if is_typed else conditions.test
         tests = list(map(test, mission.coded.each))
@@ -272,14 +273,14 @@ class _Query:
             f"FROM {self._table} LEFT JOIN judged AS j\n  ON {found}{of_mission}",
         ]
 
-    def _write_empty(self) -> str:
+    def _write_empty(self, cells: CellColumns) -> str:
         """Whether a row says nothing at all, which code gives no verdict; empty where rules give
         such a row none either, or nothing is known of the columns."""
         mission = self._mission
         rules = [replace(rule, code=read_code(rule) or rule.code) for rule in mission.coded.each]
         if not replace(mission, coded=replace(mission.coded, each=rules)).decides_empty:
             return ""
-        return " AND ".join(f"TRIM({self._sql.cell(name)}) = ''" for name in mission.columns_all)
+        return " AND ".join(cells.is_missing(self._sql.cell(name)) for name in mission.columns_all)
 
     def _say(self, when: str, said: str = "") -> list[str]:
         """A case that gives this, or else NULL; none where it is never so."""

@@ -79,7 +79,16 @@ class CellColumns:
             text = f"REPLACE({text}, {self._sql.character(blank)}, ' ')"
         for _ in range(3):
             text = f"REPLACE({text}, '  ', ' ')"
-        return self.add("texts", f"text of {field}", f"NULLIF(TRIM({text}), '')")
+        told = f"CASE WHEN NOT {self.is_missing(text)} THEN TRIM({text}) END"
+        said = told if self._mission.columns.missing else f"NULLIF(TRIM({text}), '')"
+        return self.add("texts", f"text of {field}", said)
+
+    def is_missing(self, cell: str) -> str:
+        """Whether a cell says nothing; NULL where it is NULL."""
+        marks = self._mission.columns.missing
+        if not marks:
+            return f"TRIM({cell}) = ''"
+        return f"LOWER(TRIM({cell})) IN ({', '.join(map(self._sql.quote, ('', *marks)))})"
 
     def _raw(self, field: str) -> str:
         self.fields[field] = self.add("fields", f"raw {field}", self._sql.cell(field))

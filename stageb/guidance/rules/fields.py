@@ -42,6 +42,7 @@ class Columns(NamedTuple):
     texts: tuple[str, ...] = ()  # which are; all but ``others`` where none is named
     decimal: str = "."  # the mark before decimals
     renamed: tuple[tuple[str, str], ...] = ()  # what columns are called, and how rules call them
+    missing: tuple[str, ...] = ()  # cells that say nothing, beside empty ones; folded
 
 
 BY_NAMES = Columns()
@@ -120,7 +121,7 @@ def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary],
     places, number = _place_columns(names)
     images, fields = list[tuple[str, str]](), dict[str, str]()
     for name, column, is_image in places:
-        text = read_decimal(cells.get(column, "").strip(), columns.decimal)
+        text = read_cell(cells.get(column, ""), columns)
         if text and is_image:
             images.append((name, text))
         elif text:
@@ -141,6 +142,12 @@ def _place_columns(names: tuple[str, ...]) -> tuple[Sequence[tuple[str, str, boo
 def is_image_column(name: str) -> bool:
     """Whether a column holds the summary of an image."""
     return _IMAGE_COLUMN.fullmatch(name) is not None
+
+
+def read_cell(cell: str, columns: Columns) -> str:
+    """What a cell says, without blanks around it; nothing where it stands for a missing value."""
+    text = cell.strip()
+    return "" if text.lower() in columns.missing else read_decimal(text, columns.decimal)
 
 
 def read_decimal(cell: str, mark: str) -> str:

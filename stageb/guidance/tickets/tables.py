@@ -18,7 +18,7 @@ from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 from stageb.errors import write_option
-from stageb.guidance.rules.fields import Columns, is_image_column, read_decimal, read_row
+from stageb.guidance.rules.fields import Columns, is_image_column, read_cell, read_row
 from stageb.guidance.rules.sorting import Memo
 from stageb.guidance.rules.value_types import clean_value, fold_text, parse_number
 from stageb.guidance.tickets.decimals import Decimals
@@ -83,7 +83,9 @@ def list_roles(columns: ColumnsConfig) -> Columns:
         columns.reason,
     )
     named = tuple(name for name in others if name is not None)
-    return Columns(named, tuple(columns.texts), columns.decimal, tuple(columns.rename.items()))
+    missing = tuple(cell.strip().lower() for cell in columns.missing)
+    renamed = tuple(columns.rename.items())
+    return Columns(named, tuple(columns.texts), columns.decimal, renamed, missing)
 
 
 def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str], Content]:
@@ -179,9 +181,7 @@ class Table:
         self._asked = [*used, *([] if self._together is None else [self._together])]
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
         self._decimals = Decimals(columns.decimal, self._seen)
-        self._values = Memo[str, str](
-            lambda cell: clean_value(read_decimal(cell.strip(), columns.decimal))
-        )
+        self._values = Memo[str, str](lambda cell: clean_value(read_cell(cell, self._roles)))
 
     @property
     def has_images(self) -> bool:

@@ -62,6 +62,8 @@ class ColumnsConfig(Section, at="columns"):
     sheet: str | None = setting(None, trust=DATA)
     """The sheet of a workbook that holds the table; null: the only one with something in it that is
     not hidden."""
+    missing: list[str] = setting(list, trust=DATA)
+    """Cells of tables that say nothing, as empty ones do, in any case: ``[NA, '?']``."""
     decimal: Decimal = "."
     """The mark before the decimals of numbers in tables; a comma is read as a point: 0,5 as 0.5."""
 

@@ -85,6 +85,15 @@ def draw_table(draw: Random) -> Cells:
     return {**cells, "Width": draw.choice([cells["Width"], draw.choice(UNITS)])}
 
 
+def draw_marked(draw: Random) -> Cells:
+    """Cells of which some stand for missing values."""
+    marks = ["n/a", "N/A", " n/A ", "?", "--", "n/a 5"]
+    return {
+        name: draw.choice([cell, cell, draw.choice(marks)])
+        for name, cell in draw_table(draw).items()
+    }
+
+
 def draw_commas(draw: Random) -> Cells:
     commas = [
         "0,5",
@@ -204,6 +213,7 @@ def draw_mixture(draw: Random) -> Cells:
 KINDS = {
     "table": Kind(TEXTS, draw_table),
     "decimal commas": Kind(TEXTS, draw_commas, Columns((), decimal=",")),
+    "missing values": Kind(TEXTS, draw_marked, Columns((), missing=("n/a", "?", "--"))),
     "booleans": Kind(FLAGS, draw_flags),
     "numbers": Kind(NUMBERS, draw_numbers, is_typed=True),
     "numbers and others": Kind(FLAGS, draw_flags, is_typed=True),

@@ -297,6 +297,25 @@ def test_what_is_judged_of_a_table_with_renamed_columns_is_what_is_judged_of_it_
     assert [replace(each, place="") for each in found] == [replace(each, place="") for each in was]
 
 
+@pytest.mark.parametrize("mark", ["NA", "n/a", " ? ", "-"])
+def test_cells_that_stand_for_missing_values_say_nothing(tmp_path: Path, mark: str) -> None:
+    rows = "".join(f"{n},s,{'OK' if n % 2 else 'NG'},{{}},{n} mm\n" for n in range(4))
+    paths = [
+        write(tmp_path, "ID,Station,Result,Temp,Gap\n" + rows.format(*cells), f"{name}.csv")
+        for name, cells in (("marked", (1, mark, 3, mark)), ("empty", (1, "", 3, "")))
+    ]
+    told = replace(OWN, missing=[mark.upper()])
+    marked, empty = (read_tickets([path], "error", told)[0] for path in paths)
+    assert [replace(each, place="") for each in marked] == [
+        replace(each, place="") for each in empty
+    ]
+    # Of what is seen alone: labels and names stay what they are.
+    others, _ = read_tickets([paths[1]], "error", replace(OWN, missing=["ng", "s", "2"]))
+    assert [replace(each, place="") for each in others] == [
+        replace(each, place="") for each in empty
+    ]
+
+
 def test_columns_may_change_their_names_and_none_may_take_two(tmp_path: Path) -> None:
     path = write(tmp_path, "ID,Station,Result,a,b\n1,s,OK,1,2\n")
     (ticket,), _ = read_tickets(

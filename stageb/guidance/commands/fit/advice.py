@@ -243,7 +243,8 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
         yield (
             f"{name!r}: {len(own):,} of {count[name]:,} values {are} no number, such as "
             f"{value!r}{_place(ticket)}: a rule "
-            "with a limit cannot decide such tickets; correct these values, or leave them out"
+            "with a limit cannot decide such tickets; correct these values, or, where they mean that "
+            "nothing is known, name them in columns.missing"
         )
     if len(found) > SHOWN:
         yield f"{len(found) - SHOWN} more fields of numbers have values that are not numbers"

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 
 from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, InputError, shown, write_option
 from stageb.guidance.commands.fit.advice import DATES, FEWEST_TICKETS, tells_label
+from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.tables import Table, hint_nearest, table_lines
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, describe_left_out, read_tickets
@@ -83,6 +84,7 @@ PEOPLE = re.compile(
     rf"annotators?|labell?ers?|raters?|inspectors?|reviewers?|{JUDGED}[ _.-]?by|评审人|检验员", re.I
 )
 TIMES = re.compile(rf"lead[ _.-]?time|{JUDGED}[ _.-]?(at|on|date|time)|time[ _.-]?stamp", re.I)
+MISSING = re.compile(r"n\.?/?a\.?|#n/a|nan|null|k\.? ?a\.?|[?/.-]|--+", re.I)
 MOST_WORDS = 6  # that a column of verdicts may hold
 SHOWN = 20  # names of columns, or words, in a message
 LONG = 5  # words of a text, in the mean, from which on it hardly comes twice by chance
@@ -151,6 +153,9 @@ def guess_columns(table: str, told: Told) -> Guess:
         notes.append(
             f"no texts to judge by: {_list([name for name in left_out if left_out[name] == why])} ({why})"
         )
+    missing = sorted({mark for own in texts.values() for mark in find_missing(own)})
+    if missing:
+        notes.append(f"cells that say nothing: {_list(missing)} (columns.missing)")
     columns = ColumnsConfig(
         mission=mission or ColumnsConfig.mission,
         mission_name=None if mission else Path(table).stem,
@@ -164,9 +169,17 @@ def guess_columns(table: str, told: Told) -> Guess:
         fails=fails,
         texts=[name for name in texts if name != together or is_long(texts[name])],
         sheet=told.sheet,
+        missing=missing,
         decimal=decimal,
     )
     return Guess(columns, notes)
+
+
+def find_missing(cells: Sequence[str]) -> set[str]:
+    """Marks of missing values in a column that holds numbers beside them, and nothing else."""
+    others = {cell for cell in cells if cell and parse_number(cell.replace(",", ".")) is None}
+    is_measured = len(others) < len({*cells} - others - {""})
+    return others if is_measured and all(MISSING.fullmatch(cell) for cell in others) else set()
 
 
 def find_others(columns: Mapping[str, Sequence[str]], labels: Sequence[str]) -> dict[str, str]:

@@ -147,6 +147,8 @@ def write_config(table: str, columns: ColumnsConfig, is_chinese: bool = False) -
     ]
     if columns.unlabelled == "skip":
         rows.append(("unlabelled", "skip", "rows without a label are left out"))
+    if columns.missing:
+        rows.append(("missing", columns.missing, "cells that say nothing, as empty ones do"))
     if columns.sheet is not None:
         rows.append(("sheet", columns.sheet, "of the workbook"))
     if columns.repeats == "apart":

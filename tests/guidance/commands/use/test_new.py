@@ -136,6 +136,30 @@ def test_what_is_guessed_and_what_options_say(
     assert getattr(new(text, *options), key) == value
 
 
+def test_marks_of_missing_values_among_numbers_are_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [
+        f"{n if n % 7 else '?'},{'N/A' if n % 9 == 1 else n / 4},{'up' if n % 2 else '-'}"
+        for n in range(40)
+    ]
+    columns = new(
+        "\n".join(
+            [
+                "Speed,Gap,Way,Checked",
+                *(f"{row},{'OK' if n % 3 else 'NG'}" for n, row in enumerate(rows)),
+            ]
+        )
+    )
+    assert columns.missing == ["?", "N/A"]
+    assert 'cells that say nothing: "?", "N/A"' in capsys.readouterr().out
+
+
+def test_what_is_no_mark_of_missing_values_is_left_as_it_is() -> None:
+    rows = [f"{n if n % 7 else '#REF!'},{'OK' if n % 3 else 'NG'}" for n in range(40)]
+    assert new("\n".join(["Speed,Checked", *rows])).missing == []
+
+
 def test_other_columns_that_may_be_the_label_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         new("id,Priority,Check,Queue\n" + "1,low,OK,a\n2,high,NG,b\n" * 6, "--group", "null").label
