@@ -39,7 +39,7 @@ def test_an_example_is_read_in_one_go() -> None:
         for path in EXAMPLES.glob("*.py")
     }
     assert len(lengths) == 9
-    assert max(lengths.values()) < 70, lengths
+    assert max(lengths.values()) <= 80, lengths
 
 
 # The engine

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from guidance.exports.engines import ENGINES, ask
+from guidance.exports.databases import ENGINES, ask
 from guidance.exports.kinds import KINDS, Cells, Kind, make_missions
 from guidance.rules.made_rules import judge_by_python
 from times import TIMES
