@@ -4,9 +4,10 @@ TICKETS --seed 1
 The candidate is the whole instruction, free text. GEPA's own proposer asks the same model to
 rewrite it, in GEPA's words, from a minibatch of tickets with their verdicts and labels. A verdict
 is the likeliest of the lines "Verdict: ...", one for each label, so that no answer is unreadable.
-Minibatches of 24, 128 of the train tickets to rank candidates on, and a cache, as tuned for the
-shipped model. Train and test are those of ``configs/guidance/one-gpu.yaml`` with the same seed. It
-prints a row: percent of test right before and after, and the instruction.
+Minibatches of 24, 128 of the train tickets, half of them at most, to rank candidates on, and a
+cache, as tuned for the shipped model. Train and test are those of
+``configs/guidance/one-gpu.yaml`` with the same seed. It prints a row: percent of test right before
+and after, and the instruction.
 """
 
 from __future__ import annotations
@@ -153,11 +154,11 @@ def learn(given: argparse.Namespace) -> dict[str, Any]:
     first = {
         COMPONENT: FIRST.format(mission=tickets[0].mission, question=question, answers=answers)
     }
-    end = time.monotonic() + given.seconds
+    end, ranked = time.monotonic() + given.seconds, min(MOST_VAL, len(train) // 2)
     found = optimize(
         seed_candidate=first,
-        trainset=train[MOST_VAL:],
-        valset=train[:MOST_VAL],
+        trainset=train[ranked:],
+        valset=train[:ranked],
         adapter=adapter,
         reflection_lm=adapter.rewrite,
         reflection_minibatch_size=MINIBATCH,
