@@ -186,7 +186,7 @@ def of_tool(name: str, arguments: Sequence[str]) -> int:
         return commands.load_tool(name)(arguments)
     if tool.operand and arguments and not arguments[0].startswith("-"):
         arguments = [f"--{tool.operand}={arguments[0]}", *arguments[1:]]
-    config, _, fresh = parse_tool(name, tool, arguments)
+    config, fresh = parse_tool(name, tool, arguments)
     lifetime.die_with_launcher()
     return commands.load_tool(name)(config, *([fresh] if tool.fresh else []))
 

@@ -748,7 +748,7 @@ def command(line: str) -> None:
             with mock.patch.object(page, "render_page", lambda read: ""):
                 write.write_report(Path(words[0]), config, Path("out.html"))
     elif name in ("predict", "evaluate"):
-        config, _, _ = parse_tool(name, tools()[name], [*words, "--tickets=tickets.jsonl"])
+        config, _ = parse_tool(name, tools()[name], [*words, "--tickets=tickets.jsonl"])
         given = dict(word.removeprefix("--").split("=", 1) for word in words)
         usual = type(config.model)()
         for key, declared in describe_keys(type(usual)).items():

@@ -49,13 +49,11 @@ TEMPLATES = [
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% "
     "endfor %}<|im_start|>assistant\n",
     "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% "
-    "endif %}[INST] "
-    "{{ messages[0]['content'] | trim }} [/INST]",
+    "endif %}[INST] {{ messages[0]['content'] | trim }} [/INST]",
     "{%- set ns = namespace(s='') -%}{%- for m in messages -%}{%- if m.role == 'system' -%}{%- "
     "set ns.s = m.content -%}"
     "{%- else -%}<|start|>{{ m.role }}<|sep|>{{ ns.s }}\n{{ m.content }}<|end|>{%- endif -%}{%- "
-    "endfor -%}"
-    "{% if enable_thinking %}<think>\n{% endif %}",
+    "endfor -%}{% if enable_thinking %}<think>\n{% endif %}",
     "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}",
 ]
 SNIPPETS = [

@@ -35,8 +35,7 @@ from stageb.seeds import stream, uniform
 
 SETS = (
     "balance_scale car_evaluation cylinder_bands failure_mode house_votes maintie monk1 "
-    "nursery_sample sf_food_condition "
-    "stage_a steel_plates_faults tic_tac_toe"
+    "nursery_sample sf_food_condition stage_a steel_plates_faults tic_tac_toe"
 ).split()
 MOST_TRAIN_TICKETS = 2000  # tickets to learn from
 

@@ -34,8 +34,8 @@ from stageb.guidance.words.types import Guidance, Ticket
 
 SETS = (
     "car_evaluation maintie monk1 house_votes tic_tac_toe balance_scale cylinder_bands "
-    "failure_mode sf_food_three monk2 "
-    "hypobench_admission_base hypobench_admission_depth_3 hypobench_admission_size_10"
+    "failure_mode sf_food_three monk2 hypobench_admission_base hypobench_admission_depth_3 "
+    "hypobench_admission_size_10"
 ).split()
 HIDDEN = {  # what truth.json of each says, as rules
     "hypobench_admission_base": ["Pass if math grade is A."],

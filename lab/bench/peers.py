@@ -31,8 +31,8 @@ from stageb.errors import InputError
 
 SETS = (
     "car_evaluation house_votes tic_tac_toe balance_scale monk1 monk2 cylinder_bands "
-    "nursery_sample steel_plates_faults "
-    "maintie failure_mode sf_food_three facility_urgency hypobench_deceptive_reviews"
+    "nursery_sample steel_plates_faults maintie failure_mode sf_food_three facility_urgency "
+    "hypobench_deceptive_reviews"
 ).split()
 
 

@@ -270,9 +270,8 @@ def heading(record: dict[str, Any]) -> str:
     )
     titles = (
         f"{'engine':<11} {'tickets':>7} {'rollouts/s':>10} {'(range)':>17} {'per cpu-s':>9} "
-        f"{'new tok/s':>10} "
-        f"{'floor':>7} {'overlap':>7} {'start s':>8} {'peak GB':>8} {'greedy =':>9} {'from':>5} "
-        f"{'keys =':>7}"
+        f"{'new tok/s':>10} {'floor':>7} {'overlap':>7} {'start s':>8} {'peak GB':>8} "
+        f"{'greedy =':>9} {'from':>5} {'keys =':>7}"
     )
     return (
         f"{workload['model']}: {asked}, at most {workload['new_tokens']} new\n{place}; "
@@ -290,10 +289,8 @@ def line(result: Result) -> str:
     first = "-" if result.greedy_first_difference is None else str(result.greedy_first_difference)
     return (
         f"{result.engine:<11} {result.tickets:>7} {result.rollouts_per_s:>10.1f} "
-        f"{f'({low:.1f}-{high:.1f})':>17} "
-        f"{result.rollouts_per_cpu_s:>9.1f} "
+        f"{f'({low:.1f}-{high:.1f})':>17} {result.rollouts_per_cpu_s:>9.1f} "
         f"{result.new_tokens_per_s:>10.0f} {result.floor_share:>7.1%} "
-        f"{result.overlapped_share:>7.1%} "
-        f"{result.startup_s:>8.1f} {result.peak_bytes / 1e9:>8.2f} "
+        f"{result.overlapped_share:>7.1%} {result.startup_s:>8.1f} {result.peak_bytes / 1e9:>8.2f} "
         f"{share(result.greedy_equal):>9} {first:>5} {share(result.keys_equal):>7}"
     )

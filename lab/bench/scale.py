@@ -135,6 +135,5 @@ def line(row: Result) -> str:
     low, high = row.rollouts_per_s_range
     return (
         f"{row.ranks:>5} {row.rollouts_per_s:>10.1f} {f'({low:.1f}-{high:.1f})':>17} "
-        f"{row.share_of_linear:>7.1%} "
-        f"{row.orchestration_share:>14.2%}"
+        f"{row.share_of_linear:>7.1%} {row.orchestration_share:>14.2%}"
     )

@@ -17,8 +17,7 @@ from lab.tiny.worlds import draw_world
 SYSTEM, USER, ASSISTANT, END = "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% "
-    "endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 # how servers find the answer: transformers' would take the template of its Qwen3 shape for another
 # one

@@ -115,10 +115,10 @@ def parse_run(folder: Path) -> ParsedCommand:
     return parse([f"--config={trust.file_of(folder, config)}"])
 
 
-def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, str, bool]:
-    """A tool's config, the same as YAML text, and whether to start anew. Raises and exits as
-    ``parse`` does."""
-    return config_from(name, tool, read_words(arguments))
+def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, bool]:
+    """A tool's config, and whether to start anew. Raises and exits as ``parse`` does."""
+    config, _, fresh = config_from(name, tool, read_words(arguments))
+    return config, fresh
 
 
 def from_keywords(name: str, keywords: Mapping[str, Any]) -> Any:

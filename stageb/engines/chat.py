@@ -235,8 +235,8 @@ class Chat:
                 return _cut(text, marker)
         raise EngineError(
             "the checkpoint's chat template can render none of: a system and a user message, a "
-            "user message alone, a "
-            "message of typed parts; correct its chat_template, or remove it for plain text"
+            "user message alone, a message of typed parts; correct its chat_template, or remove it "
+            "for plain text"
         ) from refusal
 
     def _render(self, messages: list[dict[str, Any]]) -> str:

@@ -266,8 +266,8 @@ def format_table(found: Found, controller: str, learning: float = 0.0) -> list[s
         hosts = learning / _mean([each for each in whole if each.controller == controller], "flops")
         lines.append(
             f"learning cost {short(learning)}FLOP, as much as {hosts:,.0f} hosts here; "
-            f"{controller} pays after so many, if "
-            "each stops once it is as accurate on the validation set as the other is in the end"
+            f"{controller} pays after so many, if each stops once it is as accurate on the "
+            "validation set as the other is in the end"
         )
     return [*lines, *_describe_teachers(whole, controller)]
 

@@ -125,8 +125,8 @@ def describe_assignment(
         idle = 1 - sum(environments) / (max(environments) * len(environments))
         lines.append(
             f"lopsided: ranks wait for the busiest, and {idle:.0%} of their time is idle; make "
-            f"the number of blocks "
-            f"(growth.environments / growth.block) a multiple of {len(environments)}"
+            f"the number of blocks (growth.environments / growth.block) a multiple of "
+            f"{len(environments)}"
         )
     return lines
 
@@ -175,9 +175,8 @@ class GrowthRun(LearningRun):
         )
         return (
             f"after {row['episodes']:,} episodes, {short(row['flops_so_far'])}FLOP; "
-            f"{row['eval/episodes']} held out: "
-            f"J {row['eval/objective']:.3f}, validation accuracy {row['eval/accuracy']:.1%}, "
-            f"{row['eval/fossilized']:.2f} seeds kept{right}"
+            f"{row['eval/episodes']} held out: J {row['eval/objective']:.3f}, validation accuracy "
+            f"{row['eval/accuracy']:.1%}, {row['eval/fossilized']:.2f} seeds kept{right}"
         )
 
     def figures(self, row: Mapping[str, Any]) -> str:
@@ -216,8 +215,8 @@ class GrowthRun(LearningRun):
         growth, host = self.config.growth, self.config.host
         opening = (
             f"{growth.updates:,} updates of {growth.environments} environments each: "
-            f"{self.config.task.name}, "
-            f"{host.kind} hosts, {host.epochs} epochs; controller {growth.controller}"
+            f"{self.config.task.name}, {host.kind} hosts, {host.epochs} epochs; controller "
+            f"{growth.controller}"
         )
         also = describe_assignment(places, shares, growth)
         self._show(self.schedule.updates, done, opening, also)

@@ -48,8 +48,7 @@ OF_SRUN = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_SRUN_COMM_HOST")
 LONGER_THAN_ANY_WORK = timedelta(days=1)
 REACHABLE = (
     "every machine must reach that address, and be reached by the interface that "
-    "GLOO_SOCKET_IFNAME names "
-    "(NCCL_SOCKET_IFNAME for GPUs): docs/guides/gpus.md"
+    "GLOO_SOCKET_IFNAME names (NCCL_SOCKET_IFNAME for GPUs): docs/guides/gpus.md"
 )
 AT_LEAST_S = 60.0  # for the ranks to be started and to meet, however short ``fabric.timeout_s`` is
 
@@ -112,8 +111,8 @@ def _place(settings: FabricConfig) -> _DevicePlace:
         if world > 1 and not any(name in env for name in OF_SRUN):
             raise InputError(
                 f"this allocation has {world} tasks (SLURM_NTASKS), but srun did not start this "
-                f"process; put srun before "
-                "the command, or for a single process set SLURM_JOB_NAME=interactive"
+                f"process; put srun before the command, or for a single process set "
+                "SLURM_JOB_NAME=interactive"
             )
     else:
         if settings.num_nodes > 1 and "MASTER_ADDR" not in env:

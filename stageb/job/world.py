@@ -158,8 +158,7 @@ class World:
         if found := self.find_differing({what: value}):
             raise InputError(
                 f"{what} differs between ranks: {found.first[what]!r} on rank 0, "
-                f"{found.held[what]!r} on rank {found.rank}; "
-                "give every rank the same inputs"
+                f"{found.held[what]!r} on rank {found.rank}; give every rank the same inputs"
             )
 
     def share(self, items: Sequence[T]) -> Sequence[T]:

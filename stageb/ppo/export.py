@@ -111,8 +111,8 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
         f"{', '.join(network.answers)}"
     )
     print(
-        f"answers are those of the agent to "
-        f"{compare(network, _read(place), stored.config):.1e}, of {STEPS} steps"
+        f"answers are those of the agent to {compare(network, _read(place), stored.config):.1e}, "
+        f"of {STEPS} steps"
     )
     return 0
 

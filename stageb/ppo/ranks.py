@@ -310,9 +310,8 @@ class Ranks:
             if found := self.world.find_differing(mine):
                 raise DivergedError(
                     f"update {update + 1}: rank {found.rank} diverged from rank 0 in "
-                    f"{', '.join(found.names)}; the last "
-                    "commit is intact: run the command again, and check that rank's device if "
-                    "it diverges again"
+                    f"{', '.join(found.names)}; the last commit is intact: run the command again, "
+                    "and check that rank's device if it diverges again"
                 )
         return 0.0
 

@@ -139,8 +139,7 @@ def refuse(folder: str | Path, asked: Sequence[tuple[str, str, str, Any]]) -> No
                     f"not choose for you:",
                     *lines,
                     "Choose it yourself, on the command line or in a --config of your own. To "
-                    "have what stands there, if "
-                    "you know where the folder comes from,",
+                    "have what stands there, if you know where the folder comes from,",
                     f"add: {options}",
                 ]
             )

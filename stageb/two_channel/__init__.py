@@ -21,11 +21,9 @@ LOOP = Loop(
     },
     lacks={
         "export": "a detector is not written as ONNX: it writes its boxes word by word, which "
-        "takes a program around "
-        "the network; take its checkpoint as it is, RUN/best (without val RUN/model), which "
-        "transformers loads, or "
-        "export what it finds: stageb predict RUN --images FOLDER --to FOLDER writes COCO, "
-        "Label Studio and YOLO"
+        "takes a program around the network; take its checkpoint as it is, RUN/best (without val "
+        "RUN/model), which transformers loads, or export what it finds: stageb predict RUN "
+        "--images FOLDER --to FOLDER writes COCO, Label Studio and YOLO"
     },
     tools={
         "boxes": Tool(

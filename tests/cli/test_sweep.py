@@ -18,8 +18,7 @@ CARTPOLE = (
     "--loop=ppo --env.name=CartPole-v1 --agent.hidden=8 --runner.envs=6 "
     "--runner.rollout_steps=16 --runner.total_steps=384 "
     "--runner.global_batch=48 --evaluation.episodes=5 --curves=false --fabric.accelerator=cpu "
-    "--fabric.devices=1 "
-    "--loggers=[]"
+    "--fabric.devices=1 --loggers=[]"
 ).split()
 OVER = [
     "--over=ppo.learning_rate=1e-4..1e-1:log",

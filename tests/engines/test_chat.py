@@ -17,8 +17,7 @@ from stageb.errors import EngineError
 
 REFUSES_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') "
-    "}}{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim "
+    "}}{% endif %}{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim "
     "}}<|im_end|>\n{% endfor %}"
 )
 DROPS_SYSTEM = (
@@ -26,8 +25,7 @@ DROPS_SYSTEM = (
 )
 TYPED = (
     "{% for m in messages %}{% for part in m['content'] %}{% if part['type'] == 'text' %}({{ "
-    "part['text'] }})"
-    "{% endif %}{% endfor %}{% endfor %}"
+    "part['text'] }}){% endif %}{% endfor %}{% endfor %}"
 )
 SPACES = (
     "<|endoftext|>{% set system = messages[0]['content'] %}"

@@ -407,8 +407,7 @@ def test_a_checkpoint_whose_config_names_code_of_the_hub(
         opens(ModelConfig(model_name_or_path=str(tmp_path)))
     assert str(caught.value).endswith(
         f"model.trust_remote_code: False: {tmp_path}: its config.json has {told}, code that "
-        f"would be fetched and run; "
-        "set it to true if you trust its author, or choose another model"
+        f"would be fetched and run; set it to true if you trust its author, or choose another model"
     )
 
 

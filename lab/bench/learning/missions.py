@@ -32,8 +32,7 @@ VALUES: Mapping[str, str] = {  # attribute -> values, each as common as it is re
 }
 FILLER = (
     "building bottom center shape holding behind left pressing stay willow feather walnut "
-    "harbour awning hopper cornice "
-    "finial sluice steps covers trim city copy"
+    "harbour awning hopper cornice finial sluice steps covers trim city copy"
 ).split()
 # word -> how often
 FINDINGS: Mapping[str, float] = {"seepage": 0.12, "lichen": 0.12, "icicle": 0.09, "peel": 0.09}

@@ -230,8 +230,8 @@ class Decoder:
             if prompt + answer > self._longest:
                 raise EngineError(
                     f"a prompt of {prompt} tokens leaves no room for an answer of {answer} in "
-                    f"the model's {self._longest}; "
-                    "shorten the guidance or the ticket, or lower sampler.max_prompt_tokens"
+                    f"the model's {self._longest}; shorten the guidance or the ticket, or lower "
+                    "sampler.max_prompt_tokens"
                 )
 
     def _work_in_batches(

@@ -71,8 +71,8 @@ class Bounded(Generic[T, A]):
             if len(items) == 1:
                 raise EngineError(
                     f"one prompt with its answer of up to {longest} tokens does not fit into "
-                    f"the memory of {self.device}; "
-                    "take a smaller model, or lower sampler.max_prompt_tokens or max_new_tokens"
+                    f"the memory of {self.device}; take a smaller model, or lower "
+                    "sampler.max_prompt_tokens or max_new_tokens"
                 ) from error
         heartbeat.tick()
         # Outside the except block, where the error no longer holds the failed batch's tensors.

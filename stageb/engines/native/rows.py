@@ -298,8 +298,8 @@ def check_not_nan(logits: Tensor) -> None:
     if logits.isnan().any():
         raise EngineError(
             "the model's logits are not numbers (NaN); load it with model.torch_dtype float32 "
-            "or bfloat16, and if they stay "
-            "so, its weights hold NaN: take another copy of the checkpoint"
+            "or bfloat16, and if they stay so, its weights hold NaN: take another copy of the "
+            "checkpoint"
         )
 
 

@@ -312,8 +312,8 @@ def explain_failure(error: Exception, model: ModelConfig, device: str) -> Config
         )
     return EngineError(
         f"{KEY}: {model.model_name_or_path!r} could not be loaded: {cause}; name a folder with "
-        f"a causal language model in "
-        f"safetensors, a model of the hub that this machine can reach, or {NAME}"
+        f"a causal language model in safetensors, a model of the hub that this machine can reach, "
+        f"or {NAME}"
     )
 
 

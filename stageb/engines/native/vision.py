@@ -261,8 +261,8 @@ def image_inputs_of(model: Any, folder: str, config: ModelConfig) -> ImageInputs
     if not known or not hasattr(getattr(model, "model", None), "get_rope_index"):
         remedy = (
             f"a checkpoint of type {model.config.model_type} cannot be shown images here; name "
-            f"one of the Qwen2-VL, "
-            "Qwen2.5-VL or Qwen3-VL kind, or serve it and take model.engine openai"
+            f"one of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind, or serve it and take model.engine "
+            "openai"
         )
         raise ConfigError(_KEY, config.model_name_or_path, remedy)
     if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:

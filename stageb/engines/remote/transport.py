@@ -90,8 +90,7 @@ def advise_on_reach(url: str) -> str:
     server = urllib.parse.urlsplit(url)
     return (
         f"it was asked by way of the proxy {shown(proxy, 200)} ({server.scheme}_proxy): see "
-        f"that both are up, or for a "
-        f"server that needs no proxy, add {server.hostname} to NO_PROXY"
+        f"that both are up, or for a server that needs no proxy, add {server.hostname} to NO_PROXY"
     )
 
 
@@ -253,8 +252,7 @@ MANY = "more than five top_logprobs"
 TOP, FEWER = 20, 5
 DROPPABLE = (  # of two that a server names it can do without the first
     "continue_final_message add_generation_prompt chat_template_kwargs top_k top_p temperature "
-    "seed stop "
-    "max_tokens max_completion_tokens"
+    "seed stop max_tokens max_completion_tokens"
 ).split()
 REDIRECTS = (301, 302, 303, 307, 308)
 LIMITED = 429

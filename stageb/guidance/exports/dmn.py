@@ -31,8 +31,7 @@ _TYPES = {"number": "number", "flag": "boolean", "text": "string"}
 MOST_ROWS = 12  # of one rule: with more, whether it holds is a column of its own
 _WORDS = (  # of the language, and of the decision
     "and between context date days duration else every false for function if in instance list "
-    "months not null of or return "
-    "rule satisfies some string substring then time true verdict years"
+    "months not null of or return rule satisfies some string substring then time true verdict years"
 ).split()
 _Way = tuple[Expression, ...]  # what must be so together
 _Tests = dict[str, str]  # by input expression, what it must be

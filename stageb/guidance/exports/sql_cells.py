@@ -245,8 +245,7 @@ class CellColumns:
             f"CASE WHEN {first} IN ('e', 'E') AND {second} IN ('+', '-') AND {digits} NOT LIKE '%.'"
             f" AND {size}{sql.length(signed)} BETWEEN 3 AND 4 THEN {signed}"
             f" WHEN {first} IN ('e', 'E') AND {digits} LIKE '%.%_'"
-            f" AND {size}{sql.length(bare)} BETWEEN 2 AND 3 THEN {bare}"
-            f" ELSE {rest} END"
+            f" AND {size}{sql.length(bare)} BETWEEN 2 AND 3 THEN {bare} ELSE {rest} END"
         )
         return cell, digits, self.add("beyond", f"beyond {field}", beyond)
 

@@ -163,8 +163,8 @@ class Conditions(ColumnForm[str]):
             return f"CASE WHEN {text} IS NULL THEN 1 ELSE 0 END"
         there = f"WHEN {self.cells.is_plain(text)} THEN 0"
         return (
-            f"CASE WHEN {text} IS NULL THEN "
-            f"{'1' if self._mission.is_counted is False else 'NULL'} {there} END"
+            f"CASE WHEN {text} IS NULL THEN {'1' if self._mission.is_counted is False else 'NULL'} "
+            f"{there} END"
         )
 
     def limit(self, of: str | Computed, side: Side, limit: str) -> str:
@@ -274,8 +274,8 @@ def _tell(held: str, untold: Sequence[str]) -> str:
     """1 or 0 by what is ``held``, -1 where code surely finds that a ticket does not tell."""
     why = " OR ".join(f"({each})" for each in dict.fromkeys(untold) if each != NEVER)
     return (
-        f"CASE WHEN {held} THEN 1 WHEN NOT ({held}) THEN "
-        f"0{f' WHEN {why} THEN -1' if why else ''} END"
+        f"CASE WHEN {held} THEN 1 WHEN NOT ({held}) THEN 0{f' WHEN {why} THEN -1' if why else ''} "
+        f"END"
     )
 
 

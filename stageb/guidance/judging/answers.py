@@ -73,25 +73,22 @@ _REMEDIES: dict[Fault, str] = {
     "filtered": "the server's content filter withholds answers: have it relaxed there, or "
     "choose another server",
     "gives its prompt back": "the server returns the prompt within the answer: its chat "
-    "template and the way in which it "
-    "reads answers do not fit this checkpoint; serve it otherwise, or take model.engine "
-    "transformers",
+    "template and the way in which it reads answers do not fit this checkpoint; serve it "
+    "otherwise, or take model.engine transformers",
     "thinking never closed": "the model thought aloud to the end of its tokens: raise "
-    "sampler.grid's max_new_tokens, or end "
-    "its thinking (model.chat_template_kwargs: {enable_thinking: false}, or prompt.prefill: true)",
+    "sampler.grid's max_new_tokens, or end its thinking (model.chat_template_kwargs: "
+    "{enable_thinking: false}, or prompt.prefill: true)",
     "cut off": "sampler.grid's max_new_tokens cut the answer before it had two lines: raise "
-    "that. prompt.prefill: true "
-    "begins answers that would never come to them; a model that thinks behind a tag of its own "
-    "needs model.thinking_ends",
+    "that. prompt.prefill: true begins answers that would never come to them; a model that thinks "
+    "behind a tag of its own needs model.thinking_ends",
     "refuses": "the model refuses to judge: choose another, or prompt.prefill: true",
     "not the two-line answer": "the model does not keep to the two lines: prompt.prefill: true "
-    "begins its answers, prompt."
-    "verdict_words gives it words of its own; or choose a larger model",
+    "begins its answers, prompt.verdict_words gives it words of its own; or choose a larger model",
 }
 _BEGUN = (  # the remedy where prompt.prefill was tried already
     "the answers are begun for the model, and it does not go on in form: a server may not go on "
-    "from a last message of the "
-    "assistant's, see what docs/engines.md says of it; or choose a larger model"
+    "from a last message of the assistant's, see what docs/engines.md says of it; or choose a "
+    "larger model"
 )
 
 

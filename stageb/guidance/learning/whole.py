@@ -188,14 +188,14 @@ def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Chose
     """Lists of labels, or cards where these are better."""
     each_label = max(LEAST_OF_LABEL, -(-OF_LABEL * size // SIZE[True]))
     lists = _learn_by_label(material, folds, each_label, size)
-    best = {size: lists} if lists else {}
-    is_good = best and best[size].wrong.bit_count() < GOOD * sum(folds).bit_count()
+    is_good = lists and lists.wrong.bit_count() < GOOD * sum(folds).bit_count()
     enough = FAR if is_good else GAIN
     listed = _word_forms(partial(learn_compared, 0), each_label, material, folds, enough)
     cards = [
         Form(enough, [partial(learn_compared, paired, None, each_label)]) for paired in (0, PAIRED)
     ]
-    return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], best)
+    plainer = {size: lists} if lists else None
+    return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], plainer)
 
 
 def _learn_by_label(

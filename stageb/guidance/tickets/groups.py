@@ -128,10 +128,9 @@ class Repeats:
         remedy = f"; {advise_apart()}" if self.is_coarse else ""
         return (
             f"{self.mission}: some tickets say the same, or are kept together, under several "
-            f"group_ids: the "
-            f"{self.group_ids:,} group_ids of {self.tickets:,} tickets make {self.groups:,} "
-            f"groups{mixed}, and no split "
-            f"parts these; for one, {self.example[0]} and {self.example[1]}{remedy}"
+            f"group_ids: the {self.group_ids:,} group_ids of {self.tickets:,} tickets make "
+            f"{self.groups:,} groups{mixed}, and no split parts these; for one, {self.example[0]} "
+            f"and {self.example[1]}{remedy}"
         )
 
 

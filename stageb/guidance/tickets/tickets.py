@@ -246,8 +246,7 @@ def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) 
         raise FaultError(
             f"ticket {ticket.key!r} of mission {ticket.mission!r} stands at {first} already",
             "keep one of the two, or give another group_id; where it names a machine rather "
-            "than a case, set "
-            "columns.group_id to null and columns.together to that column",
+            "than a case, set columns.group_id to null and columns.together to that column",
         )
 
 

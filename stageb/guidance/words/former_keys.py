@@ -24,8 +24,7 @@ FORMER_KEYS = {**FORMER_PRICES, **FORMER_MODEL} | {
     "rule_search.train_pool_size": "write runner.tickets_per_epoch",
     "rule_search.eval_pool_size": "write gate.pool_size",
     "rule_search.gate": "write gate.alpha, which bounds the chance of accepting an edit that "
-    "does not help; "
-    "for limits beside it gate.max_false_passes and gate.max_changed_verdicts",
+    "does not help; for limits beside it gate.max_false_passes and gate.max_changed_verdicts",
     "rule_search.early_stop": "write early_stop.patience",
     "stage_b_distillation.enabled": "write distill.size, 0 for none",
     "stage_b_distillation.log_chatml_path": "leave it out: distill_chatml.jsonl lies in the "

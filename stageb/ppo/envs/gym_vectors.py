@@ -174,8 +174,8 @@ class VectorGames:
                 mode = getattr(self._envs, "metadata", {}).get("autoreset_mode")
                 if mode != AutoresetMode.DISABLED:
                     remedy = (
-                        "a vector whose metadata have autoreset_mode "
-                        "AutoresetMode.DISABLED: the loop resets"
+                        "a vector whose metadata have autoreset_mode AutoresetMode.DISABLED: the "
+                        "loop resets"
                     )
                     raise ValueError(f"autoreset_mode is {mode}; make {remedy}")
                 names = ("single_observation_space", "single_action_space")

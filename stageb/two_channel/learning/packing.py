@@ -69,9 +69,8 @@ def fits(line: Line, longest: int, set_aside: bool) -> bool:
     if len(line) > longest and not set_aside:
         raise InputError(
             f"{line.key}: its prompt has {len(line.prompt)} tokens and its answer "
-            f"{len(line.target.ids)}, together more "
-            f"than packing.max_length {longest}; raise that, lower model.image_pixels, or set "
-            f"packing.overlong to set_aside"
+            f"{len(line.target.ids)}, together more than packing.max_length {longest}; raise that, "
+            f"lower model.image_pixels, or set packing.overlong to set_aside"
         )
     return len(line) <= longest
 

@@ -324,7 +324,7 @@ class DetectorRanks:
         if over and (packing.overlong == "refuse" or not fits):
             raise InputError(
                 f"{len(over)} samples are longer than packing.max_length {packing.max_length}: "
-                f"{list_keys(over)}; raise it, "
-                "lower model.image_pixels, or set packing.overlong to set_aside"
+                f"{list_keys(over)}; raise it, lower model.image_pixels, or set packing.overlong "
+                "to set_aside"
             )
         return fits, [each.key for each in over]

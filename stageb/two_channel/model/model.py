@@ -55,8 +55,7 @@ TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
     "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ "
-    "part['text'] }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -163,8 +162,7 @@ def load(
     except Exception as error:
         raise EngineError(
             f"{_KEY}: {folder!r} could not be loaded: {error}; name a folder, or a model of the "
-            f"hub that this machine can "
-            "reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"
+            f"hub that this machine can reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"
         ) from error
     add_coordinates(model, tokenizer)
     model.set_attn_implementation(

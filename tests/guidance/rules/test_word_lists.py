@@ -83,8 +83,7 @@ def code_of(guidance: Guidance) -> Expression:
         (
             CARD,
             "Fail if it has 2 points or more: 2 for each of act now, asap, now that a summary "
-            "mentions; -1 if a summary "
-            "mentions prize.",
+            "mentions; -1 if a summary mentions prize.",
         ),
         (
             'Fail if at least 2 of (a summary mentions a "hurry" word; a summary mentions prize).',

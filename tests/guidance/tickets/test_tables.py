@@ -354,8 +354,7 @@ def test_of_many_columns_the_nearest_the_first_and_the_last_are_named(tmp_path: 
     )
     assert what.endswith(
         "23 more, mean value of measurement 27, mean value of measurement 28, mean value of "
-        "measurement 29, diagnosis, "
-        "1 that the config names"
+        "measurement 29, diagnosis, 1 that the config names"
     )
     assert len(what) < 400
 

@@ -112,9 +112,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = WordParser(
         prog="stageb audit",
         description="Watch whether what stageb automate has promised still holds: draw tickets "
-        "that were decided alone for "
-        "people, read their answers, and test as they come. Exit code: 0, or 1 where a bound is "
-        "broken.",
+        "that were decided alone for people, read their answers, and test as they come. Exit code: "
+        "0, or 1 where a bound is broken.",
     )
     parser.add_argument(
         "predictions",

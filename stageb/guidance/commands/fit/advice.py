@@ -127,10 +127,8 @@ def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[st
         worth = "missed_failure" if rare == "fail" else "false_alarm"
         yield (
             f"{count[rare]:,} of {len(tickets):,} tickets are labelled {rare}, so always "
-            f"{common} would score "
-            f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false "
-            f"alarm, say so: "
-            f"{write_option(f'price.{worth}', 20)}"
+            f"{common} would score {count[common] / len(tickets):.1%}; if a missed one costs more "
+            f"than a false alarm, say so: {write_option(f'price.{worth}', 20)}"
         )
 
 
@@ -157,8 +155,8 @@ def warn_of_names(tickets: Sequence[Ticket]) -> Iterator[str]:
             "a column without a name: name it in the header where it is to be read",
         )
         yield (
-            f"{len(nameless):,} rows hold something, such as "
-            f"{first.extra['']!r}{_place(first)}, in {what}"
+            f"{len(nameless):,} rows hold something, such as {first.extra['']!r}{_place(first)}, "
+            f"in {what}"
         )
 
 
@@ -175,9 +173,8 @@ def warn_of_copies(tickets: Sequence[Ticket]) -> Iterator[str]:
         one, other, *_ = repeated[0]
         yield (
             f"{len(repeated):,} texts come {count / len(repeated):.2g} times each, but for "
-            f"numbers in them, in tickets that "
-            f"count as cases of their own, such as {one.place or one.key} and "
-            f"{other.place or other.key}: what one teaches, "
+            f"numbers in them, in tickets that count as cases of their own, such as "
+            f"{one.place or one.key} and {other.place or other.key}: what one teaches, "
             f"another would prove. Name the column that says which case it is: "
             f"{write_option('columns.together', 'NAME')}"
         )
@@ -200,8 +197,7 @@ def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
         for name in telling[:SHOWN]:
             yield (
                 f"{name!r} alone tells the label of every ticket: if it is written down after "
-                f"the verdict, leave it out "
-                "(columns.texts names the columns to read)"
+                f"the verdict, leave it out (columns.texts names the columns to read)"
             )
     if forms >= FORMS * len(tickets):
         empty = [name for name, column in columns.items() if len(column) < EMPTY * len(tickets)]
@@ -234,17 +230,15 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
                 found.pop(name, None)
                 yield (
                     f"{name!r}: {len(own):,} of {count[name]:,} values are not read as numbers, "
-                    f"such as "
-                    f"{value!r}{_place(ticket)}: they are {what}"
+                    f"such as {value!r}{_place(ticket)}: they are {what}"
                 )
     for name, own in islice(found.items(), SHOWN):
         ticket, value = own[0]
         are = "is" if len(own) == 1 else "are"
         yield (
             f"{name!r}: {len(own):,} of {count[name]:,} values {are} no number, such as "
-            f"{value!r}{_place(ticket)}: a rule "
-            "with a limit cannot decide such tickets; correct these values, or, where they mean that "
-            "nothing is known, name them in columns.missing"
+            f"{value!r}{_place(ticket)}: a rule with a limit cannot decide such tickets; correct "
+            "these values, or, where they mean that nothing is known, name them in columns.missing"
         )
     if len(found) > SHOWN:
         yield f"{len(found) - SHOWN} more fields of numbers have values that are not numbers"
@@ -291,9 +285,8 @@ def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
         )
         yield (
             f"{name}: {others:,} of {len(own):,} tickets are labelled {rare}, {round(tested):,} "
-            f"of which test what is "
-            f"learnt: rules that tell fewer than {wins} of these from the others cannot be "
-            f"proven. Give more{enough}"
+            f"of which test what is learnt: rules that tell fewer than {wins} of these from the "
+            f"others cannot be proven. Give more{enough}"
         )
 
 
@@ -363,21 +356,21 @@ def advise(
         yield f"{ended} was spent on judging val and test, before the first reflection: raise it."
     elif ended:
         yield (
-            f"Learning ended at {ended}, after "
-            f"{count_of(attempts.reflections, 'reflection')}: raise it."
+            f"Learning ended at {ended}, after {count_of(attempts.reflections, 'reflection')}: "
+            f"raise it."
         )
     elif attempts.reflections < FEW and config.reflection.scope != "all":
         yield (
             f"There {'was' if attempts.reflections == 1 else 'were'} "
-            f"{count_of(attempts.reflections, 'reflection')}: raise "
-            "runner.epochs or runner.tickets_per_epoch."
+            f"{count_of(attempts.reflections, 'reflection')}: raise runner.epochs or "
+            "runner.tickets_per_epoch."
         )
     if total and counts[rare] < RARE * total and config.price.by_label == EQUAL:
         worth = "price.missed_failure" if rare == "fail" else "price.false_alarm"
         yield (
             f"Only {counts[rare]:,} of {total:,} val and test tickets are labelled {rare}. If a "
-            f"missed one costs more than "
-            f"a wrong {rare}, say so: {write_option(worth, 20)} (docs/guides/rare.md)."
+            f"missed one costs more than a wrong {rare}, say so: {write_option(worth, 20)} "
+            f"(docs/guides/rare.md)."
         )
     yield from _advise_on_edits(attempts, config.guidance.path is not None)
     if config.gating.provisional == "drop" and any(
@@ -387,8 +380,7 @@ def advise(
     if config.guidance.path is None:
         yield (
             f"Write a rule that you believe in, and start from it: "
-            f"{write_option('guidance.path', 'rules.json')}; "
-            "stageb evaluate says what it is worth."
+            f"{write_option('guidance.path', 'rules.json')}; stageb evaluate says what it is worth."
         )
 
 
@@ -398,15 +390,14 @@ def _advise_on_edits(attempts: Attempts, has_rules: bool) -> Iterator[str]:
         why = explain_refusals(attempts.refused)[0][0]
         yield (
             f"{refused:,} proposals could not be used, most of them since they {why}: let a "
-            f"larger model propose "
-            "(reflection.model), or raise reflection.num_proposals."
+            f"larger model propose (reflection.model), or raise reflection.num_proposals."
         )
     ends = Counter(each.outcome for each in attempts.tried)
     if tried and ends["turns no evidence"] >= MANY * tried:
         yield (
             f"{ends['turns no evidence']:,} of {count_of(tried, 'edit')} fixed none of the "
-            f"tickets they were made for: "
-            "the model does not follow such rules; take a larger one (model.model_name_or_path)."
+            f"tickets they were made for: the model does not follow such rules; take a larger one "
+            "(model.model_name_or_path)."
         )
     near = sum(ends[outcome] for outcome in UNPROVEN)
     if near:
@@ -417,9 +408,8 @@ def _advise_on_edits(attempts: Attempts, has_rules: bool) -> Iterator[str]:
     elif ends["dropped"]:
         yield (
             f"{count_of(ends['dropped'], 'edit')} lost their race, on tickets that are drawn "
-            f"once: raise gate.race_size, or "
-            f"let code judge ({write_option('config', 'frugal')}), where every train ticket "
-            f"teaches and tests."
+            f"once: raise gate.race_size, or let code judge ({write_option('config', 'frugal')}), "
+            f"where every train ticket teaches and tests."
         )
     if NO_CANDIDATE in attempts.idle and has_rules:
         yield "The rules that it began with stand: nothing better was found."

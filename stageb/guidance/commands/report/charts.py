@@ -71,8 +71,7 @@ _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 _REFERENCE = re.compile(r"#([\w-]+)")
 _KEPT = frozenset(
     "d x y width height transform clip-path patternUnits fill stroke stroke-width "
-    "stroke-dasharray stroke-linecap opacity "
-    "fill-opacity stroke-opacity text-anchor".split()
+    "stroke-dasharray stroke-linecap opacity fill-opacity stroke-opacity text-anchor".split()
 )
 
 

@@ -104,9 +104,8 @@ def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outc
     if prices["fail"] != prices["pass"]:
         more += (
             f" At a price of {prices['fail']:g} for a missed failure and {prices['pass']:g} for "
-            f"a false alarm, a ticket "
-            f"costs {row['cost']:.3f} on average; with always {always['verdict']}ing "
-            f"{always['cost']:.3f}."
+            f"a false alarm, a ticket costs {row['cost']:.3f} on average; with always "
+            f"{always['verdict']}ing {always['cost']:.3f}."
         )
     more += (
         _describe_chance((caught, fails["n"]), (alarms, passes["n"]))
@@ -156,8 +155,8 @@ def _describe_chance(caught: tuple[int, int], alarms: tuple[int, int]) -> str:
     if share > COMMON and alarms[1]:
         said += (
             f" {share:.0%} of these tickets are failures. If it were 1%, 1,000 tickets would "
-            f"bring about {catches:.0f} "
-            f"failures caught and {count_of(round(990 * alarms[0] / alarms[1]), 'false alarm')}, at worst "
+            f"bring about {catches:.0f} failures caught and "
+            f"{count_of(round(990 * alarms[0] / alarms[1]), 'false alarm')}, at worst "
             f"{990 * wilson(*alarms)[1]:.0f} (19 times in 20)."
         )
     return said
@@ -206,8 +205,8 @@ def describe_left_out(rule: Mapping[str, Any], coded: Mapping[str, Any], prices:
         return f"changes nothing ({n})"
     if verdict not in PASS_FAIL:
         return (
-            f"{won:,} fewer judged rightly and {lost:,} more: "
-            f"{(lost - won) / decided * 100:+.1f} points of accuracy ({n})"
+            f"{won:,} fewer judged rightly and {lost:,} more: {(lost - won) / decided * 100:+.1f} "
+            f"points of accuracy ({n})"
         )
     errors = [("fail", won, "more missed failure"), ("pass", lost, "fewer false alarm")]
     if verdict == "pass":

@@ -14,9 +14,8 @@ from stageb.guidance.words.automation import PERSON, STAGEB
 
 TICKET = (
     "One case to judge: a row of a table by the names of its columns, such as the run learnt "
-    "from, or an object with "
-    "per_image, as a line of JSON Lines. mission may be left out where there is guidance for "
-    "one alone."
+    "from, or an object with per_image, as a line of JSON Lines. mission may be left out where "
+    "there is guidance for one alone."
 )
 ROW = {
     "mission": ("string", "whose guidance judged it"),

@@ -94,8 +94,8 @@ def warn_of_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
     right, followed = (of[name] / of["decided"] for name in ("right", "followed"))
     lines = [
         f"{mission}: by their letter the rules decide {of['decided']:,} of {of['tickets']:,} "
-        f"tickets, {right:.1%} of them "
-        f"rightly; the model judged {followed:.1%} of these as the rules say"
+        f"tickets, {right:.1%} of them rightly; the model judged {followed:.1%} of these as the "
+        f"rules say"
     ]
     return [*lines, *name_misread(mission, of)]
 
@@ -105,8 +105,8 @@ def name_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
     none where there is none."""
     lines = [
         f"{mission}: the model does not apply {rule['rule']} as written: it judged "
-        f"{rule['decided'] - rule['followed']:,} "
-        f"of its {rule['decided']:,} tickets otherwise: {rule['text']}"
+        f"{rule['decided'] - rule['followed']:,} of its {rule['decided']:,} tickets otherwise: "
+        f"{rule['text']}"
         for rule in of.get("rules", ())
         if is_misread(rule)
     ]

@@ -188,17 +188,14 @@ def _describe_difference(mission: str, paired: Mapping[str, Any], prices: Prices
         found = "cheaper" if high < 0 else "dearer" if low > 0 else "neither is shown to be cheaper"
         yield (
             f"{mission}, cost a ticket beside the compared guidance: "
-            f"{paired['cost_difference']:+.3f} (95 % interval "
-            f"{low:+.3f} to {high:+.3f}): {found}"
+            f"{paired['cost_difference']:+.3f} (95 % interval {low:+.3f} to {high:+.3f}): {found}"
         )
         what = ", accuracy, whatever the prices"
     low, high = (100 * edge for edge in paired["difference_interval"])
     yield (
         f"{mission}{what}: {100 * paired['difference']:+.1f} points (95 % interval {low:+.1f} "
-        f"to {high:+.1f}): of "
-        f"{paired['groups']:,} groups {paired['won']:,} are better, {paired['lost']:,} worse; p "
-        f"= {paired['p']:.2g} "
-        "(McNemar's exact test)"
+        f"to {high:+.1f}): of {paired['groups']:,} groups {paired['won']:,} are better, "
+        f"{paired['lost']:,} worse; p = {paired['p']:.2g} (McNemar's exact test)"
     )
 
 

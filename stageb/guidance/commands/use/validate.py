@@ -239,8 +239,7 @@ def describe(found: Validation) -> list[str]:
         each = found.prompts
         lines.append(
             f"The model reads {each.shortest:,} to {each.longest:,} tokens (pieces of words) to "
-            f"judge a ticket, half of the "
-            f"time up to {each.median:,}"
+            f"judge a ticket, half of the time up to {each.median:,}"
         )
     memory = found.memory
     if memory.weights is not None:
@@ -252,8 +251,7 @@ def describe(found: Validation) -> list[str]:
         )
         lines.append(
             f"Memory: {held} for each process (rank), plus what a step of the model needs; its "
-            f"weights are "
-            f"{_format_bytes(memory.weights)}{caches}"
+            f"weights are {_format_bytes(memory.weights)}{caches}"
         )
     if found.budget is None:
         lines.append(f"{found.learning} At most {found.rollouts:,} answers on tickets (rollouts)")
@@ -271,15 +269,14 @@ def describe(found: Validation) -> list[str]:
     else:
         lines.append(
             f"At most {found.budget:,} rollouts and verdicts for the gate together until "
-            f"budget.rollouts ends learning, "
-            f"plus {found.measuring:,} to measure val and test; what the last step goes beyond "
-            f"the budget comes on top"
+            f"budget.rollouts ends learning, plus {found.measuring:,} to measure val and test; "
+            f"what the last step goes beyond the budget comes on top"
         )
     if found.rate and found.seconds is not None:
         lines.append(
             f"Time: {describe_time(found.seconds)} at the pace of {found.rate.run} on "
-            f"{found.rate.machine}, reflections and "
-            "all; less where learning ends early, more where more rules are accepted"
+            f"{found.rate.machine}, reflections and all; less where learning ends early, more "
+            "where more rules are accepted"
         )
     else:
         lines.append(
@@ -332,8 +329,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
     if reflecting.window is not None and longest > reflecting.window and config.runner.epochs:
         notices.append(
             f"reflection.max_prompt_tokens and max_new_tokens, {longest:,} together, are more "
-            f"than the "
-            f"{reflecting.window:,} that the model was made for"
+            f"than the {reflecting.window:,} that the model was made for"
         )
     if config.model.engine == "openai" and config.model.tokenizer is None:
         notices.append("lengths are estimates; name the model's tokenizer with model.tokenizer")
@@ -413,9 +409,8 @@ def _find_misfits(
         first = inputs.tickets[long[0]]
         what = (
             f"{len(long):,} prompts are longer than the model's {model.window:,} tokens leave "
-            f"beside an answer of "
-            f"{answer:,}; the first: ticket {first.key} of mission {first.mission}, "
-            f"{lengths[long[0]]:,}"
+            f"beside an answer of {answer:,}; the first: ticket {first.key} of mission "
+            f"{first.mission}, {lengths[long[0]]:,}"
         )
         remedy = (
             f"set it to {room} to set such tickets aside"

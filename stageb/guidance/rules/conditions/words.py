@@ -52,14 +52,11 @@ JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would b
 STOP_WORDS = frozenset(
     (
         "a about all also am an and any are aren as at be been being between both but by can "
-        "could did do does doing don "
-        "each for from get got had has have having he her here hers him his how i if in into is "
-        "isn it its itself just ll "
-        "me my myself of on or our ours re s she should so some such t than that the their "
-        "theirs them then there these "
+        "could did do does doing don each for from get got had has have having he her here hers "
+        "him his how i if in into is isn it its itself just ll me my myself of on or our ours re s "
+        "she should so some such t than that the their theirs them then there these "
         "they this those to too until us ve was wasn we were what when where which while who "
-        "whom why will with would you "
-        "your yours "
+        "whom why will with would you your yours "
     ).split()
 )
 JOINERS = frozenset(

@@ -184,8 +184,7 @@ def test_too_few_tickets_are_told_with_how_many_a_proof_takes(tmp_path: Path) ->
     (line,) = cautions(few, tmp_path)
     assert line == (
         "m: 20 of 40 tickets are labelled fail, 3 of which test what is learnt: rules that tell "
-        "fewer than 7 of these from "
-        "the others cannot be proven. Give more, some 110 in all"
+        "fewer than 7 of these from the others cannot be proven. Give more, some 110 in all"
     )
     many = made(900, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
     assert not cautions(many, tmp_path)

@@ -95,8 +95,7 @@ def test_nothing_is_said_in_codes(learnt: Path) -> None:
     text = plain(learnt)
     for code in (
         "\\d+ to \\d+:|\\+[\\d.]+ −[\\d.]+ on \\d+|\\blevel 0|log "
-        "wealth|\\bR\\d\\b|\\bP\\d\\b|JSON|dropped|"
-        "unpromising|turns no evidence|::|interval"
+        "wealth|\\bR\\d\\b|\\bP\\d\\b|JSON|dropped|unpromising|turns no evidence|::|interval"
     ).split("|"):
         assert not re.search(code, text), code
     assert "from reflection 1" in text

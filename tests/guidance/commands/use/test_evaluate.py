@@ -174,8 +174,7 @@ def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
     lines = [line for line in said.splitlines() if line.startswith("valves, ")]
     assert lines[0] == (
         f"valves, cost a ticket beside the compared guidance: {paired['cost_difference']:+.3f} "
-        f"(95 % interval {low:+.3f} to "
-        f"{high:+.3f}): cheaper"
+        f"(95 % interval {low:+.3f} to {high:+.3f}): cheaper"
     )
     assert lines[1].startswith("valves, accuracy, whatever the prices: -")
     assert main(options("evaluate", keys)) == 0

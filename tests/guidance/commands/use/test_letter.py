@@ -45,8 +45,7 @@ def test_a_rule_that_the_model_does_not_apply_as_written_is_named() -> None:
     first, second, third = warn_of_misread("m", found)
     assert first == (
         "m: by their letter the rules decide 4 of 4 tickets, 100.0% of them rightly; the model "
-        "judged 75.0% of these as the "
-        "rules say"
+        "judged 75.0% of these as the rules say"
     )
     assert second == (
         "m: the model does not apply G1 as written: it judged 1 of its 2 tickets otherwise: "
