@@ -83,7 +83,7 @@ class VectorAgent(ActorCritic):
         values = self.value(self.critic(hidden if isinstance(self.critic, nn.Identity) else seen))
         outputs = self.policy(hidden).float()
         if self.deviations is not None:
-            outputs = torch.cat([outputs, self.deviations.expand_as(outputs)], dim=1)
+            outputs = torch.cat([outputs, self.deviations.expand(len(outputs), -1)], dim=1)
         return outputs, values.float()[:, 0]
 
 

@@ -1,5 +1,5 @@
 """``stageb validate`` of the PPO loop: its environment and its agent are made, and one episode is
-played."""
+played, twice."""
 
 from __future__ import annotations
 
@@ -28,9 +28,15 @@ def main(config: PpoLoopConfig) -> int:
         Schedule.of(config, 1, envs)
     with closing(make_environment(config, config.seed, [0], "cpu")) as environment:
         agent = make_agent(config, environment)
+        first = environment.observe().clone()
         length = play_some(config, environment, agent, MOST_STEPS)
         seen, is_masked = environment.observe()[0], environment.masks() is not None
         strays = environment.find_strays()
+        with closing(make_environment(config, config.seed, [0], "cpu")) as again:
+            repeats = torch.equal(first, again.observe())
+            if repeats and length is not None:
+                repeats = play_some(config, again, agent, length) == length
+                repeats = repeats and torch.equal(seen, again.observe()[0])
     size = sum(each.numel() for each in agent.parameters())
     shown = f"observations {tuple(seen.shape)} of {str(seen.dtype)[6:]}{', with masks' * is_masked}"
     print(
@@ -48,6 +54,11 @@ def main(config: PpoLoopConfig) -> int:
         print(
             f"{strays}: correct observation_space, or wrap it to bring them there; agents see "
             f"them as they are."
+        )
+    if not repeats:
+        print(
+            "Made and played twice from one seed, it showed different observations: draw all that "
+            "is random from the seed, as from self.np_random, or a resumed run is another."
         )
     print("The loggers and the devices were not checked.")
     return 0

@@ -86,7 +86,7 @@ class ExportedAgent(nn.Module):
             "actions": "the most probable ones: choices, counted from starts; then numbers, "
             "within low and high",
             "observations": "float, or bytes of a picture as they are; other than a Box "
-            "flattened as Gymnasium does",
+            "flattened as Gymnasium does; of a Box from 0 to 255, if not bytes, divided by 255",
             **asdict(self.units),
         }
 

@@ -153,22 +153,23 @@ class Player:
         with self._autocast():
             outputs, values, memory = self._advance(seen, self.memory)
         actions, log_probs = self.agent.actions.draw(mask(outputs, masks), self._keys, self._step)
-        outcome = self.environment.step(actions)
-        done = outcome.terminated | outcome.truncated
-        row = {
-            "observations": seen,
-            "finals": self.environment.observe(),
-            "actions": actions,
-            "log_probs": log_probs,
-            "values": values,
-            "rewards": outcome.rewards,
-            "terminated": outcome.terminated,
-            "truncated": outcome.truncated,
+        # before the step, which may write into what was shown
+        self._keep(
+            observations=seen,
+            actions=actions,
+            log_probs=log_probs,
+            values=values,
             **({} if masks is None else {"masks": masks}),
             **({"memories": self.memory} if self.agent.memory else {}),
-        }
-        for name, value in row.items():
-            self.buffers[name].index_copy_(0, self._at, value[None])
+        )
+        outcome = self.environment.step(actions)
+        done = outcome.terminated | outcome.truncated
+        self._keep(
+            finals=self.environment.observe(),
+            rewards=outcome.rewards,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
+        )
         self._tally += torch.stack(
             [done.double(), *(each * done.double() for each in outcome.measures)]
         ).sum(1)
@@ -177,6 +178,10 @@ class Player:
             self.memory.copy_(memory.masked_fill(done[:, None], 0.0))
         self._at += 1
         self._step += 1
+
+    def _keep(self, **row: Tensor) -> None:
+        for name, value in row.items():
+            self.buffers[name].index_copy_(0, self._at, value[None])
 
     def _read_next_values(self) -> Tensor:
         """The values of what steps led to; of final observations only those that are asked for."""

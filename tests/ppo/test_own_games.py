@@ -19,15 +19,19 @@ from programs.processes import Job
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
 from stageb.job import heartbeat
+from stageb.ppo.agents import read_numbers
 from stageb.ppo.config import (
     AgentConfig,
     EnvConfig,
     EvaluationConfig,
+    GameConfig,
     PpoLoopConfig,
     PpoRunnerConfig,
 )
 from stageb.ppo.environment import Joint
 from stageb.ppo.envs.gym import GymEnvironment
+from stageb.ppo.envs.snake import SnakeEnvironment
+from stageb.ppo.envs.snake_agent import Agent
 from stageb.ppo.evaluate import play_out
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.rollout import Player
@@ -174,10 +178,11 @@ def test_episodes_outlast_commits(tmp_path: Path) -> None:
 
 
 def test_every_step_of_a_rollout_and_of_an_evaluation_is_a_sign_of_life() -> None:
-    config = config_of("Plain")
+    config, started = config_of("Plain"), heartbeat.now().count
     environment = make_environment(config, 0, range(3), "cpu")
     agent = make_agent(config, environment)
     before = heartbeat.now().count
+    assert before - started >= 2 * 3  # each is made, and reset
     Player(agent, environment, 16, range(3), 0, nullcontext).play(0)
     played = heartbeat.now().count
     assert played - before >= 3 * 16  # of every game, since a single one may be slow
@@ -221,6 +226,36 @@ def test_numbers_of_any_scale_pictures_and_choices_of_many_parts_are_learnt(
     assert last_row(tmp_path)["eval/return"] > wanted
 
 
+def test_shades_from_0_to_255_are_read_from_0_to_1_whatever_their_type() -> None:
+    found = []
+    for kind, beside in (("uint8", False), ("uint8", True), ("float32", False), ("int64", False)):
+        env = EnvConfig(make="programs.games:Shades", options={"kind": kind, "beside": beside})
+        shown = make_environment(PpoLoopConfig(env=env), 0, [0], "cpu").observe()
+        assert (shown.dtype == torch.uint8) == (kind == "uint8" and not beside)
+        found.append(read_numbers(shown))
+    assert 0.9 < found[0].max() <= 1 and all(torch.equal(each, found[0]) for each in found)
+
+
+class Reused(SnakeEnvironment):
+    """It shows the same tensor at all times."""
+
+    shown: torch.Tensor | None = None
+
+    def observe(self) -> torch.Tensor:
+        self.shown = super().observe() if self.shown is None else self.shown
+        return self.shown.copy_(super().observe())
+
+
+def test_an_environment_that_shows_one_tensor_is_learnt_from_as_it_was_seen() -> None:
+    found = []
+    for kind in (SnakeEnvironment, Reused):
+        environment = kind(GameConfig(size=5), 0, range(3), "cpu")
+        agent = Agent(AgentConfig(channels=4, blocks=0, hidden=8), 5, 0)
+        found.append(Player(agent, environment, 32, range(3), 0, nullcontext).play(0)[0])
+    for name in ("observations", "next_values"):
+        assert torch.equal(getattr(found[0], name), getattr(found[1], name))
+
+
 def test_a_joint_action_is_as_probable_as_its_parts_together() -> None:
     joint, generator = Joint((3, 2), 2), torch.Generator().manual_seed(0)
     outputs = torch.randn((64, 9), generator=generator)
@@ -244,6 +279,7 @@ FAULTS = [
         True,
     ),
     ("NoSeed", "reset: TypeError: ", True),
+    ("NoInfo", "reset returned NoneType as info; return observation, info", True),
     (
         "OldStep",
         "step returned 4 values; return observation, reward, terminated, truncated, info",
@@ -260,6 +296,10 @@ FAULTS = [
         "game 0, step 8 of its episode 1: the reward is nan; return a finite number",
         False,
     ),
+    ("FarReward", "step 3 of its episode 1: the reward is 1e+39; return a finite number", False),
+    ("UnitPictures", "; return whole numbers from 0 to 255, as observation_space says", True),
+    ("LogitMask", "give 0 or 1 for each of 2 choices", True),
+    ("Leaving", "step 4 of its episode 1: step: SystemExit: no licence", False),
     ("NanShown", "game 0, step 8 of its episode 1: the observation holds nan", False),
     ("Raising", "game 0, step 12 of its episode 1: step: ValueError: sensor offline", False),
 ]
@@ -288,16 +328,40 @@ def test_faults_of_games_are_told_in_a_line_with_their_place(
     assert (tmp_path / "run").exists() != at_once
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("NanReward", "step 8 of its episode 1: the reward is nan; return a finite number"),
+        ("NanShown", "step 8 of its episode 1: the observation holds nan"),
+        ("LateMask", "infos of step have action_mask, those of reset have none"),
+        ("NoChoice", "step 3 of its episode 1: action_mask allows no action"),
+        ("LogitMask", "give 0 or 1 for each of 2 choices"),
+        ("Raising", "step 12 of its episode 1: ValueError: sensor offline"),
+    ],
+)
+def test_faults_in_a_vector_are_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, told: str
+) -> None:
+    words = short(tmp_path, "vector", env__options={"kind": kind})
+    assert main(["validate", *words[1:]]) == 2
+    said = capsys.readouterr().err
+    assert "env.make: 'programs.games:vector': game 0, step " in said and told in said
+    assert said.count("\n") == 1 and "programs/games.py:" in said
+
+
 def test_validate_says_what_it_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for make, told in (
         ("Plain", ["observations (3,) of float32", "took 20 steps"]),
         ("Endless", ["No episode ended in 10,000 steps: wrap it in gymnasium.wrappers.TimeLimit"]),
         ("Pictures", ["(36, 36, 1) of uint8"]),
         ("Stray", ["an observation holds 5, beyond Box("]),
+        ("Levers", ["took 20 steps"]),
+        ("Unseeded", ["it showed different observations"]),
     ):
         assert main(["validate", *short(tmp_path, make)[1:]]) == 0
         said = capsys.readouterr().out
         assert all(each in said for each in told), said
+        assert ("different observations" in said) == (make == "Unseeded")
     assert main(["validate", *short(tmp_path, "Plain", runner__global_batch=63)[1:]]) == 2
     assert list(tmp_path.iterdir()) == []
 

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 TURNS = 20
@@ -175,7 +175,37 @@ class Mixed(Plain):
         return float(np.mean(right))
 
 
+class Shades(Plain):
+    """The shades of a picture, from 0 to 255, as numbers of some type, alone or beside others."""
+
+    def __init__(self, kind: str = "uint8", beside: bool = False) -> None:
+        picture = spaces.Box(0, 255, (3, 3, 1), np.dtype(kind).type)
+        self.beside = beside
+        self.observation_space = spaces.Dict({"shades": picture}) if beside else picture
+
+    def show(self) -> Any:
+        found = self.np_random.integers(0, 256, (3, 3, 1))
+        return {"shades": found} if self.beside else found
+
+
+class Levers(Plain):
+    """Which of two, and how far."""
+
+    action_space = spaces.Dict(
+        {"which": spaces.Discrete(2), "far": spaces.Box(0, np.inf, (2,), np.float64)}
+    )
+
+    def judge(self, action: Any) -> float:
+        assert action in self.action_space, action
+        return float(action["which"])
+
+
 # Faults
+
+
+def vector(num_envs: int, kind: str) -> SyncVectorEnv:
+    """A vector of games of a ``kind`` that is named here."""
+    return SyncVectorEnv([globals()[kind]] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
 
 class OldReset(Plain):
@@ -222,6 +252,50 @@ class NanShown(Plain):
 
     def show(self) -> Any:
         return np.array([0, np.nan if self.turn == 8 else 0, 0], np.float32)
+
+
+class FarReward(Plain):
+    """Further than float32 reaches, at its third step."""
+
+    def judge(self, action: Any) -> Any:
+        return 1e39 if self.turn == 2 else 1.0
+
+
+class NoInfo(Plain):
+    """It has nothing to say."""
+
+    def reset(self, **asked: Any) -> Any:
+        return super().reset(**asked)[0], None
+
+
+class UnitPictures(Pictures):
+    """Its shades are from 0 to 1, and its space still says bytes."""
+
+    def show(self) -> Any:
+        return super().show() / 255
+
+
+class LogitMask(Plain):
+    """It tells what to add to logits."""
+
+    def reset(self, **asked: Any) -> Shown:
+        return super().reset(**asked)[0], {"action_mask": np.array([0, -1e9])}
+
+
+class Leaving(Plain):
+    """It ends the process where it may not go on."""
+
+    def step(self, action: Any) -> Told:
+        if self.turn == 3:
+            raise SystemExit("no licence")
+        return super().step(action)
+
+
+class Unseeded(Plain):
+    """It draws from a generator that no reset seeds."""
+
+    def show(self) -> Any:
+        return np.random.default_rng().random(3).astype(np.float32)
 
 
 class ListReward(Plain):

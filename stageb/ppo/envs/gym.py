@@ -185,7 +185,8 @@ class GymEnvironment(Environment):
         if not isinstance(box, spaces.Box):
             return ""
         low, high = (bound.reshape(self.spaces.shape) for bound in (box.low, box.high))
-        beyond = self._seen[(self._seen < low) | (self._seen > high)]
+        shown = self._seen * (1 if self._seen.dtype == np.uint8 else self.spaces.divisors)
+        beyond = shown[(shown < low) | (shown > high)]
         return f"an observation holds {beyond.flat[0]:g}, beyond {box}" if beyond.size else ""
 
     def close(self) -> None:

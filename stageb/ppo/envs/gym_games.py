@@ -97,6 +97,7 @@ class OwnGames:
                         "its spaces are not those of the first game; make all alike",
                         self._made,
                     )
+                heartbeat.tick()
         except BaseException:
             self.close()
             raise
@@ -113,12 +114,8 @@ class OwnGames:
             with self._watching(game, "reset"):
                 told = self._envs[game].reset(seed=seed)
             with self._reading(game, "reset"):
-                if not (isinstance(told, tuple) and len(told) == 2 and isinstance(told[1], dict)):
-                    raise ValueError(
-                        f"reset returned {describe(told)}; return observation, info (as "
-                        f"Gymnasium has it)"
-                    )
-                self._take(game, told[0], told[1], "reset", "step")
+                seen, info = unpack("reset", told, "observation, info")
+                self._take(game, seen, info, "reset", "step")
             heartbeat.tick()
         return self._seen.copy(), self._copy_masks()
 
@@ -129,10 +126,9 @@ class OwnGames:
             with self._watching(game, "step"):
                 told = self._envs[game].step(action)
             with self._reading(game, "step"):
-                if not (isinstance(told, tuple) and len(told) == 5 and isinstance(told[4], dict)):
-                    five = "observation, reward, terminated, truncated, info (as Gymnasium has it)"
-                    raise ValueError(f"step returned {describe(told)}; return {five}")
-                seen, reward, terminated, truncated, info = told
+                seen, reward, terminated, truncated, info = unpack(
+                    "step", told, "observation, reward, terminated, truncated, info"
+                )
                 rewards[game], ended[:, game] = (
                     read_reward(reward),
                     (bool(terminated), bool(truncated)),
@@ -180,7 +176,7 @@ class OwnGames:
             yield
         except (GameError, InputError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a run ends by what it does alone
             what = "" if what == "making it" else f"{what}: "
             raise GameError(
                 game, f"{what}{type(error).__name__}: {error}", place_raised(error) or self._made
@@ -243,6 +239,15 @@ def _shorten_path(file: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
-def describe(told: Any) -> str:
-    """Describe the wrong value that a method returned."""
-    return f"{len(told)} values" if isinstance(told, tuple) else f"{type(told).__name__} alone"
+def unpack(method: str, told: Any, wanted: str) -> Sequence[Any]:
+    """What a ``method`` returned, of which the last is an info. Raises ``ValueError`` where it is
+    not what is ``wanted``: names, separated by commas."""
+    if not isinstance(told, tuple | list):
+        found = f"{type(told).__name__} alone"
+    elif len(told) != len(wanted.split(",")):
+        found = f"{len(told)} values"
+    elif not isinstance(told[-1], dict):
+        found = f"{type(told[-1]).__name__} as info"
+    else:
+        return told
+    raise ValueError(f"{method} returned {found}; return {wanted} (as Gymnasium has it)")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 # in what environments tell beside observations: as Gymnasium's own Taxi has it
 MASK = "action_mask"
 BYTE = 255
+FARTHEST = float(np.finfo(np.float32).max)  # of rewards and observations from 0
 Bools = NDArray[np.bool_]
 
 
@@ -40,6 +41,11 @@ class Spaces:
         is_bytes = box is not None and box.dtype == np.uint8 and bool((box.high == BYTE).all())
         self.dtype: Any = np.uint8 if is_bytes else np.float32
         self.shape: tuple[int, ...] = (box.shape or (1,)) if box else (spaces.flatdim(seen),)
+        flat: Any = spaces.flatten_space(seen)
+        is_shade = (flat.low == 0) & (flat.high == BYTE)
+        # scaled here, unless bytes, which an agent scales
+        divisors = np.where(is_shade, BYTE, 1).astype(np.float32)
+        self.divisors = divisors.reshape(self.shape)
         self._leaves = list(_leaves(acts))
         self.choices = tuple(int(count) for leaf in self._leaves for count in _count_choices(leaf))
         self.numbers = sum(
@@ -56,9 +62,10 @@ class Spaces:
                     raise ValueError(
                         f"its shape is {found.shape}, and observation_space says {self.seen.shape}"
                     )
-                found = found.reshape(self.shape).astype(self.dtype)
+                found = found.reshape(self.shape)
             else:
-                found = np.asarray(spaces.flatten(self.seen, shown), dtype=self.dtype)
+                found = np.asarray(spaces.flatten(self.seen, shown))
+            found = found if found.dtype.kind in "biuf" else found.astype(np.float64)
         except (
             TypeError,
             ValueError,
@@ -70,11 +77,23 @@ class Spaces:
             raise ValueError(
                 f"the observation does not fit {shorten(self.seen)}: {error}"
             ) from None
-        if self.dtype != np.uint8 and not np.isfinite(found).all():
-            raise ValueError(
-                f"the observation holds {found[~np.isfinite(found)].flat[0]}; return finite numbers"
-            )
-        return found
+        return self.convert(found)
+
+    def convert(self, found: NDArray[Any]) -> NDArray[Any]:
+        """Flat numbers (..., as ``shape``) as an agent sees them. Raises ``ValueError``."""
+        if self.dtype == np.uint8:
+            with np.errstate(invalid="ignore"):  # nan, which is none
+                odd = found[found != found.astype(np.uint8)]
+            remedy = "whole numbers from 0 to 255, as observation_space says, or correct that"
+        else:
+            odd = found[~(np.abs(found) <= FARTHEST)]
+            remedy = "finite numbers of float32"
+        if odd.size:
+            raise ValueError(f"the observation holds {odd.flat[0]:g}; return {remedy}")
+        if self.dtype == np.uint8:
+            return found.astype(np.uint8)
+        scaled: NDArray[Any] = (found / self.divisors).astype(np.float32)
+        return scaled
 
     def read_mask(self, told: Any) -> Bools:
         """Which choices are allowed: (choices,). Raises ``ValueError``."""
@@ -89,11 +108,13 @@ class Spaces:
                 if isinstance(told, tuple | list)
                 else np.ravel(told)
             )
-            mask = found.astype(np.bool_)
+            mask = found.astype(np.float64) == 1
         except (TypeError, ValueError):
             raise ValueError(f"{MASK} is {shorten(told)}; {wanted}") from None
         if mask.shape != (sum(self.choices),):
             raise ValueError(f"{MASK} has {len(mask)} numbers; {wanted}")
+        if not (mask | (found == 0)).all():
+            raise ValueError(f"{MASK} is {shorten(told)}; {wanted}")
         if not all(part.any() for part in np.split(mask, self._ends)):
             raise ValueError(f"{MASK} allows no action; allow one, or end the episode")
         return mask
@@ -196,8 +217,8 @@ def read_reward(reward: Any) -> float:
         found = float(reward)
     except (TypeError, ValueError):
         raise ValueError(f"the reward is {shorten(reward)}; return one number") from None
-    if not np.isfinite(found):
-        raise ValueError(f"the reward is {found}; return a finite number")
+    if not abs(found) <= FARTHEST:
+        raise ValueError(f"the reward is {found}; return a finite number of float32")
     return found
 
 

@@ -26,11 +26,11 @@ from stageb.ppo.envs.gym_games import (
     Games,
     Moves,
     OwnGames,
-    describe,
     place_of,
     place_raised,
+    unpack,
 )
-from stageb.ppo.envs.gym_spaces import MASK, Bools, Spaces
+from stageb.ppo.envs.gym_spaces import FARTHEST, MASK, Bools, Spaces, read_reward
 
 
 def make_games(make: partial[Any], count: int, workers: int) -> Games:
@@ -170,7 +170,7 @@ class VectorGames:
         with self._watching(), lifetime.bind_children():
             self._envs: VectorEnv[Any, Any, Any] = make(num_envs=count)
         try:
-            with self._watching():
+            with self._watching(), self._reading():
                 mode = getattr(self._envs, "metadata", {}).get("autoreset_mode")
                 if mode != AutoresetMode.DISABLED:
                     remedy = (
@@ -192,10 +192,10 @@ class VectorGames:
         begun = np.array([seed is not None for seed in seeds])
         with self._watching():
             told = self._envs.reset(seed=list(seeds), options={"reset_mask": begun.copy()})  # type: ignore[arg-type]
-            if not (isinstance(told, tuple) and len(told) == 2):
-                raise ValueError(f"reset returned {describe(told)}; return observations, infos")
-            self._note_masks(told[1], begun, "reset", "step")
-            seen = self._read(told[0])
+            with self._reading():
+                shown, infos = unpack("reset", told, "observations, infos")
+                self._note_masks(infos, begun, "reset", "step")
+                seen = self._read(shown)
         heartbeat.tick()
         return seen, None if self._masks is None else self._masks.copy()
 
@@ -205,24 +205,22 @@ class VectorGames:
         batch = concatenate(self.spaces.acts, self.spaces.native(actions), blank)
         with self._watching():
             told = self._envs.step(batch)
-            if not (isinstance(told, tuple) and len(told) == 5):
-                raise ValueError(
-                    f"step returned {describe(told)}; return observations, rewards, "
-                    f"terminations, truncations, infos"
+            with self._reading():
+                shown, points, terminated, truncated, infos = unpack(
+                    "step", told, "observations, rewards, terminations, truncations, infos"
                 )
-            rewards = np.asarray(told[1], dtype=np.float64)
-            if rewards.shape != (self._count,):
-                raise ValueError(
-                    f"the rewards have shape {rewards.shape}; return one for each of "
-                    f"{self._count} games"
-                )
-            for game in np.flatnonzero(~np.isfinite(rewards)):
-                raise GameError(
-                    int(game), f"the reward is {rewards[game]}; return a finite number", self._made
-                )
-            ended = np.array([told[2], told[3]], dtype=np.bool_)
-            self._note_masks(told[4], ~(ended[0] | ended[1]), "step", "reset")
-            seen = self._read(told[0])
+                rewards = np.asarray(points, dtype=np.float64)
+                if rewards.shape != (self._count,):
+                    raise ValueError(
+                        f"the rewards have shape {rewards.shape}; return one for each of "
+                        f"{self._count} games"
+                    )
+                for game in np.flatnonzero(~(np.abs(rewards) <= FARTHEST)):
+                    with self._reading(game):
+                        read_reward(rewards[game])
+                ended = np.array([terminated, truncated], dtype=np.bool_)
+                self._note_masks(infos, ~(ended[0] | ended[1]), "step", "reset")
+                seen = self._read(shown)
         heartbeat.tick()
         return Moves(
             seen,
@@ -248,36 +246,29 @@ class VectorGames:
     def _read(self, shown: Any) -> NDArray[Any]:
         """Return the observations of all games as an array."""
         space = self.spaces.seen
-        if isinstance(space, spaces.Box):
-            found = np.array(shown)
-            if found.shape != (self._count, *space.shape):
-                raise ValueError(
-                    f"the observations have shape {found.shape}; return "
-                    f"{(self._count, *space.shape)}"
-                )
-            found = found.reshape(self._count, *self.spaces.shape).astype(
-                self.spaces.dtype, copy=False
+        if not isinstance(space, spaces.Box):
+            rows = []
+            for game, each in enumerate(iterate(self._envs.observation_space, shown)):
+                with self._reading(game):
+                    rows.append(self.spaces.read(each))
+            return np.stack(rows)
+        found = np.asarray(shown)
+        if found.shape != (self._count, *space.shape):
+            raise ValueError(
+                f"the observations have shape {found.shape}; return {(self._count, *space.shape)}"
             )
-            if found.dtype == np.uint8 or np.isfinite(found).all():
-                return found
-        items = (
-            found if isinstance(space, spaces.Box) else iterate(self._envs.observation_space, shown)
-        )
-        rows = []
-        for game, each in enumerate(items):
-            try:
-                rows.append(
-                    self.spaces.read(
-                        each.reshape(space.shape) if isinstance(space, spaces.Box) else each
-                    )
-                )
-            except ValueError as error:
-                raise GameError(game, str(error), self._made) from None
-        return np.stack(rows)
+        found = found.reshape(self._count, *self.spaces.shape)
+        try:
+            return self.spaces.convert(found)
+        except ValueError:
+            for game, each in enumerate(found):
+                with self._reading(game):
+                    self.spaces.convert(each)
+            raise
 
     def _note_masks(self, told: Any, asked: Bools, by: str, other: str) -> None:
         """Take up the masks of the games that were ``asked``."""
-        has = isinstance(told, dict) and MASK in told
+        has = MASK in told
         self._masked = has if self._masked is None else self._masked
         if not asked.any():
             return
@@ -292,10 +283,17 @@ class VectorGames:
             self._masks = np.ones((self._count, sum(self.spaces.choices)), np.bool_)
         known = np.asarray(told.get(f"_{MASK}", asked))
         for game in np.flatnonzero(asked):
-            try:
+            with self._reading(game):
                 self._masks[game] = self.spaces.read_mask(told[MASK][game] if known[game] else None)
-            except ValueError as error:
-                raise GameError(int(game), str(error), self._made) from None
+
+    @contextlib.contextmanager
+    def _reading(self, game: Any = 0) -> Iterator[None]:
+        """Turn a ``ValueError`` about what the vector, or one of its games, told into a
+        ``GameError``."""
+        try:
+            yield
+        except ValueError as error:
+            raise GameError(int(game), str(error), self._made) from None
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[None]:
@@ -304,9 +302,7 @@ class VectorGames:
             yield
         except (GameError, InputError):
             raise
-        except ValueError as error:
-            raise GameError(0, str(error), place_raised(error) or self._made) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise GameError(
                 0, f"{type(error).__name__}: {error}", place_raised(error) or self._made
             ) from error
