@@ -108,7 +108,7 @@ class Spaces:
                 if isinstance(told, tuple | list)
                 else np.ravel(told)
             )
-            mask = found.astype(np.float64) == 1
+            mask: Bools = found.astype(np.float64) == 1
         except (TypeError, ValueError):
             raise ValueError(f"{MASK} is {shorten(told)}; {wanted}") from None
         if mask.shape != (sum(self.choices),):
