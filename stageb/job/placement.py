@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,16 +33,21 @@ from stageb.job import lifetime, meeting
 from stageb.job.watchdog import end_with, rank_error
 
 # ``lightning`` brings Fabric under this name too, without the Trainer of ``lightning.fabric``. Both
-# import torchmetrics, and so scipy and transformers, only to see its version: half of the processor
-# time in which a rank starts, so it looks absent.
-asked_for = sys.modules.setdefault("torchmetrics", None)  # type: ignore[arg-type]
+# import torchmetrics, and so scipy and transformers, only to see its version, and torch's compiler
+# to know a compiled module, which is never handed to Fabric here: most of the processor time in
+# which a rank starts, so they look absent, unless something has imported them.
+compiler = types.ModuleType("torch._dynamo")
+compiler.OptimizedModule = type("OptimizedModule", (), {})  # type: ignore[attr-defined]
+absent = {"torchmetrics": None, compiler.__name__: compiler}
+absent = {name: module for name, module in absent.items() if name not in sys.modules}
+sys.modules.update(absent)  # type: ignore[arg-type]
 from lightning_fabric import Fabric as Fabric  # noqa: E402
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment  # noqa: E402
 from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: E402
 from lightning_fabric.utilities.exceptions import MisconfigurationException  # noqa: E402
 
-if asked_for is None:
-    del sys.modules["torchmetrics"]
+for name in absent:
+    del sys.modules[name]
 
 # set by srun, and not in a batch script
 OF_SRUN = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_SRUN_COMM_HOST")

@@ -26,7 +26,16 @@ from programs.processes import clean_environment
 
 SERVER = multiprocessing.get_context("forkserver")
 LOOPS = [f"stageb.{loop}.loop" for loop in ("guidance", "ppo", "growth", "two_channel")]
-SERVER.set_forkserver_preload(["stageb.__main__", *LOOPS, "programs.forks"])
+# what many a command imports on its way, and each would anew
+LATE = [
+    "torch._dynamo",
+    "matplotlib.backends.backend_svg",
+    "sklearn.ensemble",
+    "sklearn.feature_extraction.text",
+    "sklearn.linear_model",
+    "stageb.guidance.commands.report.page",
+]
+SERVER.set_forkserver_preload(["stageb.__main__", *LOOPS, *LATE, "programs.forks"])
 
 
 @dataclass(frozen=True)
