@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -106,9 +107,15 @@ class Key(NamedTuple):
     trust: str  # ``DATA``, or what it names
 
 
+@cache
+def read_annotations(section: Any) -> Mapping[str, Any]:
+    """What the keys of a section may hold, by name; evaluated once, since that takes long."""
+    return get_type_hints(section)
+
+
 def describe_keys(section: Any) -> dict[str, Key]:
     """The keys of a section by name."""
-    annotations = get_type_hints(section)
+    annotations = read_annotations(section)
     return {
         each.name: Key(
             annotation := annotations[each.name],

@@ -31,10 +31,10 @@ import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from stageb.errors import BadInputError, BadLine, ConfigError, shown
-from stageb.settings import choices, inner_of, section_of
+from stageb.settings import choices, inner_of, read_annotations, section_of
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_yaml import BrokenYamlError, KeyPath, YamlError
 
@@ -169,8 +169,9 @@ class Draft:
     ) -> dict[str, Any]:
         """The section's values: those ``given``, and of the rest what ``before`` holds or else its
         defaults."""
-        annotations, usual = get_type_hints(section), defaults(section)
-        values = usual | (before if isinstance(before, dict) else {})
+        annotations, known = read_annotations(section), before if isinstance(before, dict) else {}
+        is_whole = known.keys() >= annotations.keys()
+        values = dict(known) if is_whole else defaults(section) | known
         for name, value in given.items():
             inner = (*path, name)
             if name not in annotations and (former := self._find_former(inner, value)):
@@ -184,7 +185,7 @@ class Draft:
                 try:
                     if isinstance(value, Option) and value.adds:
                         values[name] = self._extend_list(
-                            value, annotations[name], inner, values[name], usual[name]
+                            value, annotations[name], inner, values[name], defaults(section)[name]
                         )
                     else:
                         values[name] = self._take(value, annotations[name], inner, values[name])
@@ -321,7 +322,7 @@ class Draft:
         item = section_of(inner_of(self._own.get(above), list))
         if item and len(path) == 1:  # an option, which a list's keys are not
             names = [
-                *difflib.get_close_matches(inner, get_type_hints(item), n=1, cutoff=0.5),
+                *difflib.get_close_matches(inner, read_annotations(item), n=1, cutoff=0.5),
                 inner,
             ]
             self._refuse(
@@ -344,7 +345,7 @@ class Draft:
 def parse_pairs(section: type, text: str) -> Iterator[dict[str, Any]]:
     """Yield the values that ``name=value,other=value`` sets in ``section``, a key at a time."""
     lists = {
-        name for name, annotation in get_type_hints(section).items() if inner_of(annotation, list)
+        name for name, annotation in read_annotations(section).items() if inner_of(annotation, list)
     }
     yield {name: [] for name in lists if f",{name}=" in f",{text}"}
     for name, _, value in (pair.partition("=") for pair in text.split(",")):
@@ -369,7 +370,7 @@ def _write_key(path: KeyPath) -> str:
 def list_keys(kind: type, prefix: str = "", items: bool = False) -> Iterator[tuple[str, Any]]:
     """Every key under ``kind`` as users write it, sections included, with its annotation;
     ``items``: of list items too."""
-    for name, annotation in get_type_hints(kind).items():
+    for name, annotation in read_annotations(kind).items():
         yield prefix + name, annotation
         if section := section_of(annotation) or (
             section_of(inner_of(annotation, list)) if items else None
@@ -432,7 +433,7 @@ def build(annotation: Any, value: Any) -> Any:
     """``value``, plain data of the right types, as the frozen dataclasses that ``annotation``
     names."""
     if isinstance(value, dict) and (section := section_of(annotation)):
-        annotations = get_type_hints(section)
+        annotations = read_annotations(section)
         return section(**{name: build(annotations[name], inner) for name, inner in value.items()})
     if isinstance(value, list):
         return [build(inner_of(annotation, list), item) for item in value]

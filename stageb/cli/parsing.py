@@ -57,9 +57,14 @@ class ParsedCommand:
 
     loop: str
     config: Any  # the loop's frozen dataclass
-    resolved_yaml: str  # the same with every key, as ``--config`` reads it
+    values: Mapping[str, Any]  # of every key, as plain data
     fresh: bool  # whether to start anew; about this one call, and so no key, as this
     seeds: int = 0  # how many runs to make, of as many seeds; 0: the one that the config tells of
+
+    @property
+    def resolved_yaml(self) -> str:
+        """The config with every key, as ``--config`` reads it."""
+        return strict_yaml.dump(self.values)
 
 
 def parse(arguments: Sequence[str], command: str = "fit") -> ParsedCommand:
@@ -161,9 +166,11 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{shown(repr(value), 60)} is no text, number, list or mapping")
 
 
-def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tuple[Any, str, bool]:
-    """The config that files and options give, in order, the same as YAML text, and whether to start
-    anew; or a screen."""
+def config_from(
+    command: str, entry: Loop | Tool, words: Sequence[Word]
+) -> tuple[Any, Mapping[str, Any], bool]:
+    """The config that files and options give, in order, the same as plain data, and whether to
+    start anew; or a screen."""
     names = [name for name, _ in words]
     if asked := next((name for name in names if name == "help" or name.endswith(".help")), None):
         show_help(command, entry, asked)
@@ -172,11 +179,10 @@ def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tupl
             f"unrecognized arguments: --fresh; stageb {command} --help lists all options"
         )
     draft = draft_values(entry, words)
-    resolved_yaml = strict_yaml.dump(draft.values)
     if "print_config" in names:
-        sys.stdout.write(resolved_yaml)
+        sys.stdout.write(strict_yaml.dump(draft.values))
         sys.exit(0)
-    return draft.build(), resolved_yaml, "fresh" in names
+    return draft.build(), draft.values, "fresh" in names
 
 
 def draft_values(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
