@@ -12,6 +12,7 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ def render_page(run: RunReport) -> str:
             _make_section(number, mission, run) for number, mission in enumerate(run.missions, 1)
         ]
         overview = _draw_overview(sections)
+    prices = run.config.price.by_label
     style = (TEMPLATES / "report.css").read_text("utf-8")
     html = ""
     for share in SHARES:
@@ -145,11 +147,13 @@ def render_page(run: RunReport) -> str:
             "detailed": sections[: limits.missions],
             "charts": overview,
             "limits": limits,
+            "prices": prices,
+            "is_weighed": prices != EQUAL,
             "version": stageb.__version__,
             "style": style,
             "digest": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         }
-        html = _make_environment(limits, run).get_template("report.html").render(given)
+        html = _make_environment().get_template("report.html").render(given)
         if len(html.encode("utf-8", "replace")) <= MOST_BYTES:
             break
     return html
@@ -277,7 +281,9 @@ def _describe_unmeasured(
     )
 
 
-def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
+@cache
+def _make_environment() -> jinja2.Environment:
+    """Read the templates once in a process: each is compiled when a page first needs it."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -286,33 +292,27 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         lstrip_blocks=True,
     )
 
-    prices = run.config.price.by_label
-    is_weighed = prices != EQUAL
-
     environment.filters |= {
         "percent": format_percent,
         "plain": escape_unseen,
         "cut": shorten,
-        "said": lambda text: shorten(text, limits.letters),
         "words": lambda name: name.replace("_", " "),
         "span": format_span,
         "cut_off": sentences.mark_cut,
         "ticket_name": sentences.name_ticket,
         "decided": sentences.describe_decided,
         "rules_tell": sentences.describe_rules,
-        "left_out": lambda row, coded: sentences.describe_left_out(row, coded, prices),
-        "black_box": lambda box: box.describe(prices),
+        "left_out": sentences.describe_left_out,
         "furthest": keep_furthest,
         "review": describe_review,
         "wrong": count_wrong,
         "reflection": attempts.name_reflection,
-        "attempt": lambda attempt: sentences.describe_attempt(attempt, is_weighed),
+        "attempt": sentences.describe_attempt,
         "refusals": attempts.explain_refusals,
         "idle": attempts.explain_idle,
         "fields": sentences.split_fields,
         "is_misread": is_misread,
     }
-    environment.globals["ticket"] = lambda mission, key: run.tickets.get((mission.name, key))
     environment.globals |= {"candidate_text": show_candidate, "outcomes": attempts.OUTCOME_TEXTS}
     return environment
 
