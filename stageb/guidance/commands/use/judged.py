@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ from stageb.store.commits import flatten
 if TYPE_CHECKING:  # torch
     from stageb.guidance.commands.use.ranks import TicketAnswers
 
+FindKnown = Callable[[], tuple[Sequence[Ticket], str]]  # see ``find_tickets``
 MOST = 8192  # tickets between two commits, if code judges nearly all of them
 SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
 KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are not known
@@ -166,9 +168,10 @@ class JudgedRounds:
 
     def begin(self, fresh: bool) -> None:
         """Check all tickets, unless an earlier call did, and resume from the last commit."""
+        find_known = cache(self._find_known)  # kept no longer than this: there may be many
 
         def survey() -> dict[str, Any]:
-            found = self._look_over()
+            found = self._look_over(find_known)
             found.check()
             prices = find_prices(self._config)
             for said in (
@@ -187,7 +190,7 @@ class JudgedRounds:
                 each.judge or each.calibration.weighs_rules for each in self.guidance.values()
             )
             if self.by in ("rules", "both") or weighs:
-                self._code = self._read_code()
+                self._code = self._read_code(find_known)
             found = self.fingerprint | {DIGEST: self.rounds.tickets.digest()}
             return found | ({CODE: self._code.digest} if self._code else {})
 
@@ -300,13 +303,13 @@ class JudgedRounds:
             return self.guidance[ticket.mission].is_decided(ruling.verdict, ruling.leads)
         return self.by == "rules" or (self.by == "both" and ruling.verdict is not None)
 
-    def _look_over(self) -> Survey:
+    def _look_over(self, find_known: FindKnown) -> Survey:
         """All tickets, checked and counted. Raises ``BadInputError``."""
-        found = self._make_survey()
+        found = self._make_survey(find_known)
         if self._tables and self._tables.survey(found, self.make_check()):
             return found
         self._tables = None  # who reads them one by one tells all that is wrong
-        found, check = self._make_survey(), self.make_check()
+        found, check = self._make_survey(find_known), self.make_check()
 
         def look(line: TicketLine) -> None:
             check(line)
@@ -315,11 +318,11 @@ class JudgedRounds:
         self.rounds.tickets.survey(look)
         return found
 
-    def _make_survey(self) -> Survey:
+    def _make_survey(self, find_known: FindKnown) -> Survey:
         """Nothing counted yet, beside what tickets said that taught the rules, as far as the
         guidance's run tells."""
         has_rules = any(len(each.rules) > 1 for each in self.guidance.values())
-        taught, why = self._find_known("") if has_rules else ((), "")
+        taught, why = find_known() if has_rules else ((), "")
         known = (
             taught
             if taught
@@ -329,17 +332,16 @@ class JudgedRounds:
             self._config, self._source, self.guidance, known, not why, self.by in ("rules", "both")
         )
 
-    def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
+    def _find_known(self) -> tuple[Sequence[Ticket], str]:
         """Tickets with what rules speak of, as ``find_tickets`` finds them."""
-        return find_tickets(
-            self._source, naming, self._config.vocabulary or (), self._config.columns
-        )
+        naming, named = write_option("vocabulary", "FILE"), self._config.vocabulary or ()
+        return find_tickets(self._source, naming, named, self._config.columns)
 
-    def _read_code(self) -> CodeJudge:
+    def _read_code(self, find_known: FindKnown) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are
         judged."""
         config = self._config
-        known, why = self._find_known(write_option("vocabulary", "FILE"))
+        known, why = find_known()
         if why:
             if any(len(each.rules) > 1 and not each.named for each in self.guidance.values()):
                 console().print(
