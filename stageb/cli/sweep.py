@@ -285,6 +285,7 @@ def check_launcher(asked: str) -> None:
 def call_fit(arguments: Sequence[str], own: Mapping[str, Any]) -> int:
     """A run of what ``arguments`` ask for with keys of its ``own``; its exit code, as shells tell
     it."""
+    lifetime.set_resume("what its runs have committed stands")
     words = (f"--{key}={value}" for key, value in own.items())
     code = subprocess.call([sys.executable, "-m", "stageb", "fit", *arguments, *words])
     return code if code >= 0 else 128 - code

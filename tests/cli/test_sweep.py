@@ -13,6 +13,7 @@ import pytest
 from programs import growths, small
 
 from stageb.__main__ import main
+from stageb.job import lifetime
 
 CARTPOLE = (
     "--loop=ppo --env.name=CartPole-v1 --agent.hidden=8 --runner.envs=6 "
@@ -70,8 +71,15 @@ def test_a_sweep_tries_values_and_writes_the_best_config_and_an_interrupted_one_
     words[-1] = f"--output.root={tmp_path}/part"
     assert main([*words, "--trials=1"]) == 0
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(subprocess, "call", lambda words: -15)
+        last = list[str]()
+
+        def interrupt(words: object) -> int:
+            last.append(lifetime.interrupted(15))
+            return -15
+
+        interrupted.setattr(subprocess, "call", interrupt)
         assert main([*words, "--trials=3"]) == 143
+    assert "; what its runs have committed stands; to resume: " in last[0]
     capsys.readouterr()
     assert main([*words, "--trials=3"]) == 0
     assert "trial 0" not in capsys.readouterr().err

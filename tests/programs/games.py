@@ -4,7 +4,6 @@ try has."""
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 import gymnasium
@@ -87,14 +86,6 @@ class Endless(Plain):
 
     def step(self, action: Any) -> Told:
         return self.show(), 1.0, False, False, {}
-
-
-class Slow(Plain):
-    """A step takes a while, longer than ranks may be silent in some tests."""
-
-    def step(self, action: Any) -> Told:
-        time.sleep(0.05)
-        return super().step(action)
 
 
 class Crashing(Plain):
