@@ -24,6 +24,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from stageb.runs.figures import interval
+
 ROUNDS = 20  # of a game that asks a question at every step
 
 
@@ -329,12 +331,17 @@ def main(arguments: Sequence[str]) -> int:
                 found["there"].append(learn_there(name, given.steps, seed))
         with (given.to / "games.jsonl").open("a") as file:
             file.write(json.dumps({"game": name, "steps": given.steps, **found}) + "\n")
-        returns = {
-            side: ", ".join(f"{value:.2f}" for value in each) for side, each in found.items()
-        }
-        lines.append(
-            f"| {GAMES[name].title} | {GAMES[name].most} | {returns['here']} | {returns['there']} |"
-        )
+        here, there = (_tell_returns(found[side]) for side in ("here", "there"))
+        lines.append(f"| {GAMES[name].title} | {GAMES[name].most} | {here} | {there} |")
         print(lines[-1], flush=True)
     print("\n".join(lines))
     return 0
+
+
+def _tell_returns(found: Sequence[float]) -> str:
+    """The mean over seeds with its 95 % interval, then the return of each."""
+    each = ", ".join(f"{value:.2f}" for value in found)
+    if len(found) < 2:
+        return each
+    mean, half = interval(found)
+    return f"{mean:.2f} +- {half:.2f} ({each})"
