@@ -276,7 +276,7 @@ def fit_all(config: Any, count: int, arguments: Sequence[str]) -> int:
 def check_launcher(asked: str) -> None:
     """Raise ``InputError`` where a launcher has started the process: what ``asked`` is for starts
     the ranks of each run."""
-    if lifetime.under_torchrun() or lifetime.under_slurm() or "LT_CLI_USED" in os.environ:
+    if lifetime.under_agent() or "LT_CLI_USED" in os.environ:
         raise InputError(
             f"{asked}: starts the ranks of each run by itself; call stageb without a launcher"
         )

@@ -79,7 +79,7 @@ def spread_over_cores(settings: FabricConfig, most: int, rank_bytes: int | None)
         and settings.accelerator in ("auto", "cpu")
         and settings.num_nodes == 1
     )
-    launched = lifetime.under_torchrun() or lifetime.under_slurm()
+    launched = lifetime.under_agent()
     if not left_open or launched or not lifetime.is_command():
         return settings
     if settings.accelerator == "auto" and torch.cuda.device_count():

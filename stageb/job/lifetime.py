@@ -76,6 +76,11 @@ def under_slurm() -> bool:
     )
 
 
+def under_agent() -> bool:
+    """Whether torchrun, ``fabric run`` or srun made this process, and the others of its job."""
+    return under_torchrun() or under_slurm()
+
+
 def leads() -> bool:
     """Whether the environment makes this process rank 0, the one that prints; known before any
     library is loaded."""
@@ -452,6 +457,6 @@ def _end_by(number: signal.Signals) -> NoReturn:
     if not leads():
         _last_acts.insert(0, lambda code: _asked_again.wait(1.0))  # when rank 0 was told
         end(128 + number)
-    if under_torchrun() or under_slurm():
+    if under_agent():
         time.sleep(0.3)
     end(128 + number, interrupted(number))
