@@ -64,6 +64,9 @@ BENCHMARKS = {
     "labels": Benchmark(
         "Known rules of 3, 5 and 12 labels: found and proven by code.", "lab.bench.labels:main"
     ),
+    "doubts": Benchmark(
+        "Failures that tickets do not explain, planted and listed.", "lab.bench.doubts:main"
+    ),
     "automate": Benchmark(
         "How often bounds on tickets decided alone are broken.", "lab.bench.automate:main"
     ),

@@ -2,8 +2,10 @@
 file that they correct.
 
 Doubted is a label that the run's rules contradict, or where they cannot tell, its last verdict. A
-ticket file is never changed: the corrected one is new, and equals the old one but for the labels
-that a person wrote. ``tasks`` shows verdicts to people in Label Studio.
+failure of which rules tell nothing may be one whose reason stands in no ticket, so these are listed
+apart from the others (``KINDS``). A ticket file is never changed: the corrected one is new, and
+equals the old one but for the labels that a person wrote. ``tasks`` shows verdicts to people in
+Label Studio.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.tables import Table, find_verdict, table_lines
+from stageb.guidance.tickets.tables import Table, find_verdict, list_words, table_lines
 from stageb.guidance.tickets.tickets import KIND, claim_place, read_entries
 from stageb.guidance.words.column_names import ColumnsConfig, is_sheet, is_table
-from stageb.guidance.words.types import PASS_FAIL, Ticket
+from stageb.guidance.words.types import PASS_FAIL, Ticket, Verdict
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
 from stageb.store.journal import safe_name
@@ -39,7 +41,11 @@ from stageb.untrusted.strict_json import FaultError, short
 from stageb.untrusted.workbook import replace_cells
 
 PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
-HEADER = (*PLACE, RIGHT, "mission", "verdict", "why", "says")
+HEADER = (*PLACE, RIGHT, "mission", "verdict", "kind", "why", "says")
+KINDS = {  # of doubted labels, in the order in which they are listed
+    "contradicted": "the ticket speaks for another label: look for a wrong one",
+    "unexplained": "a failure of which rules tell nothing: is its reason in the ticket at all?",
+}
 TOLD = {
     "file",
     "mission",
@@ -81,7 +87,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     doubts = commands.add_parser(
-        "doubts", help=f"Write tickets whose label a run's rules contradict to a table. {EDIT}."
+        "doubts",
+        help=f"Write tickets whose label a run's rules contradict, or do not explain, to a table. {EDIT}.",
     )
     relabel = commands.add_parser(
         "relabel", help="Write a new ticket file with the labels that people corrected."
@@ -147,9 +154,12 @@ def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
     print(
         shown(
             f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest "
-            f"rules first"
+            f"rules first of each kind"
         )
     )
+    count = Counter(row[HEADER.index("kind")] for row in rows)
+    for kind in filter(count.get, KINDS):
+        print(f"{kind}: {count[kind]:,}, {KINDS[kind]}")
     if rows:
         suffix = _list_suffixes(rows[0][0])[0]
         print(
@@ -162,8 +172,7 @@ def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
 def list_doubts(
     folder: Path, config: LoopConfig, tickets: Sequence[Ticket]
 ) -> list[tuple[str, ...]]:
-    """A row of ``HEADER`` for each ticket that is judged otherwise than it is labelled; of a rule
-    that is mostly right first."""
+    """A row of ``HEADER`` for each ticket that is judged otherwise than it is labelled."""
     guidance = read_guidance(str(folder))
     judge = CodeJudge(code_rules(guidance, tickets, words_of(config.prompt, config.model)))
     last = {
@@ -171,34 +180,53 @@ def list_doubts(
         for mission in guidance
         for row in RunFolder(folder).read_committed(f"{safe_name(mission)}/selections.jsonl")
     }
+    return [
+        (
+            *ticket.place.rpartition(":")[::2],
+            *(ticket.group_id, ticket.label, "", ticket.mission, verdict, kind, why),
+            " | ".join(text for _, text in ticket.per_image),
+        )
+        for ticket, verdict, kind, why in find_doubts(tickets, judge, last)
+    ]
+
+
+class Doubt(NamedTuple):
+    """A doubt about a label."""
+
+    ticket: Ticket
+    verdict: Verdict  # which is another
+    kind: str  # of ``KINDS``
+    why: str
+
+
+def find_doubts(
+    tickets: Sequence[Ticket], judge: CodeJudge, last: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> list[Doubt]:
+    """Doubts about labels, kind by kind; of each those of a rule that is mostly right first.
+    ``last`` are verdicts, with their reasons, by mission and key, for tickets of which rules cannot
+    tell."""
     decided, right = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    doubted: list[tuple[tuple[str, str], Ticket, str, str]] = []
+    doubted: list[tuple[tuple[str, str], Doubt]] = []
     for ticket in tickets:
         ruling = judge.judge(ticket)
-        row: Mapping[str, Any] = last.get(
-            (ticket.mission, ticket.key), {"verdict": None, "reason": ""}
-        )
+        row = last.get((ticket.mission, ticket.key), {"verdict": None, "reason": ""})
         verdict, rule = (ruling.verdict or row["verdict"], (ticket.mission, ruling.rule))
         why = judge.explain(ruling, ticket) if ruling.verdict else row["reason"]
         decided[rule] += verdict is not None
         right[rule] += verdict == ticket.label
         if verdict not in (None, ticket.label):
-            doubted.append((rule, ticket, verdict, why))
-    doubted.sort(key=lambda each: -right[each[0]] / decided[each[0]])
+            labels = judge.rules[ticket.mission].labels
+            # the label of tickets in which nothing is found
+            quiet = "pass" if {*labels} == {*PASS_FAIL} else labels[0]
+            kind = "unexplained" if verdict == quiet else "contradicted"
+            doubted.append((rule, Doubt(ticket, verdict, kind, why)))
+    order = [*KINDS]
+    doubted.sort(key=lambda each: (order.index(each[1].kind), -right[each[0]] / decided[each[0]]))
     return [
-        (
-            *(
-                *ticket.place.rpartition(":")[::2],
-                ticket.group_id,
-                ticket.label,
-                "",
-                ticket.mission,
-                verdict,
-            ),
-            f"{why} (so labelled: {right[rule]:,} of {decided[rule]:,} tickets)",
-            " | ".join(text for _, text in ticket.per_image),
+        doubt._replace(
+            why=f"{doubt.why} (so labelled: {right[rule]:,} of {decided[rule]:,} tickets)"
         )
-        for rule, ticket, verdict, why in doubted
+        for rule, doubt in doubted
     ]
 
 
@@ -369,10 +397,8 @@ def _correct(
     label = is_own_word or made.right
     is_usual = labels[ticket.mission] <= {*PASS_FAIL}
     if label not in (PASS_FAIL if is_usual else labels[ticket.mission]):
-        known = [*columns.passes, *columns.fails] if is_usual else sorted(labels[ticket.mission])
-        raise FaultError(
-            f"{RIGHT} {short(made.right)}", f"write one of {', '.join(known)}, or nothing"
-        )
+        known = ", ".join(list_words(labels[ticket.mission], columns))
+        raise FaultError(f"{RIGHT} {short(made.right)}", f"write one of {known}, or nothing")
     words = {"pass": columns.passes, "fail": columns.fails}
     word = made.right if is_own_word or label not in words else words[label][0]
     return word, replace(ticket, label=label)

@@ -17,9 +17,12 @@ from programs import small
 from stageb.__main__ import main
 from stageb.errors import InputError
 from stageb.guidance.commands.use.fit import fit_here
-from stageb.guidance.commands.use.relabel import write_workbook
+from stageb.guidance.commands.use.relabel import find_doubts, write_workbook
+from stageb.guidance.judging.coded import CodeJudge, code_rules
+from stageb.guidance.rules.prompts import WORDS as WORDINGS
 from stageb.guidance.tickets.tables import table_lines
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket, Verdict
 
 WRONG = (3, 31)  # rows whose labels are turned round
 WORDS = {"pass": "OK", "fail": "NG"}
@@ -277,3 +280,47 @@ def test_verdicts_are_tasks_of_label_studio(
     told_rows.write_text('{"file": "my.csv"}\n')
     assert main(command) == 2
     assert "no rows of predict" in capsys.readouterr().err
+
+
+def made(rows: list[tuple[str, str, Verdict]]) -> list[Ticket]:
+    """Tickets of two fields, and their labels."""
+    return [
+        Ticket(
+            "valves",
+            f"v-{n}",
+            label,
+            (("image_1", f"seal: {seal}; bolt: {bolt}"),),
+            content=Content((("seal", seal), ("bolt", bolt)), ()),
+        )
+        for n, (seal, bolt, label) in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "headline", "rule", "odd", "even"),
+    [
+        (PASS_FAIL, "A ticket passes unless a rule fails it.", "Fail if seal is worn.", "fail", "pass"),
+        (PASS_FAIL, "A ticket fails unless a rule passes it.", "Pass if seal is not worn.", "fail", "pass"),
+        (("low", "high"), "A ticket is low unless a rule says otherwise.", "High if seal is worn.", "high", "low"),
+    ],
+)  # fmt: skip
+def test_failures_that_nothing_explains_are_told_from_wrong_labels(
+    labels: tuple[Verdict, ...], headline: str, rule: str, odd: Verdict, even: Verdict
+) -> None:
+    """Of the tickets of which a rule tells, one has the other label; of the others two have."""
+    rows: list[tuple[str, str, Verdict]] = [
+        *[("new", "tight", even)] * 8,
+        ("new", "loose", odd),
+        ("worn", "tight", even),
+        ("new", "tight", odd),
+        *[("worn", "tight", odd)] * 4,
+    ]
+    tickets = made(rows)
+    guidance = Guidance("valves", 1, (Rule("G0", headline), Rule("G1", rule)), 2, labels=labels)
+    judge = CodeJudge(code_rules({"valves": guidance}, tickets, WORDINGS["en"]))
+    found = find_doubts(tickets, judge, {})
+    assert [(each.ticket.group_id, each.verdict, each.kind) for each in found] == [
+        ("v-9", odd, "contradicted"),
+        ("v-8", even, "unexplained"),
+        ("v-10", even, "unexplained"),
+    ]
