@@ -1,7 +1,7 @@
 """The folder of an audit: what was promised, which tickets were drawn, and what people answered, in
 the order of reading.
 
-``audit.json`` holds the promise, written once. ``drawn.jsonl`` and ``answers.jsonl`` only grow.
+``audit.json`` holds the promise and what columns mean, written once. ``drawn.jsonl`` and ``answers.jsonl`` only grow.
 ``sheet-0001.csv`` is for people: it says what a ticket says, but not its verdict, since people
 agree with what they read.
 """
@@ -11,12 +11,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.tickets.tables import find_verdict
+from stageb.guidance.commands.govern.screens import parse_columns
+from stageb.guidance.tickets.tables import find_verdict, list_words
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket, Verdict
@@ -62,25 +63,26 @@ class AuditFolder:
         """Whether an audit has begun there."""
         return (self.path / PROMISE).exists()
 
-    def begin(self, promises: Mapping[str, Promise]) -> None:
-        """Write down what is watched."""
+    def begin(self, promises: Mapping[str, Promise], columns: ColumnsConfig) -> None:
+        """Write down what is watched, and what the columns of its tickets mean."""
         disk.make_named_folder(self.path, "another folder with --folder")
-        plain = {
+        missions = {
             mission: {"labels": list(each.labels), "automation": each.automation.to_plain()}
             for mission, each in promises.items()
         }
+        plain = {"columns": asdict(columns), "missions": missions}
         disk.write(
             self.path / PROMISE,
             json.dumps(plain, ensure_ascii=False, indent=2) + "\n",
             "nothing else",
         )
 
-    def read_promises(self) -> dict[str, Promise]:
-        """By mission."""
+    def read_promises(self) -> tuple[dict[str, Promise], ColumnsConfig]:
+        """What is watched, by mission; and what columns mean."""
         path = self.path / PROMISE
         found = disk.parse_object(path.read_bytes(), str(path), REMEDY)
-        promises = {}
-        for mission, plain in found.items():
+        missions, promises = found.get("missions"), dict[str, Promise]()
+        for mission, plain in missions.items() if isinstance(missions, dict) else ():
             labels = tuple(plain.get("labels", ())) if isinstance(plain, dict) else ()
             automation = Automation.parse(plain.get("automation"), labels) if labels else None
             if automation is None:
@@ -88,7 +90,9 @@ class AuditFolder:
                     shown(f"{path}: mission {mission!r}: another program changed it; {REMEDY}")
                 )
             promises[mission] = Promise(labels, automation)
-        return promises
+        if not promises or not isinstance(columns := found.get("columns"), dict):
+            raise InputError(shown(f"{path}: another program changed it; {REMEDY}"))
+        return promises, parse_columns(json.dumps(columns))
 
     def read_drawn(self) -> list[Drawn]:
         """In order."""
@@ -234,7 +238,8 @@ def take_answers(
         )
         before = known.get(name) or taken.get(name)
         if label is None:
-            bad.append(BadLine(*at, f"{RIGHT} {short(word)}", f"write one of {', '.join(labels)}"))
+            words = list_words(labels, columns)
+            bad.append(BadLine(*at, f"{RIGHT} {short(word)}", f"write one of {', '.join(words)}"))
         elif before not in (None, label):
             bad.append(
                 BadLine(

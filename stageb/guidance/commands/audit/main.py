@@ -56,6 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     folder = AuditFolder(args.folder)
     promised = find_promises(args.guidance) if args.guidance else None
+    given = parse_columns(args.columns) if args.columns else None
     if not folder.exists:
         if promised is None:
             raise InputError(
@@ -64,8 +65,9 @@ def main(arguments: Sequence[str]) -> int:
                     f"SOURCE"
                 )
             )
-        folder.begin(promised)
-    promises, columns = folder.read_promises(), choose_columns(args)
+        folder.begin(promised, given or find_columns(args.guidance))
+    promises, columns = folder.read_promises()
+    columns = given or columns
     if promised not in (None, promises):
         raise InputError(
             shown(
@@ -148,7 +150,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--columns",
         metavar="NAME=VALUE,...",
-        help="what the columns of ticket files mean, as for predict",
+        help="what the columns of ticket files mean, as for predict; by default what they meant "
+        "when the audit began, and then in the run",
     )
     return parser
 
@@ -167,13 +170,6 @@ def find_promises(source: str) -> dict[str, Promise]:
             )
         )
     return found
-
-
-def choose_columns(args: argparse.Namespace) -> ColumnsConfig:
-    """The meaning of columns: as given, or as in the run."""
-    if args.columns:
-        return parse_columns(args.columns)
-    return find_columns(args.guidance) if args.guidance else ColumnsConfig()
 
 
 def collect_answers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -25,6 +26,7 @@ from stageb.guidance.rules.guidance_file import load_seed
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
 COLUMNS = "--columns=mission_name=valves"
+WORDS = {"pass": "PASS", "fail": "FAIL"}
 
 
 def answer(errors: float, count: int, random: Random) -> list[bool]:
@@ -109,13 +111,15 @@ def predict(name: str, parts: int, key: int, good: float = 0.0, kinds: float = 0
     return f"{name}.jsonl"
 
 
-def fill(sheet: Path, tickets: Path, count: int | None = None) -> None:
+def fill(
+    sheet: Path, tickets: Path, count: int | None = None, words: Mapping[str, str] = WORDS
+) -> None:
     """Write the right labels into a sheet, as people do."""
     right = {row["group_id"]: row["label"] for row in csv.DictReader(tickets.open())}
     rows = list(csv.DictReader(sheet.open(encoding="utf-8-sig")))
     assert "verdict" not in rows[0]  # people are not told what to say
     for row in islice(rows, count):
-        row["right_label"] = right[row["group_id"]].upper()
+        row["right_label"] = words[right[row["group_id"]]]
     with sheet.open("w", newline="") as opened:
         table = csv.DictWriter(opened, rows[0], delimiter=";")  # as some spreadsheets do
         table.writeheader()
@@ -125,17 +129,20 @@ def fill(sheet: Path, tickets: Path, count: int | None = None) -> None:
 def test_a_week_with_a_drift_on_the_fourth_day(
     promised: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the fourth day on more parts are odd, and of these half are good."""
+    """From the fourth day on more parts are odd, and of these half are good. People write words of
+    their own, which only the first call names."""
+    words = {"pass": "good", "fail": "bad"}
+    own = "--columns={mission_name: valves, passes: [pass, good], fails: [fail, bad]}"
     for day in range(1, 6):
         drifts = day > 3
         out = predict(f"day{day}", 1000, day + 1, good=0.5 * drifts, kinds=0.5 if drifts else 0.3)
-        begins = ["--guidance=shared.json"] if day == 1 else []
-        assert main(["audit", out, "--share=0.2", COLUMNS, *begins]) == int(day > 4)
+        begins = ["--guidance=shared.json", own] if day == 1 else []
+        assert main(["audit", out, "--share=0.2", *begins]) == int(day > 4)
         said = capsys.readouterr().out
         assert ("field Kind in day4.jsonl: 'odd' in" in said) == (day == 4)
         assert ("ALARM" in said) == (day > 4)
-        fill(Path(f"audit/sheet-{day:04}.csv"), Path(f"day{day}.csv"))
-    assert main(["audit", COLUMNS]) == 1
+        fill(Path(f"audit/sheet-{day:04}.csv"), Path(f"day{day}.csv"), words=words)
+    assert main(["audit"]) == 1
     said = capsys.readouterr().out
     assert "more than 2 % are wrong: G2, " in said
     page = Path("audit/audit.html").read_text()
@@ -157,7 +164,7 @@ def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again
     assert 25 < drawn < 80
     fill(sheet, Path("day.csv"), count=10)
     capsys.readouterr()
-    assert main(["audit", out, COLUMNS]) == 0
+    assert main(["audit", out]) == 0
     said = capsys.readouterr().out
     assert "day.jsonl: was drawn from before" in said
     assert (
@@ -168,7 +175,7 @@ def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again
     chosen = {"value": {"choices": ["pass"]}, "from_name": "verdict"}
     done = [{**tasks[place], "annotations": [{"result": [chosen]}]} for place in range(10, 14)]
     Path("export.json").write_text(json.dumps([*done, {**tasks[20], "annotations": []}]))
-    assert main(["audit", COLUMNS, "--answers", "export.json"]) == 0
+    assert main(["audit", "--answers", "export.json"]) == 0
     assert " of 14 answers say" in capsys.readouterr().out
     assert len(Path("audit/answers.jsonl").read_text().splitlines()) == 14
 
@@ -191,10 +198,10 @@ def test_answers_that_cannot_be_used_are_named_with_their_line(
     )
     sheet = Path("audit/sheet-0001.csv")
     fill(sheet, Path("day.csv"))
-    assert main(["audit", COLUMNS]) == 0
+    assert main(["audit"]) == 0
     sheet.write_text(sheet.read_text().replace(old, new, 1))
     capsys.readouterr()
-    assert main(["audit", COLUMNS]) == 2
+    assert main(["audit"]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert said in told
     assert "audit/sheet-0001.csv:" in told
@@ -231,5 +238,5 @@ def test_what_cannot_be_watched_is_refused(
         capsys.readouterr().err.split()
     )
     Path("day.csv").write_text("group_id,Temp,Kind,label\nother,1,odd,pass\n")
-    assert main(["audit", out, COLUMNS]) == 2
+    assert main(["audit", out]) == 2
     assert "does not hold '2-0' any more" in " ".join(capsys.readouterr().err.split())
