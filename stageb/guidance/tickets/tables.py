@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from stageb.guidance.tickets.decimals import Decimals
 from stageb.guidance.tickets.groups import RepeatCounter
 from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, is_sheet
 from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
-from stageb.guidance.words.types import PASS_FAIL, Content
+from stageb.guidance.words.types import Content
 from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
 from stageb.untrusted.workbook import MARK, read_parquet, read_workbook, write_value
@@ -113,11 +113,6 @@ def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
         ),
         None,
     )
-
-
-def list_words(labels: Collection[str], columns: ColumnsConfig) -> list[str]:
-    """The words that people write for the labels of a mission."""
-    return [*columns.passes, *columns.fails] if {*labels} <= {*PASS_FAIL} else sorted(labels)
 
 
 class TableRow(NamedTuple):

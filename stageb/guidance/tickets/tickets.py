@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -415,3 +415,15 @@ def _is_near(path: Path, folder: Path) -> bool:
     except (OSError, RuntimeError, ValueError):
         return False
     return any(map(real.is_relative_to, places)) and (real.is_file() or not real.exists())
+
+
+def find_label(word: str, column: str, labels: Collection[str], columns: ColumnsConfig) -> str:
+    """The label of a mission that a person means by a ``word`` in a ``column`` of answers;
+    ``labels`` are those of its tickets. Raises ``FaultError`` where it is none."""
+    is_usual = {*labels} <= {*PASS_FAIL}
+    known = PASS_FAIL if is_usual else sorted(labels)
+    for label in (find_verdict(word, columns), word, word.casefold()):
+        if label in known:
+            return label
+    words = [*columns.passes, *columns.fails] if is_usual else known
+    raise FaultError(f"{column} {short(word)}", f"write one of {', '.join(words)}, or nothing")

@@ -17,7 +17,7 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.govern.screens import parse_columns
-from stageb.guidance.tickets.tables import find_verdict, list_words
+from stageb.guidance.tickets.tickets import find_label
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket, Verdict
@@ -227,20 +227,13 @@ def take_answers(
                 BadLine(*at, f"id {short(name)} was never drawn", "leave ids as they were written")
             )
             continue
-        labels = promises[missions[name]].labels
-        label = next(
-            (
-                each
-                for each in (word, word.casefold(), find_verdict(word, columns))
-                if each in labels
-            ),
-            None,
-        )
+        try:
+            label = find_label(word, RIGHT, promises[missions[name]].labels, columns)
+        except FaultError as fault:
+            bad.append(BadLine(*at, fault.what, fault.remedy))
+            continue
         before = known.get(name) or taken.get(name)
-        if label is None:
-            words = list_words(labels, columns)
-            bad.append(BadLine(*at, f"{RIGHT} {short(word)}", f"write one of {', '.join(words)}"))
-        elif before not in (None, label):
+        if before not in (None, label):
             bad.append(
                 BadLine(
                     *at,

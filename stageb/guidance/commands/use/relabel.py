@@ -29,10 +29,10 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.tables import Table, find_verdict, list_words, table_lines
-from stageb.guidance.tickets.tickets import KIND, claim_place, read_entries
+from stageb.guidance.tickets.tables import Table, table_lines
+from stageb.guidance.tickets.tickets import KIND, claim_place, find_label, read_entries
 from stageb.guidance.words.column_names import ColumnsConfig, is_sheet, is_table
-from stageb.guidance.words.types import PASS_FAIL, Ticket, Verdict
+from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
 from stageb.store.journal import safe_name
@@ -194,7 +194,7 @@ class Doubt(NamedTuple):
     """A doubt about a label."""
 
     ticket: Ticket
-    verdict: Verdict  # which is another
+    verdict: str  # which is another
     kind: str  # of ``KINDS``
     why: str
 
@@ -393,14 +393,10 @@ def _correct(
         raise FaultError(
             what, "the file has changed; write the table anew with stageb tickets doubts"
         )
-    is_own_word = find_verdict(made.right, columns)
-    label = is_own_word or made.right
-    is_usual = labels[ticket.mission] <= {*PASS_FAIL}
-    if label not in (PASS_FAIL if is_usual else labels[ticket.mission]):
-        known = ", ".join(list_words(labels[ticket.mission], columns))
-        raise FaultError(f"{RIGHT} {short(made.right)}", f"write one of {known}, or nothing")
-    words = {"pass": columns.passes, "fail": columns.fails}
-    word = made.right if is_own_word or label not in words else words[label][0]
+    label = find_label(made.right, RIGHT, labels[ticket.mission], columns)
+    words = {"pass": columns.passes, "fail": columns.fails}.get(label, [label])
+    is_own_word = made.right.casefold() in map(str.casefold, words)
+    word = made.right if is_own_word and label in PASS_FAIL else words[0]
     return word, replace(ticket, label=label)
 
 
