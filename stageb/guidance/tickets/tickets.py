@@ -422,7 +422,7 @@ def find_label(word: str, column: str, labels: Collection[str], columns: Columns
     ``labels`` are those of its tickets. Raises ``FaultError`` where it is none."""
     is_usual = {*labels} <= {*PASS_FAIL}
     known = PASS_FAIL if is_usual else sorted(labels)
-    for label in (find_verdict(word, columns), word, word.casefold()):
+    for label in (find_verdict(word, columns) or word, word, word.casefold()):
         if label in known:
             return label
     words = [*columns.passes, *columns.fails] if is_usual else known
