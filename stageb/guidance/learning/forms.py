@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
 
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.material import DecisionList, Material, Whole
-from stageb.guidance.learning.scorecards import Listing, Scorecard, grow_cards, grow_compared
+from stageb.guidance.learning.scorecards import (
+    Listing,
+    Scorecard,
+    find_opposites,
+    grow_cards,
+    grow_compared,
+)
 from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
@@ -24,7 +30,7 @@ from stageb.guidance.words.labels import Verdict, rank
 
 # standard errors by which what is harder to follow must be better; comparisons of two fields
 GAIN, UNLIKE = 0.5, 2.0
-SPELT_OUT = 5  # conditions of a card that may be written as a list
+SPELT_OUT = 6  # conditions of a card that may be written as a list
 
 
 # what tickets of a mask teach: one guidance a size, the smallest first
@@ -137,11 +143,13 @@ def learn_cards(
         longest,
     )
     _, other = material.labelled
+    opposites = find_opposites(material.masks, among)
+    cards = [card.affirm(opposites) for card in cards]
     if listing:
         return [Whole((card,), other) for card in cards]
     return [
         _spell_out(card, other, material, among)
-        or _turn_points(card, other)
+        or _turn_points(card, other, opposites)
         or Whole((card,), other)
         for card in cards
     ]
@@ -158,8 +166,8 @@ def _find_scored(material: Material, listing: Listing | None, longest: int) -> M
 
 def _spell_out(card: Scorecard, other: Verdict, material: Material, among: int) -> Whole | None:
     """A card of few conditions as a list that says the same, where that is hardly longer. What a
-    ticket does not tell gives it no points, as what is guarded does not hold for it; a denial would
-    have to hold."""
+    ticket does not tell gives it no points, as what is guarded does not hold for it; what is denied
+    would have to hold."""
     terms = [term for line in card.points for term in line]
     if not len(card.points) == len(terms) <= SPELT_OUT:
         return None
@@ -168,26 +176,23 @@ def _spell_out(card: Scorecard, other: Verdict, material: Material, among: int) 
         guarded = drop_guards([guard(line, material.masks, material.gaps, among) for line in lines])
         return Whole((DecisionList(verdict, guarded),), default)
 
-    reached, missed = card.spell_out()
+    reached, missed = card.spell_out(
+        material.masks, among, lambda term: not find_gap(term, material.gaps)
+    )
     wholes = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
-    told = [
-        each
-        for each in wholes
-        if not any(t.is_denied and find_gap(t, material.gaps) for line in each.lines for t in line)
-    ]
-    whole = min(told, key=lambda each: each.size, default=None)
-    return whole if whole and whole.lines and whole.size <= len(terms) + 1 else None
+    whole = min((each for each in wholes if each.lines), key=lambda each: each.size, default=None)
+    return whole if whole and whole.size <= len(terms) + 1 else None
 
 
-def _turn_points(card: Scorecard, other: Verdict) -> Whole | None:
+def _turn_points(
+    card: Scorecard, other: Verdict, opposites: Mapping[Expression, Expression]
+) -> Whole | None:
     """The same verdicts where a ticket without any point reaches the card: by what it must have for
     the ``other`` one. None where it does not."""
+    if card.least > 0:
+        return None
     points = {line: -points for line, points in card.points.items()}
-    return (
-        Whole((Scorecard(other, points, 1 - card.least),), card.verdict)
-        if card.least <= 0
-        else None
-    )
+    return Whole((Scorecard(other, points, 1 - card.least).affirm(opposites),), card.verdict)
 
 
 def learn_compared(
@@ -197,5 +202,8 @@ def learn_compared(
     grown = grow_compared(
         masks, material.labelled, among & ~material.held, longest, paired, listing
     )
+    opposites = find_opposites(masks, among & ~material.held)
     *_, default = material.labelled
-    return [Whole(cards, default) for cards in grown if cards]
+    return [
+        Whole(tuple(card.affirm(opposites) for card in cards), default) for cards in grown if cards
+    ]

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from math import floor, log
 from operator import or_
 
@@ -64,64 +64,111 @@ class Scorecard:
         others = (term for line in self.points if line not in listed for term in line)
         return len(self.lists) + sum(term.size for term in others)
 
-    def spell_out(self) -> tuple[list[Conjunction], list[Conjunction]]:
+    def affirm(self, opposites: Mapping[Expression, Expression]) -> Scorecard:
+        """The same card with points for what a ticket has in the place of points taken for the
+        opposite."""
+        points: dict[Conjunction, int] = {}
+        least = self.least
+        for line, price in self.points.items():
+            opposite = opposites.get(line[0]) if price < 0 and len(line) == 1 else None
+            if opposite:
+                line, price = (opposite,), -price
+                least += price
+            points[line] = points.get(line, 0) + price
+        return replace(self, points=points, least=least)
+
+    def spell_out(
+        self, masks: Masks, among: int, deniable: Callable[[Expression], bool]
+    ) -> list[list[Conjunction]]:
         """The lines of which one holds exactly where a ticket reaches the card, and those where it
-        does not: all prime implicants, which for a threshold are the shortest such list (Quine,
-        "The problem of simplifying truth functions", 1952). Where a ticket may lack a field, they
-        are not the same as the card. Its lines must be of one term each."""
+        does not, as far as fields have values like those of tickets ``among`` these, in whatever
+        combination: some of the prime implicants, the shortest first (Quine, "The problem of
+        simplifying truth functions", 1952; nothing is asked of other values). Empty where terms
+        would have to be denied that are not ``deniable``. The card's lines must be of one term
+        each."""
         terms = [term for (term,) in self.points]
-        prices = [*self.points.values()]
-
-        def reaches(given: tuple[bool | None, ...], best: bool) -> bool:
-            free = (
-                (max if best else min)(0, price)
-                for value, price in zip(given, prices, strict=True)
-                if value is None
+        values = np.array(_find_values(terms, masks, among))
+        is_reached = values @ np.array([*self.points.values()]) >= self.least
+        # What is shorter and denies less comes first, then what comes first on the card.
+        cubes = sorted(
+            product(*((None, True, False)[: 2 + deniable(term)] for term in terms)),
+            key=lambda cube: (-cube.count(None), cube.count(False), [v is None for v in cube]),
+        )
+        held = [
+            np.logical_and.reduce(
+                [values[:, place] == one for place, one in enumerate(cube) if one is not None]
+                or [np.ones(len(values), bool)]
             )
-            return (
-                sum(free) + sum(price for value, price in zip(given, prices, strict=True) if value)
-                >= self.least
-            )
-
-        sides: tuple[list[Conjunction], list[Conjunction]] = [], []
-        implied: tuple[list[tuple[bool | None, ...]], ...] = [], []
-        for given in sorted(
-            product((None, True, False), repeat=len(terms)),
-            key=lambda each: len(each) - each.count(None),
-        ):
-            for side, is_sure in enumerate(
-                (reaches(given, best=False), not reaches(given, best=True))
-            ):
-                if not is_sure or any(_holds_for(other, given) for other in implied[side]):
-                    continue
-                implied[side].append(given)
-                line = _drop_implied(
-                    [
-                        t if v else negate(t)
-                        for t, v in zip(terms, given, strict=True)
-                        if v is not None
-                    ]
+            for cube in cubes
+        ]
+        return [
+            [
+                tuple(
+                    term if value else negate(term)
+                    for term, value in zip(terms, cubes[place], strict=True)
+                    if value is not None
                 )
-                sides[side].extend([line] if line is not None else [])
-        return sides
+                for place in _cover(
+                    np.array(held),
+                    np.array([len(cube) - cube.count(None) for cube in cubes]),
+                    wanted,
+                )
+            ]
+            for wanted in (is_reached, ~is_reached)
+        ]
 
 
-def _holds_for(general: Sequence[bool | None], given: Sequence[bool | None]) -> bool:
-    """Whether what is ``general`` asks for nothing that ``given`` does not."""
-    return all(value in (None, other) for value, other in zip(general, given, strict=True))
+def find_opposites(masks: Masks, among: int) -> dict[Expression, Expression]:
+    """Of conditions on a field those that hold for all the other tickets ``among`` these."""
+    found = dict(zip(*reversed(_distinct(masks, among)), strict=True))
+    opposites: dict[Expression, Expression] = {}
+    for held, term in found.items():
+        limit = term.as_limit
+        for other in (limit.turned if limit else None, found.get(among & ~held)):
+            if other and other.fields == term.fields and masks[other] & among == among & ~held:
+                opposites[term] = other
+                break
+    return opposites
 
 
-def _drop_implied(line: Sequence[Expression]) -> Conjunction | None:
-    """The line without what a field's value implies of its other values; None where a field would
-    have two."""
-    named = [term.needed for term in line if term.may_be_denied and term.needed]
-    if len({*named}) < len(named):
-        return None
-    return tuple(
-        term
-        for term in line
-        if not (term.is_denied and term.affirmed.may_be_denied and term.needed in named)
-    )
+def _find_values(terms: Sequence[Expression], masks: Masks, among: int) -> list[tuple[bool, ...]]:
+    """Which of the terms may hold together: those of a field as for one of the tickets ``among``
+    these, in every combination with those of other fields."""
+    fields = [term.fields or (term,) for term in terms]  # each word is by itself
+    rows = unpack([masks[term] for term in terms], among).astype(bool)
+    of_each = []
+    for name in dict.fromkeys(fields):
+        places = [place for place, other in enumerate(fields) if other == name]
+        of_each.append(
+            [
+                dict(zip(places, column, strict=True))
+                for column in np.unique(rows[places], axis=1).T.tolist()
+            ]
+        )
+    together = (dict(chain.from_iterable(map(dict.items, some))) for some in product(*of_each))
+    return [tuple(some[place] for place in range(len(terms))) for some in together]
+
+
+def _cover(
+    held: NDArray[np.bool_], sizes: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> list[int]:
+    """The places of rows that hold where it is wanted and nowhere else, and together everywhere
+    there: each time the one that covers most of what is left for its size, and in the end none that
+    the others make needless. Empty where there are none."""
+    inside = np.flatnonzero(~(held & ~wanted).any(axis=1) & held.any(axis=1))
+    chosen: list[int] = []
+    left = wanted
+    while left.any():
+        covered = (held[inside] & left).sum(axis=1) / np.maximum(sizes[inside], 1)
+        if not covered.any():
+            return []
+        chosen.append(int(inside[np.argmax(covered)]))
+        left = left & ~held[chosen[-1]]
+    for place in reversed([*chosen]):
+        others = [other for other in chosen if other != place]
+        if (held[others].any(axis=0) | ~wanted).all():
+            chosen = others
+    return chosen
 
 
 Listing = Callable[[Tally], "list[list[int]]"]
@@ -373,9 +420,9 @@ def _find_lines(
     both = [held[one] & held[other] for one, other in pairs.tolist()]
     together = Tally.of((), both, wanted, among)
     more = _promise_first(together, log_odds) - alone[pairs].max(axis=1)
-    more[
-        (together.held < FEWEST_TOGETHER) | (together.held == tally.held[pairs].min(axis=1))
-    ] = -np.inf
+    alone_held = {*held}  # such a pair says no more than one condition does
+    is_one = np.array([each in alone_held for each in both], bool)
+    more[(together.held < FEWEST_TOGETHER) | is_one] = -np.inf
     first = np.argsort(-more, kind="stable")[:TRIED]
     first = np.sort(first[more[first] > -np.inf])
     lines: list[tuple[Conjunction, int]] = [

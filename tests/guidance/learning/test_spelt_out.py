@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.forms import learn_cards
 from stageb.guidance.learning.material import Material, find_wrong
-from stageb.guidance.learning.scorecards import Scorecard
-from stageb.guidance.learning.terms import Masks, find_gaps, find_guards, find_terms, hold_any
-from stageb.guidance.rules.conditions import OneOf
+from stageb.guidance.learning.scorecards import Scorecard, find_opposites, judge_compared
+from stageb.guidance.learning.terms import (
+    Conjunction,
+    Masks,
+    find_gaps,
+    find_guards,
+    find_terms,
+    hold_any,
+)
+from stageb.guidance.rules.conditions import Expression, Limit, Mentions, OneOf
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.value_types import read_summaries
 
@@ -36,7 +43,7 @@ def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(
         for n, row in enumerate(ROWS)
     )
     everyone = (1 << len(ROWS)) - 1
-    lists = card.spell_out()
+    lists = card.spell_out(MASKS, everyone, lambda _: True)
     assert [hold_any(MASKS, lines) & everyone for lines in lists] == [reached, everyone & ~reached]
     for lines in lists:
         for line in lines:  # no shorter line would do
@@ -45,10 +52,108 @@ def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(
             assert all(hold_any(MASKS, [tuple(some)]) & everyone & ~side for some in shorter)
 
 
+VALUES = ("x", "y", "z", "")  # of each of two fields; the last one: it is missing
+MIXED = list(product(VALUES, VALUES, (False, True)))  # a ticket for each combination
+OF_FIELDS = [OneOf(name, some) for name in "ab" for some in (("x",), ("y",), ("x", "z"))]
+WORD = Mentions(("leak",))
+OF_MIXED = Masks(
+    {
+        **{
+            term: sum(
+                (row["ab".index(term.field)] in term.values) << n for n, row in enumerate(MIXED)
+            )
+            for term in OF_FIELDS
+        },
+        WORD: sum(row[2] << n for n, row in enumerate(MIXED)),
+    }
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*OF_FIELDS, WORD]), st.integers(-5, 5).filter(bool), min_size=1, max_size=6
+    ),
+    st.integers(-6, 8),
+    st.sets(st.sampled_from(range(len(MIXED))), min_size=1),
+)
+def test_lists_say_what_the_card_does_of_values_that_tickets_show_in_any_combination(
+    points: dict[Expression, int], least: int, seen: set[int]
+) -> None:
+    card = Scorecard("fail", {(term,): each for term, each in points.items()}, least)
+    reached = 0
+    for place in range(len(MIXED)):
+        total = sum(each for term, each in points.items() if OF_MIXED[term] >> place & 1)
+        reached |= (total >= least) << place
+    values = [{MIXED[place][field] for place in seen} for field in range(3)]
+    shown = sum(
+        all(value in known for value, known in zip(row, values, strict=True)) << n
+        for n, row in enumerate(MIXED)
+    )
+    among = sum(1 << place for place in seen)
+    for denied in ({*OF_MIXED}, set[Expression]()):
+        lists = card.spell_out(OF_MIXED, among, denied.__contains__)
+        for lines, side in zip(lists, (reached, ~reached), strict=True):
+            is_same = hold_any(OF_MIXED, lines) & shown == side & shown
+            assert is_same or (not lines and not denied)
+
+
 def test_what_a_value_implies_of_others_is_not_said() -> None:
+    """Nor what is always so: of two limits with no ticket between, one says it all."""
     yes, no = (OneOf("vote", (value,)) for value in ("y", "n"))
-    other = OneOf("b", ("1",))
-    assert Scorecard("fail", {(yes,): -2, (no,): 2, (other,): 1}, 2).spell_out()[0] == [(no,)]
+    high, low = Limit("torque", "above", "12.31"), Limit("torque", "below", "12.3")
+    known = Masks({yes: 0b0011, no: 0b1100, high: 0b0101, low: 0b1010})
+
+    def spell(points: dict[Expression, int], least: int) -> list[list[Conjunction]]:
+        card = Scorecard("fail", {(term,): each for term, each in points.items()}, least)
+        return card.spell_out(known, 0b1111, lambda _: True)
+
+    assert spell({yes: -2, no: 2, high: 1}, 2)[0] == [(no,)]
+    assert spell({yes: -1, no: 1, high: -1, low: 1}, 2) == [[(no, low)], [(yes,), (high,)]]
+
+
+def find_reached(card: Scorecard, masks: Masks, among: int) -> int:
+    """The tickets ``among`` these that reach the card."""
+    return judge_compared([card], masks, among)["fail"]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*OF_FIELDS, WORD]), st.integers(-5, 5).filter(bool), min_size=1
+    ),
+    st.integers(-6, 8),
+    st.sets(st.sampled_from(range(len(MIXED))), min_size=8),
+)
+def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verdicts(
+    points: dict[Expression, int], least: int, seen: set[int]
+) -> None:
+    among = sum(1 << place for place in seen)
+    card = Scorecard("fail", {(term,): each for term, each in points.items()}, least)
+    opposites = find_opposites(OF_MIXED, among)
+    turned = card.affirm(opposites)
+    assert find_reached(turned, OF_MIXED, among) == find_reached(card, OF_MIXED, among)
+    assert not any(opposites.get(line[0]) for line, each in turned.points.items() if each < 0)
+    assert WORD not in opposites  # nobody reads that a text lacks a word
+
+
+def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
+    readings = [
+        read_summaries((f"torque: {place}; seal: {'ok' if place % 3 else 'worn'}",))
+        for place in range(30)
+    ]
+    masks = find_terms(readings, Forms(wide=True))
+    everyone = (1 << len(readings)) - 1
+    high = next(
+        t for t in masks if t.as_limit and 5 < masks[t].bit_count() < 25 and "above" in t.key
+    )
+    (ok,), (worn,) = (
+        [term for term in masks if term == OneOf("seal", (value,))] for value in ("ok", "worn")
+    )
+    card = Scorecard("fail", {(high,): -3, (worn,): -1, (ok,): 2}, -2)
+    opposites = find_opposites(masks, everyone)
+    low = opposites[high]
+    assert "below" in low.key and masks[low] == everyone & ~masks[high]
+    turned = card.affirm(opposites)
+    assert turned.points == {(low,): 3, (ok,): 3} and turned.least == 2
 
 
 def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> None:

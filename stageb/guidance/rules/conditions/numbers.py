@@ -105,6 +105,11 @@ class Limit(Condition):
     def as_limit(self) -> Limit | None:
         return self
 
+    @property
+    def turned(self) -> Limit:
+        """That the number is beyond the same limit on the other side."""
+        return replace(self, side="below" if self.side == "above" else "above")
+
     def is_below(self, other: Limit) -> bool:
         """Whether both are limits of one field, from which its number lies inwards."""
         return (self.of, self.side, other.side) == (other.of, "above", "below") and isinstance(
@@ -115,7 +120,7 @@ class Limit(Condition):
         """With the value at its limit, it goes as far as to that."""
         if not isinstance(other, OneOf) or (other.field, other.values) != (self.of, (self.limit,)):
             return None
-        return Not(replace(self, side="below" if self.side == "above" else "above"))
+        return Not(self.turned)
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
         name, mark = (
