@@ -23,6 +23,7 @@ from stageb.guidance.learning.terms import (
     find_counts,
     find_gap,
     guard,
+    hold_any,
 )
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.value_types import ANY
@@ -31,6 +32,10 @@ from stageb.guidance.words.labels import Verdict, rank
 # standard errors by which what is harder to follow must be better; comparisons of two fields
 GAIN, UNLIKE = 0.5, 2.0
 SPELT_OUT = 6  # conditions of a card that may be written as a list
+
+
+# of a label's tickets, those that a line may miss, or hold for in vain, that tells it without a card
+ASTRAY = 0.01
 
 
 # what tickets of a mask teach: one guidance a size, the smallest first
@@ -198,12 +203,36 @@ def _turn_points(
 def learn_compared(
     paired: int, listing: Listing | None, longest: int, material: Material, among: int
 ) -> list[Whole]:
+    """Cards of labels, which are compared; a label that one line tells has that line before them,
+    and no card."""
     masks = _find_scored(material, listing, longest)
-    grown = grow_compared(
-        masks, material.labelled, among & ~material.held, longest, paired, listing
-    )
-    opposites = find_opposites(masks, among & ~material.held)
+    free = among & ~material.held
+    lists = _tell_by_lines(material, free)
+    told = {part.verdict for part in lists}
+    free &= ~hold_any(material.masks, [line for part in lists for line in part.lines])
+    labelled = {label: mask for label, mask in material.labelled.items() if label not in told}
+    grown = grow_compared(masks, labelled, free, longest, paired, listing)
+    opposites = find_opposites(masks, free)
     *_, default = material.labelled
     return [
-        Whole(tuple(card.affirm(opposites) for card in cards), default) for cards in grown if cards
+        Whole((*lists, *(card.affirm(opposites) for card in cards)), default)
+        for cards in grown
+        if cards
     ]
+
+
+def _tell_by_lines(material: Material, among: int) -> list[DecisionList]:
+    """For each label but the last, a line that holds for its tickets ``among`` these and for no
+    others, but for few; none where cards would have fewer than two labels to compare."""
+    *others, _ = material.labelled
+    found: list[DecisionList] = []
+    for label in others:
+        wanted = material.labelled[label] & among
+        lines = cover(material.masks.plain, wanted, among & ~wanted, 0.5, most=1)
+        lines = refine(lines, material.masks.plain, wanted, among & ~wanted, 0.5) if lines else []
+        astray = (hold_any(material.masks, lines) & among) ^ wanted
+        if lines and astray.bit_count() <= ASTRAY * wanted.bit_count():
+            guarded = [guard(line, material.masks, material.gaps, among) for line in lines]
+            found.append(DecisionList(label, tuple(guarded)))
+            among &= ~hold_any(material.masks, lines)
+    return found if len(found) < len(others) else []

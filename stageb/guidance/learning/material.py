@@ -68,8 +68,8 @@ class Whole:
     """What to make of the guidance: of two labels one has a part, of more all but ``default`` may
     have one."""
 
-    # lists in the order that decides, or cards, which are compared
-    parts: tuple[DecisionList, ...] | tuple[Scorecard, ...]
+    # lists in the order that decides; behind them cards, which are compared
+    parts: tuple[DecisionList | Scorecard, ...]
     # of tickets that no part speaks of; None: the present rules stay, and judge these
     default: Verdict | None
 
@@ -123,13 +123,11 @@ def find_undecided(whole: Whole, material: Material, among: int) -> int:
 
 def judge_whole(whole: Whole, masks: Masks, among: int) -> dict[Verdict, int]:
     """The tickets ``among`` these that have a verdict by one of its parts."""
-    if whole.cards:
-        return judge_compared(whole.cards, masks, among)
     judged: dict[Verdict, int] = {}
     for part in whole.lists:
         judged[part.verdict] = among & hold_any(masks, part.lines)
         among &= ~judged[part.verdict]
-    return judged
+    return {**judged, **judge_compared(whole.cards, masks, among)} if whole.cards else judged
 
 
 def find_wrong(whole: Whole, material: Material, among: int) -> int:

@@ -122,9 +122,10 @@ class Teacher:
         return learn_whole(material, folds, [*dict.fromkeys(sizes)])
 
     def _has_room(self, edit: Edit, whole: MeasuredWhole) -> bool:
-        """Whether the rules are within the limits, and all cards became some: one that is too long
-        is not read back, and the others are nothing without it."""
-        needed = len(whole.cards) + sum(len(card.lists) for card in whole.cards)
+        """Whether the rules are within the limits, and all cards became some, with the lines before
+        them: one that is too long is not read back, and the others are nothing without it."""
+        needed = sum(1 + len(card.lists) for card in whole.cards)
+        needed += len(whole.lines) if whole.cards else 0
         written = sum(operation.op == "add" for operation in edit.proposals[0].operations)
         return written >= needed and self.tools.fits(edit.guidance)
 

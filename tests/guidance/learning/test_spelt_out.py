@@ -1,14 +1,15 @@
-"""A small scorecard says the same as a list of rules."""
+"""What scorecards say plainly, and what is said without one."""
 
 from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.forms import learn_cards
-from stageb.guidance.learning.material import Material, find_wrong
+from stageb.guidance.learning.forms import learn_cards, learn_compared
+from stageb.guidance.learning.material import Material, find_wrong, judge_whole
 from stageb.guidance.learning.scorecards import Scorecard, find_opposites, judge_compared
 from stageb.guidance.learning.terms import (
     Conjunction,
@@ -176,3 +177,26 @@ def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> 
     whole = learn_cards(None, 1, material, everyone)[0]
     # no ticket is left without a verdict
     assert whole.lists and find_wrong(whole, material, everyone) == 0
+
+
+@pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (9, False)])
+def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> None:
+    rows = [
+        (f"health: {'abc'[n % 3]}; size: {n * 7 % 30}; kind: {'xy'[n * 11 % 5 // 3]}", n)
+        for n in range(360)
+    ]
+    readings = [read_summaries((text,)) for text, _ in rows]
+    masks, everyone = find_terms(readings, Forms(wide=True)), (1 << len(rows)) - 1
+    refused = sum(1 << n for _, n in rows if n % 3 == 2) & ~((1 << 3 * wrong) - 1)
+    first = sum(1 << n for _, n in rows if n * 7 % 30 > 17 or n * 11 % 5 < 2) & ~refused
+    labelled = {"refused": refused, "first": first, "second": everyone & ~refused & ~first}
+    material = Material(masks, {}, labelled, everyone, frozenset(), {})
+    *_, whole = learn_compared(0, None, 4, material, everyone)
+    assert [part.verdict for part in whole.lists] == ["refused"] * is_told
+    assert {card.verdict for card in whole.cards} == {"first", "second", "refused"} - {
+        part.verdict for part in whole.lists
+    }
+    if is_told:
+        assert whole.lines == ((OneOf("health", ("c",)),),)
+        judged = judge_whole(whole, masks, everyone)
+        assert judged["refused"] == masks[OneOf("health", ("c",))]  # whatever the cards would say
