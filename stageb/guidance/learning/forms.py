@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
 
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.material import DecisionList, Material, Whole
-from stageb.guidance.learning.scorecards import (
-    Listing,
-    Scorecard,
-    find_opposites,
-    grow_cards,
-    grow_compared,
-)
-from stageb.guidance.learning.terms import (
-    Conjunction,
-    Masks,
-    drop_guards,
-    find_counts,
-    find_gap,
-    guard,
-    hold_any,
-)
+from stageb.guidance.learning.plain_forms import affirm, find_opposites, turn_points, write_as_list
+from stageb.guidance.learning.scorecards import Listing, grow_cards, grow_compared
+from stageb.guidance.learning.terms import Masks, drop_guards, find_counts, guard, hold_any
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.words.labels import Verdict, rank
 
 # standard errors by which what is harder to follow must be better; comparisons of two fields
 GAIN, UNLIKE = 0.5, 2.0
-SPELT_OUT = 6  # conditions of a card that may be written as a list
 
 
 # of a label's tickets, those that a line may miss, or hold for in vain, that tells it without a card
@@ -149,12 +135,12 @@ def learn_cards(
     )
     _, other = material.labelled
     opposites = find_opposites(material.masks, among)
-    cards = [card.affirm(opposites) for card in cards]
+    cards = [affirm(card, opposites) for card in cards]
     if listing:
         return [Whole((card,), other) for card in cards]
     return [
-        _spell_out(card, other, material, among)
-        or _turn_points(card, other, opposites)
+        write_as_list(card, other, material, among)
+        or turn_points(card, other, opposites)
         or Whole((card,), other)
         for card in cards
     ]
@@ -167,37 +153,6 @@ def _find_scored(material: Material, listing: Listing | None, longest: int) -> M
         return material.words
     masks = material.masks.unguarded
     return masks.keep(term for term in masks if not term.word.endswith(ANY)) if listing else masks
-
-
-def _spell_out(card: Scorecard, other: Verdict, material: Material, among: int) -> Whole | None:
-    """A card of few conditions as a list that says the same, where that is hardly longer. What a
-    ticket does not tell gives it no points, as what is guarded does not hold for it; what is denied
-    would have to hold."""
-    terms = [term for line in card.points for term in line]
-    if not len(card.points) == len(terms) <= SPELT_OUT:
-        return None
-
-    def make(verdict: Verdict, lines: Sequence[Conjunction], default: Verdict) -> Whole:
-        guarded = drop_guards([guard(line, material.masks, material.gaps, among) for line in lines])
-        return Whole((DecisionList(verdict, guarded),), default)
-
-    reached, missed = card.spell_out(
-        material.masks, among, lambda term: not find_gap(term, material.gaps)
-    )
-    wholes = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
-    whole = min((each for each in wholes if each.lines), key=lambda each: each.size, default=None)
-    return whole if whole and whole.size <= len(terms) + 1 else None
-
-
-def _turn_points(
-    card: Scorecard, other: Verdict, opposites: Mapping[Expression, Expression]
-) -> Whole | None:
-    """The same verdicts where a ticket without any point reaches the card: by what it must have for
-    the ``other`` one. None where it does not."""
-    if card.least > 0:
-        return None
-    points = {line: -points for line, points in card.points.items()}
-    return Whole((Scorecard(other, points, 1 - card.least).affirm(opposites),), card.verdict)
 
 
 def learn_compared(
@@ -215,7 +170,7 @@ def learn_compared(
     opposites = find_opposites(masks, free)
     *_, default = material.labelled
     return [
-        Whole((*lists, *(card.affirm(opposites) for card in cards)), default)
+        Whole((*lists, *(affirm(card, opposites) for card in cards)), default)
         for cards in grown
         if cards
     ]

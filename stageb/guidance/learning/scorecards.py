@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from itertools import chain, combinations, product
+from itertools import combinations
 from math import floor, log
 from operator import or_
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
 from stageb.guidance.learning.terms import Conjunction, Masks, Tally, hold_together, repack, unpack
-from stageb.guidance.rules.conditions import Expression, negate
+from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import Verdict
 
@@ -64,112 +64,6 @@ class Scorecard:
         others = (term for line in self.points if line not in listed for term in line)
         return len(self.lists) + sum(term.size for term in others)
 
-    def affirm(self, opposites: Mapping[Expression, Expression]) -> Scorecard:
-        """The same card with points for what a ticket has in the place of points taken for the
-        opposite."""
-        points: dict[Conjunction, int] = {}
-        least = self.least
-        for line, price in self.points.items():
-            opposite = opposites.get(line[0]) if price < 0 and len(line) == 1 else None
-            if opposite:
-                line, price = (opposite,), -price
-                least += price
-            points[line] = points.get(line, 0) + price
-        return replace(self, points=points, least=least)
-
-    def spell_out(
-        self, masks: Masks, among: int, deniable: Callable[[Expression], bool]
-    ) -> list[list[Conjunction]]:
-        """The lines of which one holds exactly where a ticket reaches the card, and those where it
-        does not, as far as fields have values like those of tickets ``among`` these, in whatever
-        combination: some of the prime implicants, the shortest first (Quine, "The problem of
-        simplifying truth functions", 1952; nothing is asked of other values). Empty where terms
-        would have to be denied that are not ``deniable``. The card's lines must be of one term
-        each."""
-        terms = [term for (term,) in self.points]
-        values = np.array(_find_values(terms, masks, among))
-        is_reached = values @ np.array([*self.points.values()]) >= self.least
-        # What is shorter and denies less comes first, then what comes first on the card.
-        cubes = sorted(
-            product(*((None, True, False)[: 2 + deniable(term)] for term in terms)),
-            key=lambda cube: (-cube.count(None), cube.count(False), [v is None for v in cube]),
-        )
-        held = [
-            np.logical_and.reduce(
-                [values[:, place] == one for place, one in enumerate(cube) if one is not None]
-                or [np.ones(len(values), bool)]
-            )
-            for cube in cubes
-        ]
-        return [
-            [
-                tuple(
-                    term if value else negate(term)
-                    for term, value in zip(terms, cubes[place], strict=True)
-                    if value is not None
-                )
-                for place in _cover(
-                    np.array(held),
-                    np.array([len(cube) - cube.count(None) for cube in cubes]),
-                    wanted,
-                )
-            ]
-            for wanted in (is_reached, ~is_reached)
-        ]
-
-
-def find_opposites(masks: Masks, among: int) -> dict[Expression, Expression]:
-    """Of conditions on a field those that hold for all the other tickets ``among`` these."""
-    found = dict(zip(*reversed(_distinct(masks, among)), strict=True))
-    opposites: dict[Expression, Expression] = {}
-    for held, term in found.items():
-        limit = term.as_limit
-        for other in (limit.turned if limit else None, found.get(among & ~held)):
-            if other and other.fields == term.fields and masks[other] & among == among & ~held:
-                opposites[term] = other
-                break
-    return opposites
-
-
-def _find_values(terms: Sequence[Expression], masks: Masks, among: int) -> list[tuple[bool, ...]]:
-    """Which of the terms may hold together: those of a field as for one of the tickets ``among``
-    these, in every combination with those of other fields."""
-    fields = [term.fields or (term,) for term in terms]  # each word is by itself
-    rows = unpack([masks[term] for term in terms], among).astype(bool)
-    of_each = []
-    for name in dict.fromkeys(fields):
-        places = [place for place, other in enumerate(fields) if other == name]
-        of_each.append(
-            [
-                dict(zip(places, column, strict=True))
-                for column in np.unique(rows[places], axis=1).T.tolist()
-            ]
-        )
-    together = (dict(chain.from_iterable(map(dict.items, some))) for some in product(*of_each))
-    return [tuple(some[place] for place in range(len(terms))) for some in together]
-
-
-def _cover(
-    held: NDArray[np.bool_], sizes: NDArray[np.int64], wanted: NDArray[np.bool_]
-) -> list[int]:
-    """The places of rows that hold where it is wanted and nowhere else, and together everywhere
-    there: each time the one that covers most of what is left for its size, and in the end none that
-    the others make needless. Empty where there are none."""
-    inside = np.flatnonzero(~(held & ~wanted).any(axis=1) & held.any(axis=1))
-    chosen: list[int] = []
-    left = wanted
-    while left.any():
-        covered = (held[inside] & left).sum(axis=1) / np.maximum(sizes[inside], 1)
-        if not covered.any():
-            return []
-        chosen.append(int(inside[np.argmax(covered)]))
-        left = left & ~held[chosen[-1]]
-    for place in reversed([*chosen]):
-        others = [other for other in chosen if other != place]
-        if (held[others].any(axis=0) | ~wanted).all():
-            chosen = others
-    return chosen
-
 
 Listing = Callable[[Tally], "list[list[int]]"]
 """What finds the places of words that speak for the wanted tickets, in lists."""
@@ -187,7 +81,7 @@ def grow_cards(
     labels from the other among these tickets. With a ``listing`` each has the lists of words that
     speak for either, the first one nothing else."""
     verdict, other = labelled
-    terms, held = _distinct(masks, among)
+    terms, held = find_distinct(masks, among)
     labels = unpack([labelled[verdict]], among)[0].astype(np.float64)
     if not terms or not 0 < labels.sum() < len(labels):
         return []
@@ -281,6 +175,19 @@ def judge_compared(cards: Sequence[Scorecard], masks: Masks, among: int) -> dict
     }
 
 
+def find_distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]]:
+    """What may have points, and the tickets ``among`` these for which it holds: of terms that say
+    the same of all of them the first, and nothing denied or of two fields, since points may be
+    taken, too."""
+    found: dict[int, Expression] = {}
+    most = among.bit_count() - FEWEST
+    for term, mask in masks.plain.items():
+        held = mask & among
+        if FEWEST <= held.bit_count() <= most and not term.is_denied:
+            found.setdefault(held, term)
+    return [*found.values()], [*found]
+
+
 # Inside -------------------------------------------------------------------------------------------
 
 
@@ -295,7 +202,7 @@ def _grow_compared(
     """As ``grow_compared`` says, each with the lines that its longest card was given."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
-    terms, held = _distinct(masks, among)
+    terms, held = find_distinct(masks, among)
     if not terms or len(labels) < 2:
         return []
     wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
@@ -327,19 +234,6 @@ def _grow_compared(
         found.append((max(len(each.chosen) for each in growing), cards))
         is_first = False
     return found
-
-
-def _distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]]:
-    """What may have points, and the tickets ``among`` these for which it holds: of terms that say
-    the same of all of them the first, and nothing denied or of two fields, since points may be
-    taken, too."""
-    found: dict[int, Expression] = {}
-    most = among.bit_count() - FEWEST
-    for term, mask in masks.plain.items():
-        held = mask & among
-        if FEWEST <= held.bit_count() <= most and not term.is_denied:
-            found.setdefault(held, term)
-    return [*found.values()], [*found]
 
 
 def _count_words(words: Sequence[int], held: Sequence[int], among: int) -> Numbers:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.forms import learn_cards, learn_compared
 from stageb.guidance.learning.material import Material, find_wrong, judge_whole
-from stageb.guidance.learning.scorecards import Scorecard, find_opposites, judge_compared
+from stageb.guidance.learning.plain_forms import affirm, find_opposites, spell_out
+from stageb.guidance.learning.scorecards import Scorecard, judge_compared
 from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
@@ -44,7 +45,7 @@ def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(
         for n, row in enumerate(ROWS)
     )
     everyone = (1 << len(ROWS)) - 1
-    lists = card.spell_out(MASKS, everyone, lambda _: True)
+    lists = spell_out(card, MASKS, everyone, lambda _: True)
     assert [hold_any(MASKS, lines) & everyone for lines in lists] == [reached, everyone & ~reached]
     for lines in lists:
         for line in lines:  # no shorter line would do
@@ -92,7 +93,7 @@ def test_lists_say_what_the_card_does_of_values_that_tickets_show_in_any_combina
     )
     among = sum(1 << place for place in seen)
     for denied in ({*OF_MIXED}, set[Expression]()):
-        lists = card.spell_out(OF_MIXED, among, denied.__contains__)
+        lists = spell_out(card, OF_MIXED, among, denied.__contains__)
         for lines, side in zip(lists, (reached, ~reached), strict=True):
             is_same = hold_any(OF_MIXED, lines) & shown == side & shown
             assert is_same or (not lines and not denied)
@@ -106,7 +107,7 @@ def test_what_a_value_implies_of_others_is_not_said() -> None:
 
     def spell(points: dict[Expression, int], least: int) -> list[list[Conjunction]]:
         card = Scorecard("fail", {(term,): each for term, each in points.items()}, least)
-        return card.spell_out(known, 0b1111, lambda _: True)
+        return spell_out(card, known, 0b1111, lambda _: True)
 
     assert spell({yes: -2, no: 2, high: 1}, 2)[0] == [(no,)]
     assert spell({yes: -1, no: 1, high: -1, low: 1}, 2) == [[(no, low)], [(yes,), (high,)]]
@@ -130,7 +131,7 @@ def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verd
     among = sum(1 << place for place in seen)
     card = Scorecard("fail", {(term,): each for term, each in points.items()}, least)
     opposites = find_opposites(OF_MIXED, among)
-    turned = card.affirm(opposites)
+    turned = affirm(card, opposites)
     assert find_reached(turned, OF_MIXED, among) == find_reached(card, OF_MIXED, among)
     assert not any(opposites.get(line[0]) for line, each in turned.points.items() if each < 0)
     assert WORD not in opposites  # nobody reads that a text lacks a word
@@ -153,7 +154,7 @@ def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
     opposites = find_opposites(masks, everyone)
     low = opposites[high]
     assert "below" in low.key and masks[low] == everyone & ~masks[high]
-    turned = card.affirm(opposites)
+    turned = affirm(card, opposites)
     assert turned.points == {(low,): 3, (ok,): 3} and turned.least == 2
 
 
