@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from stageb.guidance.learning.material import DecisionList, Whole
 from stageb.guidance.learning.scorecards import Scorecard
@@ -72,8 +73,16 @@ def _name_list(lines: Sequence[Conjunction], taken: Set[str]) -> WordList:
 
 
 def _choose_name(words: Sequence[str], taken: Set[str]) -> str:
-    """The first of the words that names no list yet."""
-    return next((word for word in words if word not in taken), f"{words[0]} {len(taken)}")
+    """The first of the words that names no list yet, one that says something by itself if there is
+    any."""
+    free = [word for word in words if word not in taken]
+    return next(chain(filter(_says_something, free), free), f"{words[0]} {len(taken)}")
+
+
+def _says_something(word: str) -> bool:
+    """Whether it is more than a number, or two letters of a script in which these are hardly a
+    word."""
+    return not any(map(str.isdigit, word)) and (len(word) > 2 or not word.isascii())
 
 
 def _name_words(codes: Sequence[_Code], taken: Set[str]) -> tuple[list[_Code], list[_Named]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.material import DecisionList, Whole
+from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.writing import join_codes, write_whole
 from stageb.guidance.rules.conditions import (
     All,
@@ -149,6 +151,20 @@ def test_many_words_of_a_rule_are_a_list_that_has_a_name(language: str) -> None:
         ).compile()
         judged = [judge(reading(each)).verdict for each in tickets]
         assert judged == ["fail" if word in some else "pass" for word in LEAKS]
+
+
+@pytest.mark.parametrize(
+    ("telling", "name"),
+    [(("39", "un", "strike", "talks"), "strike"), (("39", "un"), "39"), (("漏水", "松动"), "漏水")],
+)
+def test_a_list_is_named_by_the_most_telling_word_that_says_something(
+    telling: Sequence[str], name: str
+) -> None:
+    lines = [(Mentions((word,)),) for word in telling]
+    whole = Whole((Scorecard("fail", dict.fromkeys(lines, 1), 1, (lines,)),), "pass")
+    tickets = [Ticket("m", "g", "pass", (("image_1", " ".join(telling)),))]
+    named, _ = write_whole(whole, Vocabulary.of(tickets), WORDS["en"])
+    assert read_word_list(named.text) == WordList(name, tuple(sorted(telling)))
 
 
 def test_exactly_so_many_is_written_and_read() -> None:
