@@ -411,7 +411,7 @@ def test_right_answers_are_kept_as_training_data_in_the_words_of_the_labels(tmp_
 def test_the_shipped_model_judges_by_rules_of_any_labels_and_proposes_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tickets = plant(tmp_path / "t.jsonl", 3, 1, 120)
+    tickets = plant(tmp_path / "t.jsonl", 3, 1, 80)
     run = learn(tickets, tmp_path / "out")
     rows = tmp_path / "rows.jsonl"
     shipped = [
@@ -441,7 +441,7 @@ def test_the_shipped_model_judges_by_rules_of_any_labels_and_proposes_none(
         sum(
             row["verdict"] == row["label"] for row in map(json.loads, rows.read_text().splitlines())
         )
-        >= 110
+        >= 73
     )
     keys = {**KEYS, "model.engine": "transformers", "reflection.scope": "bundle"}
     capsys.readouterr()
@@ -456,7 +456,7 @@ def test_the_shipped_model_judges_by_rules_of_any_labels_and_proposes_none(
 
 def test_with_no_key_set_labels_of_any_kind_are_learnt(tmp_path: Path) -> None:
     given = {
-        "tickets": plant(tmp_path / "t.jsonl", 3, 1, 300),
+        "tickets": plant(tmp_path / "t.jsonl", 3, 1, 160),
         "output.root": tmp_path,
         "report": "false",
     }

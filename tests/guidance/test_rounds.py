@@ -105,7 +105,10 @@ def test_what_it_spent_is_what_its_files_hold(bench: Bench) -> None:
     assert spent["reflections"] == sum(len(row["proposals"]) for row in rows)
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 4, 8])
+@pytest.mark.parametrize(
+    "world_size",
+    [2, 3, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)],
+)
 def test_equal_bytes_on_any_number_of_ranks(bench: Bench, world_size: int) -> None:
     conformance.check_world_size(bench, world_size)
     conformance.check_collectives(bench, world_size)
@@ -116,8 +119,8 @@ def test_killed_amid_a_round_and_resumed_on_other_ranks(bench: Bench) -> None:
     behind them yet."""
     operations = bench.whole().operations[0]
     written = [number for number, line in enumerate(operations) if "reflection.jsonl" in line]
-    assert len(written) > 6
-    for turn, number in enumerate([*written[:6], *written[6::10]]):
+    assert len(written) > 6  # three of each time
+    for turn, number in enumerate([*written[:3], written[-1]]):
         conformance.check_killed_before_an_operation(
             bench, number + 1, 1 + turn % 3, 1 + (turn + 1) % 3
         )
