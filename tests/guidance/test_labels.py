@@ -96,7 +96,7 @@ def read_rows(run: Path, file: str) -> list[dict[str, Any]]:
 def test_room_for_few_labels_is_used_for_these(tmp_path: Path, size: int) -> None:
     """Six labels have a rule of one condition; of those that have no room, tickets get the
     commonest."""
-    run = learn(plant(tmp_path / "t.jsonl", 7, seed=1), tmp_path, **{"reflection.size": size})
+    run = learn(plant(tmp_path / "t.jsonl", 7, 1, 360), tmp_path, **{"reflection.size": size})
     rules = list(
         json.loads((run / "mail" / "guidance.json").read_text())["mail"]["experiences"].values()
     )
