@@ -8,7 +8,7 @@ from itertools import chain
 
 from stageb.guidance.learning.material import DecisionList, Whole
 from stageb.guidance.learning.scorecards import Scorecard
-from stageb.guidance.learning.terms import Conjunction
+from stageb.guidance.learning.terms import Conjunction, is_guard
 from stageb.guidance.rules.conditions import All, Expression, Mentions, Points, conjoin
 from stageb.guidance.rules.conditions.logic import join_words
 from stageb.guidance.rules.judge import begin_rule, write_rule
@@ -201,10 +201,19 @@ def _write_card(
 
 
 def _join_literals(line: Conjunction) -> Expression:
-    """What a line says; the least before the most where it counts exactly, and limits of one field
-    side by side."""
+    """What a line says; the least before the most where it counts exactly, limits of one field side
+    by side, and that a field is there right before what is said of it."""
     turned = All(line[::-1])
-    return turned if turned.find_exact_count() else conjoin(_gather_limits(line))
+    return turned if turned.find_exact_count() else conjoin(_gather_guards(_gather_limits(line)))
+
+
+def _gather_guards(line: Conjunction) -> Conjunction:
+    """The line with each guard before the first term that speaks of its field alone."""
+    gathered = [term for term in line if not is_guard(term)]
+    for guard in filter(is_guard, line):
+        spoken = (place for place, term in enumerate(gathered) if term.fields == guard.fields)
+        gathered.insert(next(spoken, 0), guard)
+    return tuple(gathered)
 
 
 def _gather_limits(line: Conjunction) -> Conjunction:

@@ -34,8 +34,10 @@ from typing import TypeAlias, TypeVar
 
 from stageb.guidance.rules.conditions import (
     KINDS,
+    All,
     AtLeast,
     Expression,
+    Missing,
     Points,
     Some,
     conjoin,
@@ -273,7 +275,8 @@ class RuleReader:
                     for no in (False, True)
                 ]
             )
-        tried = [each for kind in KINDS for each in kind.read_whole(text, self)]
+        tried = [*self._read_given(text)]
+        tried += [each for kind in KINDS for each in kind.read_whole(text, self)]
         tried += [
             kind.read(text[: found.start()], meaning, text[found.end() :], self)
             for mark, kind, meaning in self._marks
@@ -286,6 +289,16 @@ class RuleReader:
         return (
             TWO_WAYS if right else _worst([each for each in tried if isinstance(each, OutOfReach)])
         )
+
+    def _read_given(self, text: str) -> Iterator[Read]:
+        """What is said of a field that is to be there."""
+        for mark in re.finditer(re.escape(self.grammar.given), text):
+            name = text[: mark.start()]
+            said = self._condition(name + text[mark.end() :])
+            if isinstance(said, OutOfReach):
+                yield said
+            elif (field := self.vocabulary.field(name)) and said.fields == (field,):
+                yield All((negate(Missing(field)), *said.conjuncts))
 
     def _read_count(self, count: int, text: str, is_denied: bool) -> Read:
         least = count + is_denied  # at most two: not at least three

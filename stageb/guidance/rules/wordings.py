@@ -248,6 +248,7 @@ class Grammar:
     tally: str  # how many points a ticket has, with {total}, {s}, {verdict} and {least}
     colon: str  # between that and what it has them for
     aside: tuple[str, str]  # around it, where it is not the reason
+    given: str  # behind a field of which something holds only where a ticket has it
     silent: str  # the reason where no rule speaks of a ticket
     untold: str  # why a rule cannot tell: the ticket lacks fields, with {names}
     incomparable: str  # or no number of theirs is one that the rule can compare
@@ -317,6 +318,7 @@ ENGLISH = Grammar(
     tally="{total} point{s}, {verdict} from {least} on",
     colon=": ",
     aside=(" (", ")"),
+    given=" (if given)",
     silent="no rule speaks of it",
     untold="the ticket does not tell {names}",
     incomparable="no number that it can compare in {names}",
@@ -344,6 +346,7 @@ CHINESE = Grammar(
     tally="{total}分，{least}分起{verdict}",
     colon="：",
     aside=("（", "）"),
+    given="（如有）",
     silent="没有规则涉及",
     untold="工单未说明{names}",
     incomparable="{names}没有可比较的数字",

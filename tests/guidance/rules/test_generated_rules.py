@@ -120,7 +120,15 @@ def generate_count(draw: Random, language: str) -> Expression:
 def generate_atom(draw: Random, language: str) -> Expression:
     fields = FIELDS[language]
     numeric = [name for name, values in fields.items() if parse_number(values[0]) is not None]
-    kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed", "within", "missing"])
+    kind = draw.choice(
+        ["is", "is", "limit", "pair", "mentions", "computed", "within", "missing", "given"]
+    )
+    if kind == "given":
+        name = draw.choice(numeric)
+        said = draw.choice(
+            (OneOf(name, (draw.choice(fields[name]),)), Limit(name, "above", generate_limit(draw)))
+        )
+        return All((Not(Missing(name)), draw.choice((said, Not(said)))))
     if kind == "within":
         name = draw.choice(numeric)
         return All(

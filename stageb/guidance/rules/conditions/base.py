@@ -109,6 +109,11 @@ class Expression(ABC):
         return tuple(dict.fromkeys(field for each in self.conditions() for field in each.needed))
 
     @property
+    def absent(self) -> str:
+        """The field of which it says that a ticket lacks it; empty where it says something else."""
+        return ""
+
+    @property
     def family(self) -> Family:
         """The family of its first condition."""
         return next(each.family for each in self.conditions())
@@ -152,6 +157,11 @@ class Expression(ABC):
     @property
     def is_between(self) -> bool:
         """Whether a number lies between two limits."""
+        return False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it is that a field is there, and what else is said of it."""
         return False
 
     @property

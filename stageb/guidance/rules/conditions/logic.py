@@ -93,6 +93,10 @@ class All(_Joined):
         return self._limits() is not None
 
     @property
+    def is_given(self) -> bool:
+        return self.parts[0].is_denied and bool(self.parts[0].affirmed.absent)
+
+    @property
     def key(self) -> tuple[str, str, str, str]:
         limits = self._limits()
         return (
@@ -118,12 +122,16 @@ class All(_Joined):
         return least if self.parts[1] == Not(replace(least, count=least.count + 1)) else None
 
     def _write_conjuncts(self, grammar: Grammar) -> Iterator[str]:
-        """Each part; limits of one field that stand side by side, from below upwards, as one."""
+        """Each part; limits of one field that stand side by side, from below upwards, as one, and
+        that a field is there together with what is said of it."""
         left = [*self.parts]
         while left:
-            limits = _find_between(left[:2])
-            yield limits[0].write_between(limits[1], grammar) if limits else left[0].write(grammar)
-            del left[: 2 if limits else 1]
+            name = _find_given(left, grammar)
+            said = left[1:3] if name else left[:2]
+            limits = _find_between(said)
+            text = limits[0].write_between(limits[1], grammar) if limits else said[0].write(grammar)
+            yield f"{name}{grammar.given}{text.removeprefix(name)}" if name else text
+            del left[: bool(name) + (2 if limits else 1)]
 
     def _limits(self) -> tuple[Limit, Limit] | None:
         return _find_between(self.parts)
@@ -134,6 +142,14 @@ def _find_between(parts: Sequence[Expression]) -> tuple[Limit, Limit] | None:
     else."""
     low, high = (part.as_limit for part in parts) if len(parts) == 2 else (None, None)
     return (low, high) if low and high and low.is_below(high) else None
+
+
+def _find_given(parts: Sequence[Expression], grammar: Grammar) -> str:
+    """The field that is there by the first of the parts, where the next one begins with it."""
+    name = parts[0].affirmed.absent if parts[0].is_denied and len(parts) > 1 else ""
+    if not name or parts[1].fields != (name,) or parts[1].affirmed.absent:
+        return ""
+    return name if parts[1].write(grammar).startswith(name) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +270,16 @@ def negate(expression: Expression) -> Expression:
 
 
 def conjoin(parts: Sequence[Expression]) -> Expression:
-    """All of the parts, two limits that a part joins each by itself; the only part itself."""
+    """All of the parts, each by itself of those that one condition of a text joins; the only part
+    itself."""
     if len(parts) == 1:
         return parts[0]
     return All(
-        tuple(each for part in parts for each in (part.conjuncts if part.is_between else (part,)))
+        tuple(
+            each
+            for part in parts
+            for each in (part.conjuncts if part.is_between or part.is_given else (part,))
+        )
     )
 
 

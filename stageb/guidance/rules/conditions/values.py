@@ -175,6 +175,10 @@ class Missing(Condition):
         return ()
 
     @property
+    def absent(self) -> str:
+        return self.field
+
+    @property
     def key(self) -> tuple[str, str, str, str]:
         return "missing", self.field, "", ""
 
