@@ -180,6 +180,17 @@ def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> 
     assert whole.lists and find_wrong(whole, material, everyone) == 0
 
 
+def test_no_condition_of_another_field_stands_for_an_opposite() -> None:
+    """Though tickets may show them so."""
+    rows = [("x", "qr"[n % 2]) for n in range(10)] + [("yz"[n % 2], "p") for n in range(10)]
+    masks = find_terms([read_summaries((f"a: {a}; b: {b}",)) for a, b in rows], Forms(wide=False))
+    one, other = OneOf("a", ("x",)), OneOf("b", ("p",))
+    everyone = (1 << len(rows)) - 1
+    assert masks[one] == everyone & ~masks[other]
+    opposites = find_opposites(masks, everyone)
+    assert all(each.fields == term.fields for term, each in opposites.items())
+
+
 @pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (9, False)])
 def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> None:
     rows = [
