@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.forms import learn_cards, learn_compared
 from stageb.guidance.learning.material import Material, find_wrong, judge_whole
-from stageb.guidance.learning.plain_forms import affirm, find_opposites, spell_out
+from stageb.guidance.learning.plain_forms import affirm, find_opposites, spell_out, turn_points
 from stageb.guidance.learning.scorecards import Scorecard, judge_compared
 from stageb.guidance.learning.terms import (
     Conjunction,
@@ -135,6 +135,13 @@ def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verd
     assert find_reached(turned, OF_MIXED, among) == find_reached(card, OF_MIXED, among)
     assert not any(opposites.get(line[0]) for line, each in turned.points.items() if each < 0)
     assert WORD not in opposites  # nobody reads that a text lacks a word
+    whole = turn_points(card, "pass", opposites)
+    assert bool(whole) == (least <= 0)
+    if whole:
+        (other,) = whole.cards
+        assert other.verdict == "pass" and whole.default == "fail" and other.least > 0
+        passed = judge_compared([other], OF_MIXED, among)["pass"]
+        assert passed == among & ~find_reached(card, OF_MIXED, among)
 
 
 def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
@@ -191,7 +198,7 @@ def test_no_condition_of_another_field_stands_for_an_opposite() -> None:
     assert all(each.fields == term.fields for term, each in opposites.items())
 
 
-@pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (9, False)])
+@pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (3, False)])
 def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> None:
     rows = [
         (f"health: {'abc'[n % 3]}; size: {n * 7 % 30}; kind: {'xy'[n * 11 % 5 // 3]}", n)
