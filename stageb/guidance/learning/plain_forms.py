@@ -20,13 +20,16 @@ SPELT_OUT = 6  # conditions of a card that may be written as a list
 
 
 def find_opposites(masks: Masks, among: int) -> dict[Expression, Expression]:
-    """Of conditions on a field those that hold for all the other tickets ``among`` these."""
+    """Of conditions on a field those that hold for all the other tickets ``among`` these, and name
+    no more values."""
     found = dict(zip(*reversed(find_distinct(masks, among)), strict=True))
     opposites: dict[Expression, Expression] = {}
     for held, term in found.items():
         limit = term.as_limit
         for other in (limit.turned if limit else None, found.get(among & ~held)):
-            if other and other.fields == term.fields and masks[other] & among == among & ~held:
+            if not other or other.fields != term.fields or len(other.named) > len(term.named):
+                continue
+            if masks[other] & among == among & ~held:
                 opposites[term] = other
                 break
     return opposites

@@ -198,6 +198,11 @@ def test_no_condition_of_another_field_stands_for_an_opposite() -> None:
     assert all(each.fields == term.fields for term, each in opposites.items())
 
 
+def test_a_value_says_more_than_all_others() -> None:
+    one, others = OneOf("a", ("x",)), OneOf("a", ("y", "z"))
+    assert find_opposites(Masks({one: 0b1111, others: 0b11110000}), 0b11111111) == {others: one}
+
+
 @pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (3, False)])
 def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> None:
     rows = [
@@ -219,3 +224,4 @@ def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> N
         assert whole.lines == ((OneOf("health", ("c",)),),)
         judged = judge_whole(whole, masks, everyone)
         assert judged["refused"] == masks[OneOf("health", ("c",))]  # whatever the cards would say
+        assert sum(map(int.bit_count, judged.values())) <= len(rows)  # each has one verdict
