@@ -20,7 +20,7 @@ from stageb.guidance.words.labels import Verdict, rank
 GAIN, UNLIKE = 0.5, 2.0
 
 
-# of a label's tickets, those that a line may miss, or hold for in vain, that tells it without a card
+# of a label's tickets, those that the line which tells it may miss, or hold for in vain
 ASTRAY = 0.01
 
 

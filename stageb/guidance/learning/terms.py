@@ -138,7 +138,7 @@ def make_guard(field: str) -> Expression:
 
 def is_guard(term: Expression) -> bool:
     """Whether it says that a field is there."""
-    return term.is_denied and bool(term.affirmed.absent)
+    return bool(term.present)
 
 
 def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:

@@ -1,9 +1,9 @@
 """The folder of an audit: what was promised, which tickets were drawn, and what people answered, in
 the order of reading.
 
-``audit.json`` holds the promise and what columns mean, written once. ``drawn.jsonl`` and ``answers.jsonl`` only grow.
-``sheet-0001.csv`` is for people: it says what a ticket says, but not its verdict, since people
-agree with what they read.
+``audit.json`` holds the promise and what columns mean, written once. ``drawn.jsonl`` and
+``answers.jsonl`` only grow. ``sheet-0001.csv`` is for people: it says what a ticket says, but not
+its verdict, since people agree with what they read.
 """
 
 from __future__ import annotations

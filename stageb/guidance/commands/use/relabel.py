@@ -88,7 +88,8 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     doubts = commands.add_parser(
         "doubts",
-        help=f"Write tickets whose label a run's rules contradict, or do not explain, to a table. {EDIT}.",
+        help="Write tickets whose label a run's rules contradict, or do not explain, to a table. "
+        f"{EDIT}.",
     )
     relabel = commands.add_parser(
         "relabel", help="Write a new ticket file with the labels that people corrected."

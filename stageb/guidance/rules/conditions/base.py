@@ -114,6 +114,11 @@ class Expression(ABC):
         return ""
 
     @property
+    def present(self) -> str:
+        """The field of which it says that a ticket has it; empty where it says something else."""
+        return ""
+
+    @property
     def family(self) -> Family:
         """The family of its first condition."""
         return next(each.family for each in self.conditions())

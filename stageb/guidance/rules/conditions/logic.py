@@ -32,6 +32,10 @@ class Not(Expression):
         return self.part
 
     @property
+    def present(self) -> str:
+        return self.part.absent
+
+    @property
     def call(self) -> Call:
         return predicates.deny, (self.part,)
 
@@ -94,7 +98,7 @@ class All(_Joined):
 
     @property
     def is_given(self) -> bool:
-        return self.parts[0].is_denied and bool(self.parts[0].affirmed.absent)
+        return bool(self.parts[0].present)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -146,7 +150,7 @@ def _find_between(parts: Sequence[Expression]) -> tuple[Limit, Limit] | None:
 
 def _find_given(parts: Sequence[Expression], grammar: Grammar) -> str:
     """The field that is there by the first of the parts, where the next one begins with it."""
-    name = parts[0].affirmed.absent if parts[0].is_denied and len(parts) > 1 else ""
+    name = parts[0].present if len(parts) > 1 else ""
     if not name or parts[1].fields != (name,) or parts[1].affirmed.absent:
         return ""
     return name if parts[1].write(grammar).startswith(name) else ""
