@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import sys
+from collections import Counter
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -616,6 +617,18 @@ def test_files_functions_and_parameter_lists_are_short() -> None:
                 assert len(names) <= PARAMETERS, (
                     f"{module}: {node.name} has {len(names)} parameters, at most {PARAMETERS}"
                 )
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Who searches for one would find the other."""
+    named = Counter(
+        node.name
+        for module in MODULES
+        if module.startswith("stageb/")
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in named.items() if count > 1] == []
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:

@@ -125,12 +125,12 @@ def forward(
     ``x`` is every member's own, (B, N, *shape), or one for all, (N, *shape).
     """
     kind, parts = plan.built, open_segment(plan, HOST, host)
-    own = x.dim() == len(plan.form.shape) + 2
-    h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, x)
+    own = x.dim() == len(plan.shape.example) + 2
+    h = vmap(partial(kind.stem, plan.shape), in_dims=(0, 0 if own else None))(parts, x)
     count = h.shape[1]
     for number, slot in enumerate(slots):
         if number:
-            h = vmap(partial(kind.body, plan.form, number))(parts, h)
+            h = vmap(partial(kind.body, plan.shape, number))(parts, h)
         if slot.groups:
             h = _apply_slot(
                 plan,
@@ -140,7 +140,7 @@ def forward(
                 h.view(len(h), -1, count, *h.shape[2:]),
                 alphas[:, :, number],
             )
-    logits: Tensor = vmap(partial(kind.head, plan.form))(parts, h)
+    logits: Tensor = vmap(partial(kind.head, plan.shape))(parts, h)
     return logits.view(len(h), -1, count, logits.shape[2]).expand(-1, alphas.shape[1], -1, -1)
 
 

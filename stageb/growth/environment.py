@@ -69,7 +69,7 @@ class Setting:
     def of(cls, config: GrowthConfig, device: str) -> Setting:
         """Reads the task. Raises ``ConfigError`` and ``InputError`` for what cannot be."""
         task = tasks.load(config.task, config.host, device)
-        plan = hosts.make_plan(config.host, task.form)
+        plan = hosts.make_plan(config.host, task.shape)
         enabled = cast(tuple[bool, bool, bool], tuple(slot in config.host.slots for slot in SLOTS))
         return cls(config, task, plan, Rules(config.gates, enabled, len(plan.blueprints)), device)
 

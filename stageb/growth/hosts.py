@@ -41,11 +41,11 @@ Params = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """The shape of a task's examples and targets."""
+class TaskShape:
+    """The shapes of a task's examples and targets."""
 
     # of one example: (features,), (places, features) or (rows, columns, channels)
-    shape: tuple[int, ...]
+    example: tuple[int, ...]
     classes: int
     # hosts are given as good as they can be without seeds, and do not learn themselves
     given: bool = False
@@ -55,13 +55,13 @@ class Form:
 class HostKind:
     """How a host of one kind is built, of a width that is C."""
 
-    places: Callable[[Form, int], tuple[int, ...]]  # at a slot, 0 to 2
-    specs: Callable[[Form, int], list[Spec]]  # of stem, bodies and head, from the width
-    stem: Callable[[Form, Params, Tensor], Tensor]
-    body: Callable[[Form, int, Params, Tensor], Tensor]  # number 1 or 2
-    head: Callable[[Form, Params, Tensor], Tensor]  # to logits, (N, classes)
+    places: Callable[[TaskShape, int], tuple[int, ...]]  # at a slot, 0 to 2
+    specs: Callable[[TaskShape, int], list[Spec]]  # of stem, bodies and head, from the width
+    stem: Callable[[TaskShape, Params, Tensor], Tensor]
+    body: Callable[[TaskShape, int, Params, Tensor], Tensor]  # number 1 or 2
+    head: Callable[[TaskShape, Params, Tensor], Tensor]  # to logits, (N, classes)
     # multiplications for one example: of the stem, of all that comes later
-    products: Callable[[Form, int], tuple[int, int]]
+    products: Callable[[TaskShape, int], tuple[int, int]]
 
 
 def _make_affine(name: str, shape: tuple[int, ...], gain: float = 2.0) -> list[Spec]:
@@ -79,12 +79,12 @@ def _mix(params: Params, name: str, x: Tensor) -> Tensor:
 # Dense layers. An example is read flat.
 
 
-def _dense_specs(form: Form, width: int) -> list[Spec]:
+def _dense_specs(shape: TaskShape, width: int) -> list[Spec]:
     bodies = [spec for body in ("body1", "body2") for spec in _make_affine(body, (width, width))]
     return [
-        *_make_affine("stem", (width, prod(form.shape))),
+        *_make_affine("stem", (width, prod(shape.example))),
         *bodies,
-        *_make_affine("head", (form.classes, width), 1.0),
+        *_make_affine("head", (shape.classes, width), 1.0),
     ]
 
 
@@ -99,34 +99,38 @@ def _conv(params: Params, name: str, x: Tensor) -> Tensor:
     return functional.relu(group_norm(convolved, params[f"{name}_gain"], params[f"{name}_shift"]))
 
 
-def _flat_head(form: Form, params: Params, h: Tensor) -> Tensor:
+def _flat_head(shape: TaskShape, params: Params, h: Tensor) -> Tensor:
     return _mix(params, "head", h.flatten(1))
 
 
 def _convolutional(axes: int) -> HostKind:
     """The kind of host that convolves along so many axes."""
 
-    def places(form: Form, slot: int) -> tuple[int, ...]:
-        return tuple(-(-side // STRIDE ** (slot + 1)) for side in form.shape[:axes])
+    def places(shape: TaskShape, slot: int) -> tuple[int, ...]:
+        return tuple(-(-side // STRIDE ** (slot + 1)) for side in shape.example[:axes])
 
-    def specs(form: Form, width: int) -> list[Spec]:
+    def specs(shape: TaskShape, width: int) -> list[Spec]:
         made = []
-        for name, before in (("stem", prod(form.shape[axes:])), ("body1", width), ("body2", width)):
+        for name, before in (
+            ("stem", prod(shape.example[axes:])),
+            ("body1", width),
+            ("body2", width),
+        ):
             made += [weight(name, (width, before, *(KERNEL,) * axes)), *_make_norm(name, width)]
-        return [*made, *_make_affine("head", (form.classes, width * prod(places(form, 2))), 1.0)]
+        return [*made, *_make_affine("head", (shape.classes, width * prod(places(shape, 2))), 1.0)]
 
-    def products(form: Form, width: int) -> tuple[int, int]:
-        early, mid, late = (prod(places(form, slot)) for slot in range(3))
+    def products(shape: TaskShape, width: int) -> tuple[int, int]:
+        early, mid, late = (prod(places(shape, slot)) for slot in range(3))
         taps = KERNEL**axes * width
-        return taps * prod(form.shape[axes:]) * early, taps * width * (
+        return taps * prod(shape.example[axes:]) * early, taps * width * (
             mid + late
-        ) + width * late * form.classes
+        ) + width * late * shape.classes
 
     return HostKind(
         places,
         specs,
-        lambda form, params, x: _conv(params, "stem", x.flatten(1 + axes).movedim(-1, 1)),
-        lambda form, number, params, h: _conv(params, f"body{number}", h),
+        lambda shape, params, x: _conv(params, "stem", x.flatten(1 + axes).movedim(-1, 1)),
+        lambda shape, number, params, h: _conv(params, f"body{number}", h),
         _flat_head,
         products,
     )
@@ -134,12 +138,15 @@ def _convolutional(axes: int) -> HostKind:
 
 KINDS: Mapping[str, HostKind] = {
     "mlp": HostKind(
-        lambda form, slot: (),
+        lambda shape, slot: (),
         _dense_specs,
-        lambda form, params, x: functional.relu(_mix(params, "stem", x.flatten(1))),
-        lambda form, number, params, h: functional.relu(_mix(params, f"body{number}", h)),
+        lambda shape, params, x: functional.relu(_mix(params, "stem", x.flatten(1))),
+        lambda shape, number, params, h: functional.relu(_mix(params, f"body{number}", h)),
         _flat_head,
-        lambda form, width: (prod(form.shape) * width, 2 * width * width + width * form.classes),
+        lambda shape, width: (
+            prod(shape.example) * width,
+            2 * width * width + width * shape.classes,
+        ),
     ),
     "conv1d": _convolutional(1),
     "conv2d": _convolutional(2),
@@ -153,7 +160,7 @@ HOST = "host"
 class Plan:
     """The layout of a host, without tensors."""
 
-    form: Form
+    shape: TaskShape
     built: HostKind
     width: int
     blueprints: tuple[str, ...]  # what ``active`` counts
@@ -169,14 +176,14 @@ class Plan:
         return {name: sum(spec.size for spec in specs) for name, specs in self.segments.items()}
 
 
-def make_plan(config: HostConfig, form: Form) -> Plan:
-    """The host that ``config`` asks for, for a task of this ``form``.
+def make_plan(config: HostConfig, shape: TaskShape) -> Plan:
+    """The host that ``config`` asks for, for a task of this ``shape``.
 
     Raises ``ConfigError`` where such a host cannot hold a blueprint.
     """
     kind = KINDS[config.kind]
     early, mid, late = (
-        SeedPlace(config.width, kind.places(form, slot)) for slot in range(len(SLOTS))
+        SeedPlace(config.width, kind.places(shape, slot)) for slot in range(len(SLOTS))
     )
     able = holds(len(early.places))
     for blueprint in config.blueprints:
@@ -186,17 +193,17 @@ def make_plan(config: HostConfig, form: Form) -> Plan:
             blueprint,
             f"a host of kind {config.kind} can hold: {', '.join(able)}",
         )
-    segments: dict[str, tuple[Spec, ...]] = {HOST: tuple(kind.specs(form, config.width))}
+    segments: dict[str, tuple[Spec, ...]] = {HOST: tuple(kind.specs(shape, config.width))}
     for slot, at in zip(SLOTS, (early, mid, late), strict=True):
         for blueprint in config.blueprints:
             segments[f"{slot}.{blueprint}"] = tuple(BLUEPRINTS[blueprint].specs(at))
     return Plan(
-        form=form,
+        shape=shape,
         built=kind,
         width=config.width,
         blueprints=tuple(config.blueprints),
         learning_rates=(
-            0.0 if form.given else config.learning_rate,
+            0.0 if shape.given else config.learning_rate,
             *(config.seed_learning_rate or config.learning_rate,) * 3,
         ),
         segments=segments,
@@ -230,7 +237,7 @@ def name_segment(plan: Plan, slot: int, blueprint: int) -> str:
 def count_forward(plan: Plan, active: Sequence[int]) -> int:
     """Of one example through one network whose slots hold the blueprints ``active``, -1 for
     none."""
-    return 2 * (sum(plan.built.products(plan.form, plan.width)) + _seeds(plan, active))
+    return 2 * (sum(plan.built.products(plan.shape, plan.width)) + _seeds(plan, active))
 
 
 def count_training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
@@ -245,7 +252,7 @@ def count_training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) ->
 def count_evaluation(plan: Plan, active: Sequence[int], settings: int) -> int:
     """Of one example judged in as many settings: what comes before the first slot is computed
     once."""
-    stem, later = plan.built.products(plan.form, plan.width)
+    stem, later = plan.built.products(plan.shape, plan.width)
     return 2 * (stem + settings * (later + _seeds(plan, active)))
 
 

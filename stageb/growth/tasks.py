@@ -27,7 +27,7 @@ from stageb.growth.blocks import (
     open_segment,
 )
 from stageb.growth.config import HostConfig, TaskConfig
-from stageb.growth.hosts import HOST, Form, Plan
+from stageb.growth.hosts import HOST, Plan, TaskShape
 from stageb.growth.types import SLOTS
 
 
@@ -203,11 +203,11 @@ class Teachers:
 TEACHER_SIZES = {"fit": 1024, "validation": 512, "test": 1024}  # examples
 TEACHER_CLASSES = 8
 
-DIGITS = Form((8, 8, 1), 10)
-TEACHER_FORMS = {  # what a teacher of that kind reads
-    "mlp": Form((16,), TEACHER_CLASSES, given=True),
-    "conv1d": Form((24, 2), TEACHER_CLASSES, given=True),
-    "conv2d": Form((8, 8, 2), TEACHER_CLASSES, given=True),
+DIGITS = TaskShape((8, 8, 1), 10)
+TEACHER_SHAPES = {  # what a teacher of that kind reads
+    "mlp": TaskShape((16,), TEACHER_CLASSES, given=True),
+    "conv1d": TaskShape((24, 2), TEACHER_CLASSES, given=True),
+    "conv2d": TaskShape((8, 8, 2), TEACHER_CLASSES, given=True),
 }
 TAUGHT = ("teacher", "futile")
 KNOWN = (*TAUGHT, "digits")
@@ -218,7 +218,7 @@ class Task:
     """A task, common to all environments."""
 
     name: str
-    form: Form
+    shape: TaskShape
     sets: Sets  # where teachers answer, without targets
     seeds: int = 1  # of each teacher
     # weights with which the right seed germinates: the teacher's, or its own
@@ -239,8 +239,8 @@ def load(task: TaskConfig, host: HostConfig, device: str = "cpu") -> Task:
     """The task with its examples on ``device``, where its lessons will lie too. Raises
     ``ConfigError`` and ``InputError``, before anything is trained."""
     require(task.name in KNOWN, "task.name", task.name, f"one of: {', '.join(KNOWN)}")
-    form = TEACHER_FORMS[host.kind] if task.name in TAUGHT else DIGITS
-    sets = _draw_questions(task.name, form) if task.name in TAUGHT else draw_digits()
+    shape = TEACHER_SHAPES[host.kind] if task.name in TAUGHT else DIGITS
+    sets = _draw_questions(task.name, shape) if task.name in TAUGHT else draw_digits()
     for key, most in (
         ("fit_examples", len(sets.fit)),
         ("validation_examples", len(sets.validation)),
@@ -257,15 +257,15 @@ def load(task: TaskConfig, host: HostConfig, device: str = "cpu") -> Task:
         Split(each.inputs[:count].to(device), each.targets[:count].to(device))
         for each, count in zip(sets, counts, strict=True)
     )
-    return Task(task.name, form, Sets(*parts), task.seeds, task.inner)
+    return Task(task.name, shape, Sets(*parts), task.seeds, task.inner)
 
 
-def _draw_questions(name: str, shape: Form) -> Sets:
+def _draw_questions(name: str, shape: TaskShape) -> Sets:
     """Draw the inputs that teachers are asked, without targets."""
     nothing = torch.zeros(0, dtype=torch.int64)
     return Sets(
         *(
-            Split(draw_gaussian(count, shape.shape, f"{name} {which}"), nothing)
+            Split(draw_gaussian(count, shape.example, f"{name} {which}"), nothing)
             for which, count in TEACHER_SIZES.items()
         )
     )

@@ -254,7 +254,7 @@ def _backward(
     if of.rows is not None:
         x, y, host = x[of.rows], y[of.rows], host[of.rows]
     leaves: list[Gradient] = []
-    if of.rows is None and not hosts.plan.form.given:
+    if of.rows is None and not hosts.plan.shape.given:
         leaves.append((HOST, None, host.requires_grad_()))
     params = {}
     for group in (group for slot in of.slots for group in slot.groups):
@@ -294,7 +294,7 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
         squared.append(gradient.square())
         squares[_all(rows), blocks.find_part(name)] = squared[-1].sum(1)
     finite = squares.isfinite()
-    if hosts.plan.form.given:
+    if hosts.plan.shape.given:
         finite[:, 0] = losses.isfinite()
     hosts.counts += updated & finite
     hosts.skipped += updated & ~finite

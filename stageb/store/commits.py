@@ -37,7 +37,7 @@ class Version:
         return name(self.file, self.commit)
 
 
-Table = dict[str, Version]
+Versions = dict[str, Version]
 """By file, the version that a commit lists."""
 
 
@@ -52,27 +52,27 @@ def is_name(file: str) -> bool:
     return re.search("-[0-9]{8,}$", PurePosixPath(file).stem) is not None
 
 
-def by_name(table: Table) -> dict[str, Version]:
+def by_name(versions: Versions) -> dict[str, Version]:
     """The versions by where they lie."""
-    return {version.name: version for version in table.values()}
+    return {version.name: version for version in versions.values()}
 
 
-def to_plain(table: Table) -> dict[str, list[list[int]]]:
+def to_plain(versions: Versions) -> dict[str, list[list[int]]]:
     """As ``commit.json`` lists them: file -> [[commit, bytes]]."""
-    return {file: [[table[file].commit, table[file].size]] for file in sorted(table)}
+    return {file: [[versions[file].commit, versions[file].size]] for file in sorted(versions)}
 
 
-def from_plain(plain: Mapping[str, Any]) -> Table:
-    """Read a table that ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or
+def from_plain(plain: Mapping[str, Any]) -> Versions:
+    """Read the versions that ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or
     ``AttributeError`` for what it never writes."""
-    table = {file: Version(file, commit, size) for file, [[commit, size]] in plain.items()}
+    versions = {file: Version(file, commit, size) for file, [[commit, size]] in plain.items()}
     if any(
         type(number) is not int
-        for version in table.values()
+        for version in versions.values()
         for number in (version.commit, version.size)
     ):
         raise ValueError
-    return table
+    return versions
 
 
 COMMIT = "commit.json"
@@ -87,8 +87,7 @@ REMEDY = "set the run's folder aside and start anew"
 
 
 def read_commit(folder: Path) -> dict[str, Any]:
-    """The content of commit.json, with its versions as a table; before the first commit, an empty
-    one.
+    """The content of commit.json, with its versions read; before the first commit, an empty one.
 
     Raises ``JournalError`` if another program changed it, ``InputError`` if it was removed.
     """
@@ -113,12 +112,12 @@ def _find_version(folder: Path) -> str:
 
 def _check(content: Any) -> dict[str, Any]:
     if set(content) == {"number", "state", "config", "lengths", "versions"}:
-        table, lengths = from_plain(content["versions"]), content["lengths"]
+        versions, lengths = from_plain(content["versions"]), content["lengths"]
         plain = isinstance(content["config"], dict) and all(
             type(length) is int for length in lengths.values()
         )
-        if plain and type(content["number"]) is int and all(map(is_inside, (*lengths, *table))):
-            return {**content, "versions": table}
+        if plain and type(content["number"]) is int and all(map(is_inside, (*lengths, *versions))):
+            return {**content, "versions": versions}
     raise ValueError
 
 
@@ -244,10 +243,10 @@ def kept_file(name: str) -> str:
     return f"{PARTS}/{_KEPT}{name}.json"
 
 
-def read_held(folder: Path, table: Table) -> set[str]:
-    """The paths of the versions that kept commits list; ``table`` is the last commit's."""
+def read_held(folder: Path, versions: Versions) -> set[str]:
+    """The paths of the versions that kept commits list; ``versions`` is the last commit's."""
     held: set[str] = set()
-    for file, version in table.items():
+    for file, version in versions.items():
         if file.startswith(f"{PARTS}/{_KEPT}"):
             held.update(by_name(read_kept(folder, folder / version.name)["versions"]))
     return held
@@ -262,11 +261,11 @@ def read_kept(folder: Path, path: Path) -> dict[str, Any]:
     return content
 
 
-def cut_back(folder: Path, lengths: Mapping[str, int], table: Table) -> None:
+def cut_back(folder: Path, lengths: Mapping[str, int], versions: Versions) -> None:
     """Cut the folder back to its last commit: appended files to their lengths, versions to those
     that it or a kept commit lists, and no unfinished files. Raises ``JournalError`` if another
     program cut or changed a file."""
-    listed = by_name(table)
+    listed = by_name(versions)
     for file, version in listed.items():
         check_size(folder / file, version.size, exactly=True)
     for file, length in lengths.items():
@@ -274,7 +273,7 @@ def cut_back(folder: Path, lengths: Mapping[str, int], table: Table) -> None:
     for file, length in lengths.items():
         (folder / file).touch()
         os.truncate(folder / file, length)
-    settle(folder, lengths.keys() | listed.keys() | read_held(folder, table))
+    settle(folder, lengths.keys() | listed.keys() | read_held(folder, versions))
     for unfinished in folder.rglob(f"{disk.UNFINISHED}*"):
         unfinished.unlink()
 

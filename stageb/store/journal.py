@@ -58,7 +58,7 @@ class Journal:
 
     number: int  # of the last commit; 0 before the first
     _lengths: dict[str, int]  # of appended files, rows after the last commit included
-    _versions: commits.Table
+    _versions: commits.Versions
     _held: set[str]  # versions that kept commits list
 
     def __init__(
@@ -255,18 +255,22 @@ class Journal:
                 texts[commits.kept_file(keep)] = self.commit_file.read_bytes()
             held = held | commits.by_name(self._versions).keys()
         written = {Version(file, number, len(data)): data for file, data in texts.items()}
-        table = {**self._versions, **self._staged, **{version.file: version for version in written}}
-        table = {
-            file: version for file, version in table.items() if files.get(file, file) is not None
+        versions = {
+            **self._versions,
+            **self._staged,
+            **{version.file: version for version in written},
+        }
+        versions = {
+            file: version for file, version in versions.items() if files.get(file, file) is not None
         }
         content = {
             "number": number,
             "state": state,
             "config": self._config,
             "lengths": dict(sorted(self._lengths.items())),
-            "versions": commits.to_plain(table),
+            "versions": commits.to_plain(versions),
         }
-        text, listed = disk.json_text(content), commits.by_name(table)
+        text, listed = disk.json_text(content), commits.by_name(versions)
         with disk.reporting(self.folder):
             gone = commits.by_name(self._versions).keys() - listed.keys() - held
             self._begin([version.name for version in written], gone)
@@ -275,7 +279,7 @@ class Journal:
             for file in sorted(self._dirty):
                 disk.sync(self.folder / file)
             disk.replace(self.commit_file, disk.encode(text + "\n"))
-            self.number, self._versions, self._held = number, table, held
+            self.number, self._versions, self._held = number, versions, held
             self._staged.clear()
             self._dirty.clear()
             commits.settle(self.folder, self._lengths.keys() | listed.keys() | held)

@@ -11,12 +11,16 @@ from stageb import seeds
 from stageb.growth import blocks, hosts, training
 from stageb.growth.blueprints import holds
 from stageb.growth.config import HostConfig
-from stageb.growth.hosts import KINDS, Form
+from stageb.growth.hosts import KINDS, TaskShape
 from stageb.growth.tasks import Split
 from stageb.growth.types import SLOTS
 
-FORMS = {"mlp": Form((5,), 3), "conv1d": Form((9, 2), 3), "conv2d": Form((5, 6, 2), 3)}
-NAMES = ["mlp", *(f"{form}{half}" for form in list(FORMS)[1:] for half in ("", " second"))]
+SHAPES = {
+    "mlp": TaskShape((5,), 3),
+    "conv1d": TaskShape((9, 2), 3),
+    "conv2d": TaskShape((5, 6, 2), 3),
+}
+NAMES = ["mlp", *(f"{kind}{half}" for kind in list(SHAPES)[1:] for half in ("", " second"))]
 KEYS = [seeds.stream("test", member) for member in range(7)]
 Grown = tuple[training.Hosts, tuple[Tensor, Tensor, Tensor]]
 
@@ -24,17 +28,17 @@ Grown = tuple[training.Hosts, tuple[Tensor, Tensor, Tensor]]
 def plan_of(name: str, **more: Any) -> hosts.Plan:
     """A small host of one of ``NAMES``. Those of many blueprints come in two halves, the second one
     named so."""
-    form, _, half = name.partition(" ")
-    able = holds(len(KINDS[form].places(FORMS[form], 0)))
-    keys: dict[str, Any] = {"kind": form, "width": 6, "blueprints": able[4:] if half else able[:4]}
-    return hosts.make_plan(HostConfig(**keys | more), FORMS[form])
+    kind, _, half = name.partition(" ")
+    able = holds(len(KINDS[kind].places(SHAPES[kind], 0)))
+    keys: dict[str, Any] = {"kind": kind, "width": 6, "blueprints": able[4:] if half else able[:4]}
+    return hosts.make_plan(HostConfig(**keys | more), SHAPES[kind])
 
 
-def examples(form: Form, count: int, members: int) -> Split:
+def examples(shape: TaskShape, count: int, members: int) -> Split:
     """Random examples and answers, own ones for each member."""
     stream = torch.Generator().manual_seed(5)
-    inputs = torch.randn((count, *form.shape), generator=stream, dtype=torch.float64)
-    return Split(inputs, torch.randint(form.classes, (members, count), generator=stream))
+    inputs = torch.randn((count, *shape.example), generator=stream, dtype=torch.float64)
+    return Split(inputs, torch.randint(shape.classes, (members, count), generator=stream))
 
 
 def bare(plan: hosts.Plan, keys: list[int], dtype: torch.dtype = torch.float64) -> Grown:

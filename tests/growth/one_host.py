@@ -26,10 +26,10 @@ def forward(
     early, mid and late; ``active`` says which blueprint stands there, or -1.
     """
     kind, host = plan.built, open_segment(plan, HOST, params[HOST])
-    h = kind.stem(plan.form, host, x)
+    h = kind.stem(plan.shape, host, x)
     for slot, (alpha, index) in enumerate(zip(alphas, active, strict=True)):
         if slot:
-            h = kind.body(plan.form, slot, host, h)
+            h = kind.body(plan.shape, slot, host, h)
         if index >= 0 and alpha > 0:
             name = name_segment(plan, slot, index)
             compute, seed = (
@@ -38,4 +38,4 @@ def forward(
             )
             branch = compute(seed, guard_gradient(h), plan.slots[slot])
             h = add_branch(h, branch, torch.full((), alpha, dtype=h.dtype, device=h.device), 1)
-    return kind.head(plan.form, host, h)
+    return kind.head(plan.shape, host, h)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from growth import one_host
-from growth.grown_hosts import FORMS, KEYS, NAMES, examples, plan_of
+from growth.grown_hosts import KEYS, NAMES, SHAPES, examples, plan_of
 from torch.func import grad, vmap
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -28,7 +28,7 @@ def params_of(plan: hosts.Plan, key: int, teaching: bool = False) -> dict[str, t
 @pytest.mark.parametrize("name", NAMES)
 def test_every_seed_changes_nothing_at_first_and_something_once_it_has_learnt(name: str) -> None:
     plan = plan_of(name)
-    x = examples(plan.form, 6, 1).inputs
+    x = examples(plan.shape, 6, 1).inputs
     fresh, learnt = params_of(plan, KEYS[0]), params_of(plan, KEYS[0], teaching=True)
     alone = one_host.forward(plan, fresh, x, [0, 0, 0], [-1, -1, -1])
     for slot in range(len(SLOTS)):
@@ -52,7 +52,7 @@ def test_every_seed_changes_nothing_at_first_and_something_once_it_has_learnt(na
 @pytest.mark.parametrize("name", NAMES)
 def test_a_seed_that_blew_up_reaches_neither_output_nor_gradients(name: str, value: float) -> None:
     plan = plan_of(name)
-    x = examples(plan.form, 6, 1).inputs
+    x = examples(plan.shape, 6, 1).inputs
     params = {segment: flat.requires_grad_() for segment, flat in params_of(plan, KEYS[0]).items()}
     alone = one_host.forward(plan, params, x, [0, 0, 0], [-1, -1, -1])
     gradient = torch.autograd.grad(alone.square().sum(), params["host"])[0]
@@ -94,7 +94,7 @@ def test_parameters_are_those_of_the_active_seeds() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_are_those_that_torch_counts(name: str) -> None:
     plan = plan_of(name)
-    params, x = params_of(plan, KEYS[0]), examples(plan.form, 4, 1).inputs
+    params, x = params_of(plan, KEYS[0]), examples(plan.shape, 4, 1).inputs
     for index in range(-1, len(plan.blueprints)):
         active = [index, -1, index]
         with FlopCounterMode(display=False) as counter:
@@ -119,7 +119,7 @@ def test_what_a_host_cannot_hold_is_refused_by_its_key() -> None:
     with pytest.raises(
         ConfigError, match=r"host.blueprints: 'conv_light'.*can hold: norm, mlp, low_rank"
     ):
-        hosts.make_plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
+        hosts.make_plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), SHAPES["mlp"])
     wrong: dict[str, Any] = {
         "width": 7,
         "blueprints": ["mlp", "mlp"],

@@ -20,7 +20,7 @@ def taught(name: str, kind: Kind = "mlp", **more: Any) -> tuple[hosts.Plan, task
     """A task of made-up answers, for all members."""
     config = HostConfig(kind=kind, **more)
     task = tasks.load(TaskConfig(name), config)
-    plan = hosts.make_plan(config, task.form)
+    plan = hosts.make_plan(config, task.shape)
     return plan, tasks.make_lessons(task, plan, KEYS)
 
 
@@ -47,7 +47,7 @@ def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None
     given, own = (
         tasks.load(TaskConfig("teacher", inner=inner), config) for inner in ("teacher", "own")
     )
-    plan = hosts.make_plan(config, given.form)
+    plan = hosts.make_plan(config, given.shape)
     one, other = tasks.make_lessons(given, plan, KEYS), tasks.make_lessons(own, plan, KEYS)
     assert one.right == other.right and one.right is not None
     assert not torch.equal(one.sets.fit.targets, other.sets.fit.targets)
@@ -77,7 +77,7 @@ def test_a_teacher_may_have_several_seeds_and_its_pupil_needs_them_all(count: in
         kind="conv1d", blueprints=["norm", "depthwise", "conv_light", "low_rank", "attention"]
     )
     task = tasks.load(TaskConfig("teacher", seeds=count, validation_examples=64), config)
-    plan = hosts.make_plan(config, task.form)
+    plan = hosts.make_plan(config, task.shape)
     lessons = tasks.make_lessons(task, plan, KEYS)
     assert (
         lessons.right is not None
@@ -152,7 +152,7 @@ def test_sets_share_no_example_and_are_the_same_every_time() -> None:
     rows = [{row.numpy().tobytes() for row in each.inputs} for each in task.sets]
     assert not rows[0] & rows[1] and not rows[0] & rows[2] and not rows[1] & rows[2]
     assert all(
-        each.inputs.shape[1:] == task.form.shape and each.targets.unique().numel() == 10
+        each.inputs.shape[1:] == task.shape.example and each.targets.unique().numel() == 10
         for each in task.sets
     )
     few = tasks.load(TaskConfig("digits", fit_examples=50), HostConfig()).sets

@@ -33,7 +33,7 @@ BATCHES = tasks.draw_batches(KEYS, 0, 4, 8, 30)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) -> None:
     plan = plan_of(name)
-    fit = examples(plan.form, 30, len(KEYS))
+    fit = examples(plan.shape, 30, len(KEYS))
     together, (active, alphas, learns) = grown(plan, KEYS)
     figures = training.train_epoch(together, active, alphas, learns, fit, BATCHES)
     judged = training.judge(together, fit, active, turned_out(alphas))
@@ -61,7 +61,7 @@ def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) ->
 def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
     """Where steps are recorded: as members stand, and when some have lost a seed."""
     plan = plan_of(name)
-    fit = examples(plan.form, 30, len(KEYS))
+    fit = examples(plan.shape, 30, len(KEYS))
     here, (active, alphas, learns) = grown(plan, KEYS)
     there = training.make_hosts(plan, here.weights["host"], "cuda", torch.float64)
     load(there, state(here))
@@ -82,7 +82,7 @@ def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
 
 def test_a_step_is_one_of_torchs_adam_and_a_seeds_steps_are_counted_from_its_own_start() -> None:
     plan = replace(plan_of("mlp"), learning_rates=(0.01, 0.02, 0.02, 0.02))
-    fit = examples(plan.form, 30, 1)
+    fit = examples(plan.shape, 30, 1)
     block, (active, alphas, learns) = bare(plan, KEYS[:1])
     host = block.weights["host"][0].clone().requires_grad_()
     optimizer = torch.optim.Adam([host], 0.01)
@@ -114,7 +114,7 @@ def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -
     plan = replace(plan_of(name), learning_rates=(1e-4, 0.01, 0.01, 0.01))
     count = len(plan.blueprints)
     keys = [KEYS[0]] * count  # one host many times, another blueprint beside each
-    fit = examples(plan.form, 30, 1)
+    fit = examples(plan.shape, 30, 1)
     fit = Split(fit.inputs, fit.targets.expand(count, *fit.targets.shape[1:]))
     batches = tasks.draw_batches([KEYS[0]], 0, 30, 15, 30).expand(count, -1, -1)
     alone, nothing = bare(plan, keys)
@@ -144,7 +144,7 @@ def test_seeds_that_train_beside_one_host_learn_as_if_each_were_the_only_one(nam
         for slot in slots:
             training.germinate(block, member, slot, blueprint, KEYS[1])
             active[member, slot], learns[member, slot] = blueprint, True
-    fit = examples(plan.form, 30, 1)
+    fit = examples(plan.shape, 30, 1)
     fit = Split(fit.inputs, fit.targets.expand(len(keys), *fit.targets.shape[1:]))
     figures = training.train_epoch(
         block, active, alphas, learns, fit, BATCHES[:1].expand(len(keys), -1, -1)
@@ -160,7 +160,7 @@ def test_seeds_that_train_beside_one_host_learn_as_if_each_were_the_only_one(nam
 
 def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
     plan = plan_of("conv1d")
-    fit = examples(plan.form, 30, len(KEYS))
+    fit = examples(plan.shape, 30, len(KEYS))
     block, (active, alphas, learns) = grown(plan, KEYS)
     whole, _ = grown(plan, KEYS)
     member = int(((alphas[:, 1] > 0) & learns[:, 1]).nonzero()[0])
@@ -187,7 +187,7 @@ def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
 @pytest.mark.parametrize("name", ["mlp", "conv1d"])
 def test_what_others_have_grown_moves_no_bit_of_a_host(name: str) -> None:
     plan = plan_of(name)
-    fit = examples(plan.form, 30, len(KEYS))
+    fit = examples(plan.shape, 30, len(KEYS))
     alone, nothing = bare(plan, KEYS)
     training.train_epoch(alone, *nothing, fit, BATCHES)
     block, (active, alphas, learns) = grown(plan, KEYS)
@@ -204,7 +204,7 @@ def test_what_others_have_grown_moves_no_bit_of_a_host(name: str) -> None:
 
 def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_member() -> None:
     plan = plan_of("mlp")
-    fit = examples(plan.form, 30, len(KEYS))
+    fit = examples(plan.shape, 30, len(KEYS))
     fit.inputs[7] = torch.nan
     # 4 steps of 8 of 30 examples: each member reads it once, or twice
     assert ((BATCHES == 7).any(2).sum(1) == 1).all()
@@ -229,8 +229,8 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
     name: str,
 ) -> None:
     held = replace(plan_of(name), learning_rates=(0.0, 0.01, 0.01, 0.01))
-    given = replace(held, form=replace(held.form, given=True))
-    fit = examples(held.form, 30, len(KEYS))
+    given = replace(held, shape=replace(held.shape, given=True))
+    fit = examples(held.shape, 30, len(KEYS))
     fit.inputs[7] = torch.nan
     states, figures = [], []
     for plan in (held, given):
@@ -256,7 +256,7 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
 
 def test_asking_what_slots_contribute_changes_nothing() -> None:
     plan = plan_of("conv2d")
-    fit = examples(plan.form, 30, len(KEYS))
+    fit = examples(plan.shape, 30, len(KEYS))
     block, (active, alphas, learns) = grown(plan, KEYS)
     training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     before, stream = copied(block), torch.random.get_rng_state()
@@ -271,7 +271,7 @@ def test_asking_what_slots_contribute_changes_nothing() -> None:
 
 def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
     plan = plan_of("mlp")
-    fit = examples(plan.form, 30, len(KEYS))
+    fit = examples(plan.shape, 30, len(KEYS))
     block, its = grown(plan, KEYS)
     training.train_epoch(block, *its, fit, BATCHES)
     resumed, _ = bare(plan, KEYS)

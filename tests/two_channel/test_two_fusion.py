@@ -16,7 +16,7 @@ from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import bins_of, list_true_objects
 from stageb.two_channel.config import AugmentationConfig, DetectorEvaluationConfig
 from stageb.two_channel.learning import rollout
-from stageb.two_channel.model.stored import Learnt
+from stageb.two_channel.model.stored import ModelMetadata
 from stageb.two_channel.types import BINS, Bins, Detection, Object, Sample
 
 EVERY = AugmentationConfig(mirror=True, upend=True, turn=True)
@@ -114,18 +114,18 @@ def test_more_views_than_augmentation_makes_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 to 2"):
         replace(config, evaluation=DetectorEvaluationConfig(views=3))
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 or more"):
-        rollout.replace_views(config, Learnt((), 0.2), 0)
+        rollout.replace_views(config, ModelMetadata((), 0.2), 0)
 
 
 def test_a_threshold_is_of_the_views_that_it_was_chosen_with() -> None:
     config = made.config(
         augmentation=AugmentationConfig(mirror=True), evaluation=DetectorEvaluationConfig(views=2)
     )
-    learnt = Learnt(("a",), 0.2)
+    metadata = ModelMetadata(("a",), 0.2)
     assert (
-        rollout.replace_views(config, learnt, None)
-        == rollout.replace_views(config, learnt, 2)
-        == (config, learnt)
+        rollout.replace_views(config, metadata, None)
+        == rollout.replace_views(config, metadata, 2)
+        == (config, metadata)
     )
-    changed, without = rollout.replace_views(config, learnt, 1)
-    assert (changed.evaluation.views, without) == (1, Learnt(("a",), None))
+    changed, without = rollout.replace_views(config, metadata, 1)
+    assert (changed.evaluation.views, without) == (1, ModelMetadata(("a",), None))

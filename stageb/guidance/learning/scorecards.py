@@ -29,7 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
-from stageb.guidance.learning.terms import Conjunction, Masks, Tally, hold_together, repack, unpack
+from stageb.guidance.learning.terms import (
+    Conjunction,
+    Contingency,
+    Masks,
+    hold_together,
+    repack,
+    unpack,
+)
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import Verdict
@@ -65,7 +72,7 @@ class Scorecard:
         return len(self.lists) + sum(term.size for term in others)
 
 
-Listing = Callable[[Tally], "list[list[int]]"]
+Listing = Callable[[Contingency], "list[list[int]]"]
 """What finds the places of words that speak for the wanted tickets, in lists."""
 
 
@@ -93,7 +100,7 @@ def grow_cards(
     even = (log(prices[other]) - log(prices[verdict])) / 2
     first, tally = (
         np.ones((len(labels), 1)),
-        Tally.of(terms, held, labelled[verdict] & among, among),
+        Contingency.of(terms, held, labelled[verdict] & among, among),
     )
     fitted = _fit(first, labels, weights, np.zeros(1))
     gains = _promise_first(tally, fitted[0], *of_each)
@@ -209,7 +216,7 @@ def _grow_compared(
     scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
     growing = []
     for label, mine, score in zip(labels, wanted, scores, strict=True):
-        tally = Tally.of(terms, held, labelled[label], among)
+        tally = Contingency.of(terms, held, labelled[label], among)
         lists = {
             tuple(words): _count_words(words, held, among)
             for words in (listing(tally) if listing else ())
@@ -294,7 +301,7 @@ class _Growing:
 
 
 def _find_lines(
-    tally: Tally, held: Sequence[int], wanted: int, among: int, log_odds: float, paired: int
+    tally: Contingency, held: Sequence[int], wanted: int, among: int, log_odds: float, paired: int
 ) -> list[tuple[Conjunction, int]]:
     """What may have points on a label's card, with the tickets ``among`` these for which it holds:
     the conditions that tell most by themselves, and of pairs of the first ones those that tell most
@@ -312,7 +319,7 @@ def _find_lines(
     )
     pairs = np.array([*combinations(joined, 2)], int).reshape(-1, 2)
     both = [held[one] & held[other] for one, other in pairs.tolist()]
-    together = Tally.of((), both, wanted, among)
+    together = Contingency.of((), both, wanted, among)
     more = _promise_first(together, log_odds) - alone[pairs].max(axis=1)
     alone_held = {*held}  # such a pair says no more than one condition does
     is_one = np.array([each in alone_held for each in both], bool)
@@ -378,7 +385,7 @@ def _write_card(
 
 
 def _promise_first(
-    tally: Tally, log_odds: float, price: float = 1.0, other: float = 1.0
+    tally: Contingency, log_odds: float, price: float = 1.0, other: float = 1.0
 ) -> Numbers:
     """As ``_promise``, where all tickets have the same log-odds, and weigh so much by whether they
     are wanted."""

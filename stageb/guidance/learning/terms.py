@@ -250,8 +250,9 @@ def repack(flags: NDArray[np.bool_], among: int) -> int:
     return int.from_bytes(np.packbits(every, bitorder="little").tobytes(), "little")
 
 
-class Tally(NamedTuple):
-    """For how many tickets terms hold: of all that are counted, and of the wanted ones."""
+class Contingency(NamedTuple):
+    """The contingency table of each term: for how many tickets it holds, of all that are counted
+    and of the wanted ones."""
 
     terms: Sequence[Expression]
     held: NDArray[np.float64]  # by term
@@ -262,7 +263,7 @@ class Tally(NamedTuple):
     @classmethod
     def of(
         cls, terms: Sequence[Expression], masks: Sequence[int], wanted: int, among: int
-    ) -> Tally:
+    ) -> Contingency:
         """Of the tickets ``among`` these, to which ``masks`` are cut."""
         held, right = (
             [(mask & side).bit_count() for mask in masks] for side in (among, wanted & among)
@@ -271,7 +272,7 @@ class Tally(NamedTuple):
         return cls(terms, np.array(held, np.float64), np.array(right, np.float64), *counts)
 
     @property
-    def turned(self) -> Tally:
+    def turned(self) -> Contingency:
         """With the other tickets as those that are wanted."""
         return self._replace(right=self.held - self.right, wanted=self.tickets - self.wanted)
 

@@ -17,14 +17,14 @@ from collections.abc import Set
 import numpy as np
 
 from stageb.guidance.learning.calibration import Numbers
-from stageb.guidance.learning.terms import Tally
+from stageb.guidance.learning.terms import Contingency
 
 CLEAR = 1.0
 FEWEST = 2  # words of a list
 SMOOTHED = 0.5  # tickets that are added to each count
 
 
-def find_lists(tally: Tally, whole_words: Set[str], most: int) -> list[list[int]]:
+def find_lists(tally: Contingency, whole_words: Set[str], most: int) -> list[list[int]]:
     """The places of at most ``most`` of the ``whole_words`` that speak for the wanted tickets
     against the others, in two lists, or in one, the most telling word first."""
     places = [place for place, term in enumerate(tally.terms) if term.word in whole_words]

@@ -14,7 +14,7 @@ from typing import Any
 
 from stageb.guidance.rules.fields import read_images
 from stageb.guidance.rules.sorting import Memo
-from stageb.guidance.tickets.tables import Table, table_lines, write_rows
+from stageb.guidance.tickets.tables import TableReader, table_lines, write_rows
 from stageb.guidance.tickets.tickets import KIND, check_name
 from stageb.guidance.words.column_names import PARQUET, ColumnsConfig
 from stageb.guidance.words.texts import label_fault
@@ -27,7 +27,7 @@ Cells = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ColumnarBatch:
     """Rows of one table, each at its place in all of these."""
 
     file: str  # as the user named it
@@ -37,8 +37,8 @@ class Batch:
     labels: Sequence[str | None]  # where the file tells
     fields: Mapping[str, Sequence[str]]  # by the names that rules know; empty where a row lacks one
 
-    def __getitem__(self, rows: slice) -> Batch:
-        return Batch(
+    def __getitem__(self, rows: slice) -> ColumnarBatch:
+        return ColumnarBatch(
             self.file,
             self.lines[rows],
             self.missions[rows],
@@ -80,7 +80,7 @@ def has_columns(files: Sequence[str], columns: ColumnsConfig) -> bool:
 
 def read_batches(
     files: Sequence[str], columns: ColumnsConfig, is_named: bool = True
-) -> Iterator[Batch]:
+) -> Iterator[ColumnarBatch]:
     """The rows of tables that have something in them, in order; ``is_named``: with the names of
     those that no column names, which takes time. Raises ``FaultError`` where anything is wrong."""
     for file in files:
@@ -97,7 +97,9 @@ def read_batches(
             labels = said.get("label", [None] * len(lines))
             if any(label is not None and label_fault(label) for label in {*labels}):
                 raise FaultError("a label", "")
-            yield Batch(file, lines, said["mission"], said.get("group_id", names), labels, fields)
+            yield ColumnarBatch(
+                file, lines, said["mission"], said.get("group_id", names), labels, fields
+            )
         if is_empty:
             raise FaultError("no rows", "")
         table.check()
@@ -105,20 +107,20 @@ def read_batches(
 
 def _open_table(
     path: str, columns: ColumnsConfig
-) -> tuple[Table, Iterator[tuple[Sequence[int], Cells]]]:
+) -> tuple[TableReader, Iterator[tuple[Sequence[int], Cells]]]:
     """A table, its header read, and its rows by column, each part with its lines. Raises
     ``FaultError``."""
     if not path.lower().endswith(PARQUET):
-        table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled=False)
+        table = TableReader(table_lines(path, KIND, columns.sheet), columns, path, labelled=False)
         return table, _gather_rows(table)
     with reading(KIND), open_named(path):
         batches = read_parquet(path)
     head = [*islice(batches, 2)]  # the header, and rows below it
     lines = write_rows(chain.from_iterable(zip(*some, strict=True) for some in head))
-    return Table(lines, columns, path, labelled=False), _number_rows(chain(head[1:], batches))
+    return TableReader(lines, columns, path, labelled=False), _number_rows(chain(head[1:], batches))
 
 
-def _gather_rows(table: Table) -> Iterator[tuple[Sequence[int], Cells]]:
+def _gather_rows(table: TableReader) -> Iterator[tuple[Sequence[int], Cells]]:
     for rows in table.parts(MOST_ROWS):
         if any(len(row.cells) != len(table.header) for row in rows):
             raise FaultError("rows of different lengths", "")

@@ -90,8 +90,8 @@ def list_roles(columns: ColumnsConfig) -> Columns:
 
 def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str], Content]:
     """The summaries of a row that a program hands over as an object, whose values are texts,
-    numbers, booleans or null, and what it says: as ``Table`` reads the same row of a Parquet file.
-    Raises ``FaultError``."""
+    numbers, booleans or null, and what it says: as ``TableReader`` reads the same row of a Parquet
+    file. Raises ``FaultError``."""
     for name, value in said.items():
         if isinstance(value, list | dict):
             raise FaultError(
@@ -124,7 +124,7 @@ class TableRow(NamedTuple):
     name: str = ""  # where its table names rows by what they say
 
 
-class Table:
+class TableReader:
     """One file: ``header`` names its columns, ``rows`` gives its rows, ``read_row`` what one of
     them says.
 

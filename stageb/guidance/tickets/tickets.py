@@ -23,7 +23,13 @@ from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.splits import leave_out
-from stageb.guidance.tickets.tables import Table, TableRow, advise_words, find_verdict, table_lines
+from stageb.guidance.tickets.tables import (
+    TableReader,
+    TableRow,
+    advise_words,
+    find_verdict,
+    table_lines,
+)
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
@@ -216,7 +222,7 @@ def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> It
                 number, raw, partial(_parse_json, raw, columns), skips and _has_no_label(raw)
             )
         return
-    table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled)
+    table = TableReader(table_lines(path, KIND, columns.sheet), columns, path, labelled)
     empty = True
     for row in table.rows():
         empty = False
@@ -272,7 +278,7 @@ def _has_no_label(raw: bytes) -> bool:
         return False
 
 
-def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
+def _parse_cells(table: TableReader, row: TableRow, labelled: bool) -> Ticket:
     """The ticket in one row of a table."""
     said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:

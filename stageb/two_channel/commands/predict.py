@@ -36,7 +36,7 @@ from stageb.two_channel.learning import rollout
 from stageb.two_channel.learning.evaluate import answer_images
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.model import model
-from stageb.two_channel.model.stored import Learnt, find_learnt, find_model
+from stageb.two_channel.model.stored import ModelMetadata, find_metadata, find_model
 from stageb.two_channel.types import Box, Sample
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.pictures import PictureError, examine
@@ -62,10 +62,10 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     for each in given.formats:
         require(each in FORMATS, "--formats", each, f"some of {','.join(FORMATS)}")
     place, steps = find_model(folder, given.last)
-    config, learnt = rollout.replace_views(config, find_learnt(folder), given.views)
+    config, metadata = rollout.replace_views(config, find_metadata(folder), given.views)
     selection = BoxSelection(
-        _find_categories(folder, learnt, given.categories),
-        learnt.threshold or 0.0 if given.threshold is None else given.threshold,
+        _find_categories(folder, metadata, given.categories),
+        metadata.threshold or 0.0 if given.threshold is None else given.threshold,
         given.image_url,
         f"{folder.name}, after {steps} steps",
     )
@@ -79,19 +79,19 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
 
     def on_ranks(world: World) -> int:
         world.agree("the pictures", compute_digest(pictures))
-        answering = Answerer(config, place, learnt, world.device)
+        answering = Answerer(config, place, metadata, world.device)
         with closing(RowWriter(given, pictures)) as rows:
             done = world.lead(rows.begin, lambda: {**answering.fingerprint, "batch": given.batch})
             if done < len(pictures):
-                world.lead(warn_of_nothing, folder, learnt)
+                world.lead(warn_of_nothing, folder, metadata)
             while done < len(pictures):
                 part = pictures[done : done + given.batch * world.world_size]
                 groups = [
                     part[start : start + given.batch] for start in range(0, len(part), given.batch)
                 ]
                 done = world.lead(rows.commit, world.map("group", answering.answer, groups))
-            world.lead(write_exports, given, selection, learnt)
-            world.lead(warn_of_nothing, folder, learnt)  # again: the first may be hours ago
+            world.lead(write_exports, given, selection, metadata)
+            world.lead(warn_of_nothing, folder, metadata)  # again: the first may be hours ago
         return 0
 
     return worlds.run(fabric, on_ranks)
@@ -167,11 +167,13 @@ def make_parser() -> argparse.ArgumentParser:
 class Answerer:
     """A rank's model, which answers its share of the pictures."""
 
-    def __init__(self, config: TwoChannelConfig, place: Path, learnt: Learnt, device: str) -> None:
+    def __init__(
+        self, config: TwoChannelConfig, place: Path, metadata: ModelMetadata, device: str
+    ) -> None:
         """``place`` is the folder of the checkpoint."""
         self._config, self._place = config, place
         self._writer = Writer(
-            model.load(str(place), config, learnt.categories, device, answers=True)
+            model.load(str(place), config, metadata.categories, device, answers=True)
         )
 
     @property
@@ -294,9 +296,9 @@ def make_row(sample: Sample, detections: Detections) -> dict[str, Any]:
     }
 
 
-def warn_of_nothing(folder: Path, learnt: Learnt) -> None:
+def warn_of_nothing(folder: Path, metadata: ModelMetadata) -> None:
     """Say it if the detector of the run in ``folder`` found nothing where it was measured."""
-    if learnt.f1 == 0:
+    if metadata.f1 == 0:
         why = "this detector found nothing where it was measured (F1 0): its boxes mean nothing"
         print(f"{shown(str(folder))}: {why}; its README.md says what may help", file=sys.stderr)
 
@@ -310,7 +312,9 @@ def find_fault(sample: Sample) -> str:
     return ""
 
 
-def write_exports(given: argparse.Namespace, selection: BoxSelection, learnt: Learnt) -> None:
+def write_exports(
+    given: argparse.Namespace, selection: BoxSelection, metadata: ModelMetadata
+) -> None:
     """Write the exports for other programs, and print a summary."""
     path = given.to / ROWS
     rows = list(read_rows(path))
@@ -323,7 +327,7 @@ def write_exports(given: argparse.Namespace, selection: BoxSelection, learnt: Le
     boxes = [each for row in rows for each in row.get("objects", ())]
     strange = sorted({each["desc"] for each in boxes} - {*selection.categories})
     kept = sum(len(list(selection.kept(row))) for row in rows)
-    chosen = "chosen on val" if learnt.threshold is not None else "none was chosen on val"
+    chosen = "chosen on val" if metadata.threshold is not None else "none was chosen on val"
     by = chosen if given.threshold is None else "as given"
     print(shown(f"{path}: {len(rows) - len(broken):,} pictures, {len(boxes):,} boxes with scores"))
     if given.formats:
@@ -354,10 +358,12 @@ def write_exports(given: argparse.Namespace, selection: BoxSelection, learnt: Le
         )
 
 
-def _find_categories(folder: Path, learnt: Learnt, given: Sequence[str] | None) -> tuple[str, ...]:
+def _find_categories(
+    folder: Path, metadata: ModelMetadata, given: Sequence[str] | None
+) -> tuple[str, ...]:
     """The category names in the order of their ids: those ``given``, or the run's. Raises
     ``InputError``, ``ConfigError``."""
-    names = learnt.categories if given is None else tuple(given)
+    names = metadata.categories if given is None else tuple(given)
     require(
         given is None or bool(names),
         "--categories",

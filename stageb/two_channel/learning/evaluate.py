@@ -24,7 +24,7 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import rollout
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.model import model
-from stageb.two_channel.model.stored import find_learnt, find_model
+from stageb.two_channel.model.stored import find_metadata, find_model
 from stageb.two_channel.types import Detection, Sample
 
 
@@ -80,19 +80,19 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     )
     require(not alike, "--told", given.told, "a file other than that of the pictures")
     place, steps = find_model(folder, given.last)
-    config, learnt = rollout.replace_views(config, find_learnt(folder), given.views)
+    config, metadata = rollout.replace_views(config, find_metadata(folder), given.views)
     fabric = FabricConfig(
         accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision
     )
 
     def on_ranks(world: World) -> int:
         writer = Writer(
-            model.load(str(place), config, learnt.categories, world.device, answers=True)
+            model.load(str(place), config, metadata.categories, world.device, answers=True)
         )
         detections = evaluate_on_ranks(world, writer, samples, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
-            print("\n".join(format_table(samples, detections, learnt.threshold)))
+            print("\n".join(format_table(samples, detections, metadata.threshold)))
             if given.told:
                 predictions.write(samples, detections, Path(given.told))
             if given.pictures:

@@ -22,7 +22,7 @@ from stageb.two_channel.boxes.metrics import Detections, ious
 from stageb.two_channel.boxes.text import expect
 from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
 from stageb.two_channel.model.model import Detector
-from stageb.two_channel.model.stored import Learnt
+from stageb.two_channel.model.stored import ModelMetadata
 from stageb.two_channel.types import BINS, Bins, Detection, DetectorRollout, Sample
 
 
@@ -104,15 +104,15 @@ LEAST_SHARE = 0.5  # of the views that must contain an object; otherwise it goes
 
 
 def replace_views(
-    config: TwoChannelConfig, learnt: Learnt, count: int | None
-) -> tuple[TwoChannelConfig, Learnt]:
-    """``config`` with ``count`` views, and ``learnt`` without its threshold, which was chosen for
+    config: TwoChannelConfig, metadata: ModelMetadata, count: int | None
+) -> tuple[TwoChannelConfig, ModelMetadata]:
+    """``config`` with ``count`` views, and ``metadata`` without its threshold, which was chosen for
     another number of views; both unchanged if ``count`` is None or the config's. Raises
     ``ConfigError`` for more views than augmentation allows."""
     if count in (None, config.evaluation.views):
-        return config, learnt
+        return config, metadata
     return replace(config, evaluation=replace(config.evaluation, views=count)), replace(
-        learnt, threshold=None
+        metadata, threshold=None
     )
 
 

@@ -28,7 +28,7 @@ BASE = "base"  # folder of the untrained small model, in the run's folder
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class ModelMetadata:
     """What a run has learnt besides its weights."""
 
     # the names of the training objects, sorted; empty in runs from before these were stored
@@ -38,7 +38,7 @@ class Learnt:
     f1: float | None = None
 
 
-def find_learnt(folder: Path) -> Learnt:
+def find_metadata(folder: Path) -> ModelMetadata:
     """The categories, threshold and F1 in the last commit of the run in ``folder``. The folder is
     not trusted: raises ``InputError`` if they are malformed."""
     state = read_commit(folder)["state"]
@@ -54,7 +54,7 @@ def find_learnt(folder: Path) -> Learnt:
             f"{folder}: the categories, the threshold or the F1 in its commit are invalid; name "
             f"another run"
         )
-    return Learnt(tuple(names), threshold, f1)
+    return ModelMetadata(tuple(names), threshold, f1)
 
 
 def _is_share(value: object) -> bool:

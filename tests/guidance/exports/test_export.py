@@ -220,7 +220,7 @@ def test_words_are_out_of_the_reach_of_sql_and_leave_open_what_hangs_on_them() -
 
 def test_tickets_as_dicts_are_read_as_files_are() -> None:
     """Headers, the order of images, cells with separators in them, columns called image_1."""
-    from stageb.guidance.tickets.tables import Table
+    from stageb.guidance.tickets.tables import TableReader
     from stageb.guidance.tickets.tickets import make_ticket
     from stageb.guidance.words.column_names import ColumnsConfig
 
@@ -235,7 +235,7 @@ def test_tickets_as_dicts_are_read_as_files_are() -> None:
         'mission,group_id,Seal,Remarks,image_1\nm,g,worn,"dusty, cleaned; Seal: new",Seal: '
         "old\nm,g,,seen  twice,\n"
     )
-    table = Table(
+    table = TableReader(
         ((n, row.encode()) for n, row in enumerate(text.splitlines(True), 1)),
         ColumnsConfig(),
         "t.csv",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stageb.__main__ import main
 from stageb.guidance.learning.forms import learn_cards
 from stageb.guidance.learning.material import Material
-from stageb.guidance.learning.terms import Tally, find_terms
+from stageb.guidance.learning.terms import Contingency, find_terms
 from stageb.guidance.learning.word_lists import find_lists
 from stageb.guidance.rules.conditions import Mentions
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
@@ -184,7 +184,7 @@ def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
     terms = [Mentions((name,)) for name in names]
     held = np.array([mentioned for _, mentioned in rows], np.float64).T
     wanted = np.array([is_wanted for is_wanted, _ in rows], np.float64)
-    tally = Tally(terms, held.sum(axis=1), held @ wanted, len(rows), int(wanted.sum()))
+    tally = Contingency(terms, held.sum(axis=1), held @ wanted, len(rows), int(wanted.sum()))
     lists = find_lists(tally, {"leak", "worn", "dim"}, most)
     listed = [place for each in lists for place in each]
     assert len(lists) <= 2 and len({*listed}) == len(listed) <= most

@@ -17,7 +17,7 @@ from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.source import TicketLine
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.sorting import MOST_KEPT, Memo, Sort, make_sorter
-from stageb.guidance.tickets.batches import Batch, has_columns, read_batches
+from stageb.guidance.tickets.batches import ColumnarBatch, has_columns, read_batches
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
 from stageb.untrusted.strict_json import FaultError
@@ -97,7 +97,7 @@ class ColumnJudge:
 
         self._begun = Memo(begin)  # by mission and the fields of a table
 
-    def judge(self, batch: Batch) -> list[Row]:
+    def judge(self, batch: ColumnarBatch) -> list[Row]:
         """All that is written of each row, beside what it is called."""
         judged: list[Row] = [{}] * len(batch.lines)
         for mission, places, fields in _list_missions(batch):
@@ -111,7 +111,9 @@ class ColumnJudge:
         return judged
 
 
-def _list_missions(batch: Batch) -> list[tuple[str, Sequence[int], Mapping[str, Sequence[str]]]]:
+def _list_missions(
+    batch: ColumnarBatch,
+) -> list[tuple[str, Sequence[int], Mapping[str, Sequence[str]]]]:
     """Each mission of a batch, with the places of its rows, and their fields."""
     missions, every = [*dict.fromkeys(batch.missions)], range(len(batch.lines))
     if len(missions) == 1:

@@ -37,7 +37,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.rules.fields import write_cell
 from stageb.guidance.rules.guidance_file import read_guidance
-from stageb.guidance.tickets.tables import Table, table_lines
+from stageb.guidance.tickets.tables import TableReader, table_lines
 from stageb.guidance.tickets.tickets import KIND
 from stageb.guidance.words import column_names
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -323,7 +323,7 @@ def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Dra
 def _lacks_names(path: str) -> bool:
     """Whether a file is a table without the columns that a config names by itself."""
     try:
-        return column_names.is_table(path) and not Table(
+        return column_names.is_table(path) and not TableReader(
             table_lines(path, KIND), ColumnsConfig(), path, labelled=True
         )
     except FaultError:

@@ -25,7 +25,7 @@ from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, InputError,
 from stageb.guidance.commands.fit.advice import DATES, FEWEST_TICKETS, tells_label
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import find_repeats
-from stageb.guidance.tickets.tables import Table, hint_nearest, table_lines
+from stageb.guidance.tickets.tables import TableReader, hint_nearest, table_lines
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, describe_left_out, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.texts import MOST_LABELS
@@ -273,7 +273,7 @@ def read_cells(table: str, sheet: str | None = None) -> tuple[dict[str, list[str
 def _read_cells(table: str, sheet: str | None, decimal: Decimal) -> dict[str, list[str]]:
     # so that none need be there
     roles = ColumnsConfig(mission_name="any", group_id=None, label="\0", decimal=decimal)
-    opened = Table(table_lines(table, KIND, sheet), roles, table, labelled=False)
+    opened = TableReader(table_lines(table, KIND, sheet), roles, table, labelled=False)
     rows = [row.cells for row in opened.rows() if len(row.cells) == len(opened.header)]
     if not rows:
         raise FaultError("no rows below the header", "write a ticket per row")

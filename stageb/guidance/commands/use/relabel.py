@@ -29,7 +29,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.tables import Table, table_lines
+from stageb.guidance.tickets.tables import TableReader, table_lines
 from stageb.guidance.tickets.tickets import KIND, claim_place, find_label, read_entries
 from stageb.guidance.words.column_names import ColumnsConfig, is_sheet, is_table
 from stageb.guidance.words.types import PASS_FAIL, Ticket
@@ -300,7 +300,7 @@ def write_workbook(
     ``BadInputError`` where not just these rows would be read otherwise then."""
     with _reporting(path):
         rows = [raw for _, raw in table_lines(path, KIND, columns.sheet)]
-        place = Table(iter(enumerate(rows, 1)), columns, path, labelled=True).header.index(
+        place = TableReader(iter(enumerate(rows, 1)), columns, path, labelled=True).header.index(
             columns.label
         )
         data = replace_cells(
@@ -343,7 +343,7 @@ def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
     ``FaultError``."""
     columns = ColumnsConfig(mission_name="-", group_id=None, texts=[RIGHT, *PLACE])
     try:
-        table = Table(table_lines(path, "label"), columns, path, labelled=False)
+        table = TableReader(table_lines(path, "label"), columns, path, labelled=False)
     except FaultError as fault:
         raise FaultError(
             fault.what, "give the table that stageb tickets doubts wrote", fault.line
@@ -410,7 +410,7 @@ def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) ->
         else [*io.BytesIO(Path(path).read_bytes())]
     )
     if is_table(path):
-        table = Table(table_lines(path, KIND, columns.sheet), columns, path, labelled=True)
+        table = TableReader(table_lines(path, KIND, columns.sheet), columns, path, labelled=True)
         for row in table.rows():
             if row.line in words:
                 text, cells = io.StringIO(newline=""), [*row.cells]

@@ -21,7 +21,7 @@ from stageb.errors import StagebError
 from stageb.guidance.commands.use import columns as by_column
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.tickets import batches
-from stageb.guidance.tickets.batches import Batch, has_columns
+from stageb.guidance.tickets.batches import ColumnarBatch, has_columns
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.store.output import read_rows
 from stageb.untrusted import workbook
@@ -157,8 +157,8 @@ def test_rows_are_those_of_tickets_one_by_one(
 def test_a_row_is_read_as_a_ticket_once_for_all_alike(
     tmp_path: Path, predict: Callable[..., tuple[bytes, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Mock(side_effect=Batch.ticket, autospec=True)
-    monkeypatch.setattr(Batch, "ticket", lambda *given: asked(*given))
+    asked = Mock(side_effect=ColumnarBatch.ticket, autospec=True)
+    monkeypatch.setattr(ColumnarBatch, "ticket", lambda *given: asked(*given))
     file = write_table(
         tmp_path / "in.parquet",
         Random(1),
