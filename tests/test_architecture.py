@@ -64,7 +64,7 @@ ROOMS = {
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and
 # packed.
-FILES = 309
+FILES = 312
 # It names what stands above it in strings, so that nothing is imported before it is needed.
 REGISTRY = "stageb/__init__"
 
@@ -277,9 +277,8 @@ NAMES = 30  # that a file may take of the package
 # that needs one more, or ask a file that knows them all. A file within the limit leaves this table.
 TAKING_MORE = {
     "stageb/engines/remote/openai": 58,
-    "stageb/guidance/commands/fit/inputs": 50,
     "stageb/guidance/commands/govern/main": 50,
-    "stageb/guidance/commands/fit/run": 49,
+    "stageb/guidance/commands/fit/run": 44,
     "stageb/growth/environment": 47,
     "stageb/guidance/commands/report/page": 46,
     "stageb/guidance/commands/govern/screens": 43,

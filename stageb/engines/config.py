@@ -179,6 +179,11 @@ class ModelConfig(Section, at="model"):
     lengths are estimated."""
 
     @property
+    def is_shipped(self) -> bool:
+        """Whether it is the package's own model."""
+        return self.engine != "scripted" and self.model_name_or_path == tiny.NAME
+
+    @property
     def is_local(self) -> bool:
         """Whether the engine loads a checkpoint into this process; others load and send nothing
         until they are asked."""

@@ -28,7 +28,6 @@ from stageb.settings import (
     at_least,
     setting,
 )
-from stageb.tiny import NAME
 
 Language = Literal["en", "zh"]
 LIMIT = Check(lambda limit: limit is None or limit > 0, "above 0, or null for no limit")
@@ -101,8 +100,8 @@ class PromptConfig(Section, at="prompt"):
     def instructs(self, model: ModelConfig) -> bool:
         """Whether ``model`` reads instruct texts. The scripted engine stands for the shipped
         model."""
-        is_shipped = model.engine == "scripted" or model.model_name_or_path == NAME
-        return self.style == "instruct" or (self.style == "auto" and not is_shipped)
+        is_ours = model.engine == "scripted" or model.is_shipped
+        return self.style == "instruct" or (self.style == "auto" and not is_ours)
 
     def check(self) -> None:
         if self.verdict_words is not None:

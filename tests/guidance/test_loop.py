@@ -23,7 +23,7 @@ from programs import models, small
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.errors import JournalError
-from stageb.guidance.commands.fit.inputs import LIMITS
+from stageb.guidance.commands.fit.folder import LIMITS
 from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
@@ -126,7 +126,7 @@ def by_epoch(metrics: list[dict[str, Any]], split: str) -> list[float]:
 def one_label(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a run learn from tickets of one label alone, which it refuses: then all answers are
     wrong, or all are right."""
-    monkeypatch.setattr("stageb.guidance.commands.fit.inputs._check_labels", lambda *given: None)
+    monkeypatch.setattr("stageb.guidance.commands.fit.inputs.check_labels", lambda *given: None)
 
 
 def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_long_all_does(

@@ -9,7 +9,7 @@ import pytest
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError
-from stageb.guidance.commands.fit.inputs import check_sealed
+from stageb.guidance.commands.fit.first_guidance import check_sealed
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.gate.budget import Pool

@@ -14,7 +14,8 @@ from programs import small
 import stageb
 from stageb.__main__ import main
 from stageb.errors import BadInputError, ConfigError
-from stageb.guidance.commands.fit.inputs import Inputs, check_sealed, read_inputs
+from stageb.guidance.commands.fit.first_guidance import check_sealed
+from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
 from stageb.guidance.config import GuidanceConfig, LoopConfig, SplitConfig
 from stageb.guidance.rules.guidance_file import make_neutral, to_json
 from stageb.guidance.rules.prompts import WORDS

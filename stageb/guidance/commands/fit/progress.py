@@ -18,7 +18,8 @@ from rich.text import Text
 
 from stageb.config import Level
 from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_language, warn_of_tickets
-from stageb.guidance.commands.fit.inputs import BAD_RECORDS, Inputs
+from stageb.guidance.commands.fit.folder import BAD_RECORDS
+from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import (
     Attempts,

@@ -1,4 +1,4 @@
-"""The recorder of a run: it opens the folder, writes the journal, reports progress, and commits
+"""The recorder of a run: it writes the journal, reports progress, and commits
 after every step.
 
 Every rank has a ``FitRun``, but its methods are called on rank 0 alone (``World.alone``). It
@@ -16,7 +16,8 @@ from typing import Any
 
 from stageb.guidance.commands.fit import summary
 from stageb.guidance.commands.fit.artifacts import MissionFiles
-from stageb.guidance.commands.fit.inputs import BAD_RECORDS, LIMITS, NOT_SHAPING, Inputs, shape
+from stageb.guidance.commands.fit.folder import open_folder
+from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.commands.fit.reflection_row import make_bundle_row, make_outcome_row
 from stageb.guidance.commands.report import write
@@ -44,41 +45,9 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.types import Answers, Place, Record, Round
 from stageb.job import lifetime
-from stageb.runs.folder import RecordedRun, describe, is_finished
+from stageb.runs.folder import RecordedRun, is_finished
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import say_finished
-from stageb.store.journal import Journal
-
-
-def open_folder(
-    config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: GuidanceRanks
-) -> Journal:
-    """The run's folder, new or to go on with, and the files that say what the run is. Where a limit
-    that ended learning was raised, it is cut back to where learning ended."""
-    shaping = {
-        **shape(config, inputs),
-        "round_size": ranks.round_size,
-        "group_size": ranks.group_size,
-    }
-    place = config.output
-    journal = Journal.open(
-        place.root, place.run_name, shaping, fresh=fresh, ignored=NOT_SHAPING, limits=LIMITS
-    )
-    for limit in (*journal.raised, STOP) if journal.raised else ():
-        journal.go_back(limit)
-    if not (journal.state or {}).get("finished"):  # else it is only shown again, and stays as it is
-        describe(
-            journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts()
-        )
-    if journal.number == 0 and inputs.set_aside:
-        lines = ((bad.line, bad.raw) for bad in inputs.set_aside)
-        rows = (
-            {"file": line.path, "line": line.line, "what": line.what, "raw": raw}
-            for line, raw in lines
-        )
-        journal.append(BAD_RECORDS, rows)
-    return journal
-
 
 GO_ON = (
     "To learn on, run the same command with a higher runner.epochs, or with a higher budget "
