@@ -23,7 +23,7 @@ LOOP = Loop(
     config="stageb.guidance.config:LoopConfig",
     fit="stageb.guidance.start:fit",
     check="stageb.guidance.commands.use.validate:main",
-    score="stageb.guidance.commands.fit.summary:find_score",
+    score="stageb.guidance.commands.fit.accuracies:find_score",
     commands={
         "report": RunCommand(
             "Write what a run did and learnt on one page: HTML for a browser.",

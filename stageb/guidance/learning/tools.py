@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from stageb.engines.protocol import Prompt
 from stageb.guidance.config import LoopConfig
@@ -19,6 +20,7 @@ from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words, name_labels, rule_lines, words_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_word_lists, read_word_list
+from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import Splits, weigh_labels
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket, Verdict
@@ -42,6 +44,21 @@ class Tools:
     labels: tuple[Verdict, ...] = PASS_FAIL  # of the mission
     # Told what is learnt, between small steps; may raise ``LearningStopped``.
     pause: Callable[[str], None] = lambda doing: None
+
+    @classmethod
+    def of(
+        cls,
+        config: LoopConfig,
+        tickets: Sequence[Ticket],
+        splits: Splits,
+        count_tokens: CountTokens,
+        interim: int,
+        labels: tuple[Verdict, ...] = PASS_FAIL,
+    ) -> Self:
+        """Those of a mission whose tickets are split so."""
+        pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
+        vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
+        return cls(config, tickets, splits, pool, vocabulary, count_tokens, interim, labels=labels)
 
     @property
     def words(self) -> Words:

@@ -14,13 +14,20 @@ from math import ceil
 from typing import Any
 
 from stageb.errors import write_option
+from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import Language, LoopConfig
-from stageb.guidance.learning.attempts import ALL_RIGHT, NO_CANDIDATE, Attempts, explain_refusals
+from stageb.guidance.learning.attempts import (
+    ALL_RIGHT,
+    NO_CANDIDATE,
+    Attempts,
+    explain_refusals,
+    name_last_stage,
+)
 from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import count_fewest_wins, next_level
-from stageb.guidance.learning.state import STOP
+from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import normalize_text
@@ -30,6 +37,7 @@ from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.labels import has_labels, list_labels
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
+from stageb.store.journal import Journal
 
 RARE = 0.1  # share of the rarer label below which accuracy hides it
 HALF = 0.5  # share of the rarer label's tickets to win beyond which a proof is unlikely
@@ -328,6 +336,27 @@ def tells_label(column: Mapping[int, str], of: Sequence[str], cases: int) -> boo
 FEW = 4  # reflections, below which more of them are the first thing to try
 MANY = 0.5  # share of what was proposed or tried, from which on it is the reason
 UNPROVEN = ("unproven", "unlikely", "futile", "unpromising")
+
+
+def advise_mission(
+    journal: Journal, config: LoopConfig, state: State, mission: str
+) -> Iterator[str]:
+    """Advise what to try next where a run has changed nothing of a mission's guidance."""
+    files = MissionFiles(journal, mission)
+    attempts = files.list_attempts()
+    if not config.runner.epochs or attempts.accepted:
+        return
+    why = STOP if state.ended == STOP else state.over.get(mission, "")
+    lines = list(advise(files.read("metrics.jsonl"), attempts, config, why))
+    shown = len(state.missions[mission].guidance.shown)
+    if shown:
+        yield (
+            f"  The model is shown {count_of(shown, 'train ticket')} with their verdicts, and "
+            f"told no rule."
+        )
+    what = "No rule was learnt" if shown else "Nothing was learnt"
+    yield f"  {what}: {name_last_stage(attempts)}.{' What to try next:' if lines else ''}"
+    yield from (f"  - {line}" for line in lines)
 
 
 def advise(

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
 from stageb.guidance.rules.guidance_file import format_file
 from stageb.guidance.rules.prompts import Words, answer_text, name_labels, rollout_prompt
+from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import (
     Candidate,
     Choice,
@@ -94,12 +96,12 @@ class MissionFiles:
         if not (self.journal.folder / self._place("guidance.json")).exists():
             self.write_current(guidance)
 
-    def write_refused(self, reflection_id: str, proposals: Iterable[Proposal]) -> None:
-        """Write what was refused in a bundle's answers, with the raw text."""
+    def write_reflection(self, row: Mapping[str, Any], proposals: Iterable[Proposal]) -> None:
+        """What a bundle taught, and what was refused in its answers, with the raw text."""
         refused = [
             {
                 "mission": self.mission,
-                "reflection_id": reflection_id,
+                "reflection_id": row["reflection_id"],
                 "source": "reflection",
                 "proposal": proposal.index,
                 "why": refusal.reason,
@@ -109,9 +111,11 @@ class MissionFiles:
             for refusal in proposal.refusals
         ]
         self.append_some("failure_malformed.jsonl", refused)
+        self.append(REFLECTION, [row])
 
-    def write_choice(self, choices: Sequence[Choice], chosen: Choice) -> None:
-        """Which guidance was chosen on val, and from which."""
+    def write_choices(self, choices: Sequence[Choice], prices: Prices) -> None:
+        """Which guidance was chosen on val, by the ``prices`` of errors, and from which."""
+        chosen = latest_of_the_best(choices, prices)
         self.append(
             "choice.jsonl",
             (

@@ -7,7 +7,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, get_args
 
 from rich.console import RenderableType
@@ -17,8 +16,7 @@ from rich.table import Column
 from rich.text import Text
 
 from stageb.config import Level
-from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_language, warn_of_tickets
-from stageb.guidance.commands.fit.folder import BAD_RECORDS
+from stageb.guidance.commands.fit.forecast import describe_inputs, forecast
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import (
@@ -27,13 +25,9 @@ from stageb.guidance.learning.attempts import (
     list_attempts,
     name_reflection,
 )
-from stageb.guidance.learning.gate.budget import divide_budget
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
-from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule, describe_learning
+from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule
 from stageb.guidance.learning.state import State, Tally
-from stageb.guidance.tickets.groups import find_repeats
-from stageb.guidance.tickets.splits import SPLITS, describe_labels
-from stageb.guidance.tickets.tickets import describe_left_out
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.types import NOWHERE, Guidance, Place, Round
 from stageb.runs.figures import clock
@@ -106,12 +100,6 @@ LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 WARM = 2  # the first round tells no pace: it warms up caches and kernels
 SHOWN_IDLE = 5  # reflections in a row that changed nothing and get a line each
 IDLE_TOGETHER = 10  # of those after them that share a line
-LITTLE_ALPHA = 0.1  # of a mission's part of gate.alpha
-JUDGED_BY = {
-    "probability": "by the probability of its verdict, nothing decoded",
-    "answer": "by its greedy verdict, a few tokens decoded",
-    "answer after thinking": "by its greedy answer, the thoughts before it decoded too",
-}
 
 
 class Bar(RichProgress):
@@ -187,79 +175,11 @@ class FitProgress:
 
     def show_start(self, inputs: Inputs, judges_by: str) -> None:
         """Print what a person should know of the input files, and what the run may cost."""
-        for line in describe_left_out(inputs.set_aside):
-            self.say(line, "warning")
-        if unusable := sum(not record.left_out for record in inputs.set_aside):
-            self.say(f"{unusable} unusable ticket lines were set aside in {BAD_RECORDS}", "warning")
-        if inputs.left_out:
-            self.say(inputs.left_out)
-        neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
-        if self._config.guidance.path is not None and neutral:
-            self.say(f"guidance.path has no rules for: {', '.join(neutral)}", "warning")
-        for unknown in inputs.unknown:
-            self.say(f"{unknown}; a rule that can never hold may need correcting", "warning")
-        for found in find_repeats(inputs.tickets):
-            self.say(str(found), "warning")
+        for line in describe_inputs(inputs, self._config):
+            self.say(*line)
         if not self._resumed:
-            self._say_spent(inputs)
-            forecast, *warnings = self._forecast(inputs, judges_by)
-            self.say(forecast)
-            for name, splits in inputs.splits.items():
-                self.say(f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
-                own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
-                for line in warn_of_tickets(own_tickets, self._config):
-                    self.say(f"{name}: {line}", "warning")
-            for line in chain(
-                warn_of_language(inputs.tickets, self._config.prompt.language), warnings
-            ):
-                self.say(line, "warning")
-
-    def _say_spent(self, inputs: Inputs) -> None:
-        """Say how much of ``gate.alpha`` is left where guidance has spent some of it on these
-        tickets."""
-        whole = divide_budget(self._config.gating, len(inputs.guidance))
-        for name, left in inputs.budget.items():
-            if left != whole:
-                share = left.chance / whole.chance
-                said = (
-                    f"{name}: the runs that led to its guidance left {share:.0%} of its part "
-                    f"of gate.alpha on these tickets"
-                )
-                few = share < LITTLE_ALPHA
-                said += (
-                    "; give tickets that it was not learnt from to get all of it back"
-                    if few
-                    else ""
-                )
-                self.say(said, "warning" if few else "info")
-
-    def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
-        """Lines on what is ahead, at most."""
-        config = self._config
-        cost = self._schedule.forecast()
-        lines = [
-            f"{describe_learning(config)} At most {cost.rollouts:,} answers on tickets (rollouts)"
-        ]
-        if not cost.reflections and cost.judged:
-            lines[0] += (
-                f" and {cost.judged:,} verdicts that calibrate the model and test rules (for "
-                f"the gate)"
-            )
-        if not cost.reflections:
-            return [*lines, *(warn_of_few(inputs, config) if cost.judged else ())]
-        lines[0] += (
-            f", {cost.reflections:,} that propose rules (reflections, on {cost.bundles:,} "
-            f"bundles of tickets)"
-        )
-        if config.gating.choose:
-            lines[0] += f"; {config.gating.choose} decides what is accepted, without a guarantee"
-        elif cost.judged:
-            lines[0] += (
-                f" and {cost.judged:,} verdicts that test these (for the gate), each ticket judged "
-            )
-            lines[0] += f"{JUDGED_BY[judges_by]}; what every accepted rule calls for comes on top"
-            lines += warn_of_few(inputs, config)
-        return lines
+            for line in forecast(inputs, self._config, self._schedule, judges_by):
+                self.say(*line)
 
     def show_answered(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""

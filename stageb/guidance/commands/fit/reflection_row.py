@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.decide import Decision, Trial
 from stageb.guidance.learning.gate.sequential import Test
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
@@ -16,14 +17,29 @@ from stageb.guidance.learning.reflection_file import (
     ProposalEntry,
     RaceEntry,
 )
-from stageb.guidance.learning.state import TOLD_TO_STOP, MissionState
+from stageb.guidance.learning.state import TOLD_TO_STOP, MissionState, State
 from stageb.guidance.rules.prompts import WORDS, ReflectionInput, clue_text
 from stageb.guidance.words.types import Budget
 
 Row = dict[str, Any]
 
 
-def make_bundle_row(mission: str, bundle: Bundle, lesson: Lesson) -> Row:
+def make_row(
+    config: LoopConfig,
+    state: State,
+    bundle: Bundle,
+    lesson: Lesson,
+    learnt: GateResult,
+    after: MissionState,
+) -> Row:
+    """Return the whole row of what a bundle taught a mission, which that took from ``state`` to
+    ``after``."""
+    name = after.guidance.mission
+    outcome = _make_outcome_row(state.missions[name], after, learnt, config.has_gate)
+    return _make_bundle_row(name, bundle, lesson) | {"epoch": state.done[0]} | outcome
+
+
+def _make_bundle_row(mission: str, bundle: Bundle, lesson: Lesson) -> Row:
     """Return the row of a reflection's bundle and proposals, before the gate decides on them."""
     return {
         "mission": mission,
@@ -60,7 +76,7 @@ def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
     }
 
 
-def make_outcome_row(
+def _make_outcome_row(
     before: MissionState, after: MissionState, learnt: GateResult, gated: bool
 ) -> Row:
     """Return the row of the outcome of the edits that were tried."""

@@ -14,35 +14,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stageb.guidance.commands.fit import summary
 from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.commands.fit.folder import open_folder
 from stageb.guidance.commands.fit.inputs import Inputs
+from stageb.guidance.commands.fit.limits import RunLimits
 from stageb.guidance.commands.fit.progress import FitProgress
-from stageb.guidance.commands.fit.reflection_row import make_bundle_row, make_outcome_row
-from stageb.guidance.commands.report import write
-from stageb.guidance.commands.use.black_box import measure_on_test
+from stageb.guidance.commands.fit.reflection_row import make_row
+from stageb.guidance.commands.fit.summary import show_result
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import FEWEST_ANSWERS, check_readable
 from stageb.guidance.judging.ranks import GuidanceRanks
-from stageb.guidance.judging.selection import latest_of_the_best
-from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
-from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.learning.schedule import GuidanceSchedule
-from stageb.guidance.learning.state import STOP, LearningStopped, MissionState, State, Tally
+from stageb.guidance.learning.state import MissionState, State, Tally
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.learning.transitions import (
-    UNCHANGED,
-    after_spending,
-    find_spent,
-    learns_ahead,
-    limit_passed,
-    why_ended,
-)
-from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.tickets.groups import whole_groups
+from stageb.guidance.learning.transitions import UNCHANGED
 from stageb.guidance.words.types import Answers, Place, Record, Round
 from stageb.job import lifetime
 from stageb.runs.folder import RecordedRun, is_finished
@@ -62,6 +49,7 @@ class FitRun(RecordedRun):
     """One run: its files and its messages."""
 
     progress: FitProgress  # from ``begin`` on
+    limits: RunLimits  # as this
 
     def __init__(
         self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: GuidanceRanks
@@ -75,7 +63,6 @@ class FitRun(RecordedRun):
         self._committed = State({})  # as of the last commit
         self._tools: dict[str, Tools] = {}  # made when a mission first needs its own
         self._bundles = 0  # reflected on since the last commit
-        self._seconds: dict[str, float] = {}  # that each mission has taken
         self._since = time.monotonic()
 
     # Beginning and end
@@ -93,12 +80,13 @@ class FitRun(RecordedRun):
         for mission in state.missions.values():
             self._files(mission.guidance.mission).restore_current(mission.guidance)
         say_finished(self.config.output, GO_ON)
-        self._show_result(state)
+        show_result(self.journal, self.config, state, self.inputs.tickets)
         return True
 
     def begin(self, fresh: bool) -> State:
         """Open the folder, and take up where its last commit left off."""
         self.journal = open_folder(self.config, self._yaml, fresh, self.inputs, self.ranks)
+        self.limits = RunLimits(self.config, self.schedule, self.journal.folder)
         state = self._take_up()
         for name, mission in state.missions.items():
             if self.journal.number:
@@ -106,11 +94,10 @@ class FitRun(RecordedRun):
             else:
                 self._write_guidance(mission)
         for row in self.journal.notes("timings.jsonl"):
-            self._count_seconds(row["mission"], row["seconds"])
+            self.limits.count_seconds(row["mission"], row["seconds"])
         raised = self.journal.raised
         if raised:
-            kept = state.ended if state.ended not in (*raised, STOP) else ""
-            state = self._committed = self._check_budget(replace(state, ended=kept))
+            state = self._committed = self.limits.raise_limits(state, raised)
         edits = [self._files(name).list_attempts() for name in state.missions]
         self.progress = FitProgress(self.config, self.schedule, state, edits)
         self.loggers = Loggers(
@@ -127,13 +114,8 @@ class FitRun(RecordedRun):
                 f"with a higher {' and '.join(raised)}; everything after learning ended is done "
                 f"again"
             )
-            for name in state.missions:
-                if why := why_ended(state, name, self.config):
-                    other = f"for more, start a run with another {why}"
-                    self.progress.say(
-                        f"{name}: {why} has ended its learning all the same; {other}",
-                        level="warning",
-                    )
+            for line in self.limits.describe_ended(state):
+                self.progress.say(line, level="warning")
         lifetime.set_resume(commit=self.journal.commit_file)
         return state
 
@@ -142,16 +124,7 @@ class FitRun(RecordedRun):
         self.progress.close()
         state = self.commit(replace(state, finished=True))
         self.loggers.close("success")
-        self._show_result(state)
-
-    def _show_result(self, state: State) -> None:
-        """Print the table, and write the report if it is wanted. A report that fails does not fail
-        the run."""
-        tickets = self.inputs.tickets
-        boxes = measure_on_test(self.config, tickets) if self.config.report else {}
-        summary.show(self.journal, self.config, state, tickets, boxes)
-        if self.config.report:
-            print(write.at_the_end(self.journal.folder, self.config, tickets, boxes), flush=True)
+        show_result(self.journal, self.config, state, self.inputs.tickets)
 
     def _take_up(self) -> State:
         """The committed state, or a first one."""
@@ -199,23 +172,19 @@ class FitRun(RecordedRun):
     def tools(self, name: str) -> Tools:
         """Return the tools to learn one mission with; made once."""
         if name not in self._tools:
-            config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
-            pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
-            vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
-            weighs = (
-                self.ranks.judges_by == "probability" and config.sampler.grid[0].temperature > 0
+            tools = Tools.of(
+                self.ranks.config,
+                self.inputs.tickets,
+                self.inputs.splits[name],
+                self.ranks.reflector.count_tokens,
+                max(INTERIM, self.ranks.round_size // 2),
+                self.inputs.guidance[name].labels,
             )
-            self._tools[name] = Tools(
-                config=self.ranks.config,
-                tickets=tickets,
-                splits=splits,
-                pool=pool,
-                vocabulary=vocabulary,
-                count_tokens=self.ranks.reflector.count_tokens,
-                interim=max(INTERIM, self.ranks.round_size // 2),
+            is_warm = self.config.sampler.grid[0].temperature > 0
+            self._tools[name] = replace(
+                tools,
                 choose=self.inputs.choose,
-                weighs=weighs,
-                labels=self.inputs.guidance[name].labels,
+                weighs=self.ranks.judges_by == "probability" and is_warm,
                 pause=partial(self._pause, name),
             )
         return self._tools[name]
@@ -224,8 +193,7 @@ class FitRun(RecordedRun):
         """Between two small steps of a mission's learning by code: show what it is ``doing``.
         Raises ``LearningStopped`` where it was told to stop."""
         self.progress.show_learning(name, doing)
-        if (self.journal.folder / STOP).exists():
-            raise LearningStopped
+        self.limits.raise_if_stopped()
 
     def skip(self, state: State, batch: Round, why: str) -> State:
         """Skip a round that needs no rollout. Not committed by itself, since skipping it again
@@ -278,9 +246,7 @@ class FitRun(RecordedRun):
         """Write down and commit which of the guidances that epochs ended with is final."""
         name, guidance = mission.guidance.mission, mission.guidance
         if mission.choices:
-            self._files(name).write_choice(
-                mission.choices, latest_of_the_best(mission.choices, self.prices)
-            )
+            self._files(name).write_choices(mission.choices, self.prices)
         if guidance.step != state.missions[name].guidance.step:
             self.progress.say(
                 f"{name}: back to guidance step {guidance.step}, which does better on val"
@@ -314,10 +280,8 @@ class FitRun(RecordedRun):
         name, verdicts = mission.guidance.mission, learnt.verdicts
         before, reflected = state.missions[name], len(lesson.proposals)
         self._bundles += bool(reflected)
-        self._files(name).write_refused(bundle.name, lesson.proposals)
-        row = make_bundle_row(name, bundle, lesson) | {"epoch": state.done[0]}
-        row |= make_outcome_row(before, mission, learnt, self.config.has_gate)
-        self._files(name).append(REFLECTION, [row])
+        row = make_row(self.config, state, bundle, lesson, learnt, mission)
+        self._files(name).write_reflection(row, lesson.proposals)
         if mission.guidance != before.guidance:
             self._write_guidance(mission)
         self.progress.show_edits(name, row, before.guidance, mission.guidance)
@@ -372,43 +336,23 @@ class FitRun(RecordedRun):
         their share of a budget."""
         now = time.monotonic()
         seconds = round(now - self._since, 3)
-        self._count_seconds(name, seconds)
-        before, state = self._committed, self._check_budget(state)
+        self.limits.count_seconds(name, seconds)
+        before, state = self._committed, self.limits.apply(state)
         changed = {
             name: each.to_plain()
             for name, each in state.missions.items()
             if each is not before.missions.get(name)
         }
         self.journal.commit(
-            state.to_plain(), changed, keep=keep or limit_passed(before, state, self.schedule)
+            state.to_plain(), changed, keep=keep or self.limits.find_passed(before, state)
         )
         self._committed = state
-        # whatever ended it: a stop must not stop what learns on later
-        if state.finished or self._is_over(state):
-            (self.journal.folder / STOP).unlink(missing_ok=True)
+        self.limits.forget_stop(state)
         row = {"commit": self.journal.number, "seconds": seconds, "mission": name}
         row |= {"tickets": len(batch.tickets) if batch else 0, "bundles": self._bundles}
         self.journal.note("timings.jsonl", [row])
         self._since, self._bundles = now, 0
         return state
-
-    def _is_over(self, state: State) -> bool:
-        """Whether a stop, or shares of budgets, have ended the learning of all missions."""
-        return bool(state.ended) and all(
-            why_ended(state, name, self.config) for name in state.missions
-        )
-
-    def _count_seconds(self, name: str, seconds: float) -> None:
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
-
-    def _check_budget(self, state: State) -> State:
-        """The state, in which missions learn no more that have reached their share of a budget, or
-        none that was told to stop."""
-        if self._is_over(state) or not learns_ahead(state, self.schedule):
-            return state
-        if (self.journal.folder / STOP).exists():
-            return replace(state, ended=STOP)
-        return after_spending(state, find_spent(state, self._seconds, self.config))
 
     @property
     def _samples(self) -> int:

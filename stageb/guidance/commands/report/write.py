@@ -78,7 +78,7 @@ def write_report(
     disk.write(output, html.encode("utf-8", "xmlcharrefreplace"))
 
 
-def at_the_end(
+def write_at_end(
     folder: Path, config: LoopConfig, tickets: Sequence[Ticket], black_boxes: Mapping[str, BlackBox]
 ) -> str:
     """Write the report of a run that is over, and say in one line where it lies, or why there is

@@ -346,7 +346,7 @@ def test_writing_leaves_the_old_page_or_the_new_one(
 
     monkeypatch.setattr(pages, "render_page", fails)
     before = page(root)
-    said = write.at_the_end(root / "run", read(root).config, [], {})
+    said = write.write_at_end(root / "run", read(root).config, [], {})
     assert "MemoryError: too much" in said
     assert page(root) == before
 
