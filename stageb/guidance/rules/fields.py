@@ -114,14 +114,10 @@ def parse_image(key: str) -> int:
 def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary], Content]:
     """The summaries of a row as a model reads them, and what the row says; ``cells`` by their
     columns' names."""
-    if columns.renamed:
-        known = dict(columns.renamed)
-        cells = {known.get(name, name): cell for name, cell in cells.items()}
-    names = columns.texts or tuple(name for name in cells if name and name not in columns.others)
-    places, number = _place_columns(names)
+    places, number = place_columns(tuple(cells), columns)
     images, fields = list[tuple[str, str]](), dict[str, str]()
     for name, column, is_image in places:
-        text = read_cell(cells.get(column, ""), columns)
+        text = read_cell(cells[column], columns)
         if text and is_image:
             images.append((name, text))
         elif text:
@@ -130,12 +126,17 @@ def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary],
 
 
 @lru_cache(maxsize=64)  # rows of a table have the same columns
-def _place_columns(names: tuple[str, ...]) -> tuple[Sequence[tuple[str, str, bool]], int]:
-    """Name columns as rules know them, beside how they are called and whether each is an image; and
-    number the image that the others are."""
+def place_columns(
+    header: tuple[str, ...], columns: Columns
+) -> tuple[Sequence[tuple[str, str, bool]], int]:
+    """Name columns that are no others as rules know them, beside how the ``header`` calls them and
+    whether each is an image; and number the image that the others are."""
+    renamed = dict(columns.renamed)
+    called = {renamed.get(name, name): name for name in header}
+    names = columns.texts or [name for name in called if name and name not in columns.others]
     taken = {parse_image(name) for name in names if is_image_column(name)}
     number = next(number for number in range(1, len(taken) + 2) if number not in taken)
-    known = {clean_value(name): name for name in names}
+    known = {clean_value(name): called[name] for name in names if name in called}
     return [(name, column, is_image_column(name)) for name, column in known.items()], number
 
 

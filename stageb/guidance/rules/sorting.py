@@ -8,14 +8,15 @@ is read as a whole but the first of a kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TypeAlias, TypeVar
 
-from stageb.guidance.rules.conditions import compile_expression
+from stageb.guidance.rules.conditions import Condition, compile_expression
+from stageb.guidance.rules.fields import Columns, place_columns, read_cell
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.parse import OutOfReach
-from stageb.guidance.rules.value_types import Reading
+from stageb.guidance.rules.value_types import Reading, clean_value
 
 MOST_KEPT = 1 << 17  # answers of one memo
 
@@ -38,6 +39,20 @@ class Memo(dict[K, V]):
         return value
 
 
+def make_reader(
+    roles: Columns,
+) -> Callable[[Mapping[str, Sequence[str]]], dict[str, Sequence[str]]]:
+    """What reads the cells of columns as the fields that ``fields.read_row`` reads in their rows,
+    where no column is an image; empty where a row lacks one."""
+    read = Memo[str, str](lambda cell: clean_value(read_cell(cell, roles))).__getitem__
+
+    def read_fields(cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        places, _ = place_columns(tuple(cells), roles)
+        return {name: [*map(read, cells[column])] for name, column, _ in places}
+
+    return read_fields
+
+
 Sort: TypeAlias = Callable[[Mapping[str, Sequence[str]]], Iterable[Hashable]]
 """Gives each row of a table a key, by its columns."""
 
@@ -47,8 +62,7 @@ def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] 
     ruling, for the same reason, and lack the same of the fields that rules, or ``named``, name. A
     row that lacks a field has an empty text there.
     """
-    codes = [rule.code for rule in rules.each if not isinstance(rule.code, OutOfReach)]
-    conditions = dict.fromkeys(each for code in codes for each in code.expression.conditions())
+    conditions = dict.fromkeys(_list_conditions(rules))
     tests: dict[tuple[str, ...], list[Callable[[Reading], bool | None]]] = {
         (name,): [] for name in named
     }
@@ -71,6 +85,32 @@ def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] 
         return zip(*parts, strict=True)
 
     return sort
+
+
+def find_asked(rules: CodedRules, columns: Iterable[str]) -> list[str]:
+    """Those of the ``columns`` on which what rules say may hang: all where one of them asks any
+    text of a ticket."""
+    fields = [each.fields for each in _list_conditions(rules)]
+    return [name for name in columns if not all(fields) or any(name in of for of in fields)]
+
+
+def _list_conditions(rules: CodedRules) -> Iterator[Condition]:
+    for rule in rules.each:
+        if not isinstance(rule.code, OutOfReach):
+            yield from rule.code.expression.conditions()
+
+
+def judge_kinds(
+    keys: Iterable[Hashable], judge: Callable[[int], V], known: dict[Hashable, V]
+) -> list[V]:
+    """What ``judge`` says of each row by its place, asked of the first of those with equal ``keys``
+    whose answer is not ``known`` yet."""
+    judged: list[V] = []
+    for place, key in enumerate(keys):
+        if key not in known:
+            known[key] = judge(place)
+        judged.append(known[key])
+    return judged
 
 
 def _make_asker(

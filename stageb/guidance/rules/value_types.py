@@ -62,7 +62,8 @@ def parse_quantity(value: str) -> Quantity | None:
     )
     if not found or (found[1] and found[3][0] in "+-"):
         return None
-    return Quantity(float(found[1] + found[3]), fold_unit(found[2] or found[4]))
+    unit = found[2] or found[4]
+    return Quantity(float(found[1] + found[3]), fold_unit(unit) if unit else "")
 
 
 def parse_number(value: str) -> float | None:

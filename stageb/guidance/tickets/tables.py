@@ -18,8 +18,8 @@ from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 from stageb.errors import write_option
-from stageb.guidance.rules.fields import Columns, is_image_column, read_cell, read_row
-from stageb.guidance.rules.sorting import Memo
+from stageb.guidance.rules.fields import Columns, is_image_column, read_row
+from stageb.guidance.rules.sorting import Memo, make_reader
 from stageb.guidance.rules.value_types import clean_value, fold_text, parse_number
 from stageb.guidance.tickets.decimals import Decimals
 from stageb.guidance.tickets.groups import RepeatCounter
@@ -181,7 +181,7 @@ class TableReader:
         self._asked = [*used, *([] if self._together is None else [self._together])]
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
         self._decimals = Decimals(columns.decimal, self._seen)
-        self._values = Memo[str, str](lambda cell: clean_value(read_cell(cell, self._roles)))
+        self._read_fields = make_reader(self._roles)
 
     @property
     def has_images(self) -> bool:
@@ -304,10 +304,7 @@ class TableReader:
         }
         if self.columns.mission_name is not None:
             said["mission"] = [self.columns.mission_name] * len(cells[0])
-        read = self._values.__getitem__
-        return said, {
-            clean_value(name): [*map(read, cells[place])] for name, place in self._seen.items()
-        }
+        return said, self._read_fields({name: cells[place] for name, place in self._seen.items()})
 
     def _whole_value(self, name: str, cell: str) -> str | None:
         """Read the cell of a mission, a group_id or a label."""

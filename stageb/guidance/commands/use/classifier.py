@@ -3,31 +3,31 @@ GPU."""
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, TextIO
+from itertools import islice
+from typing import Any, TextIO, TypeVar
 from warnings import warn
 
 import numpy as np
 
 from stageb.guidance.commands.use.bounds import weigh_ruling
+from stageb.guidance.commands.use.columns import SortedRows
 from stageb.guidance.commands.use.doubts import (
     StrangeValues,
     find_named_fields,
     find_shares,
     is_unusual,
 )
-from stageb.guidance.commands.use.fit import fit_here, in_kind, write_table
+from stageb.guidance.commands.use.fit import fit_here, in_kind, read_table
 from stageb.guidance.commands.use.guess import FAILS, PASSES
 from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.judging.automation import find_bounds, name_guidance
-from stageb.guidance.rules.fields import read_ticket
+from stageb.guidance.rules.fields import write_cell
 from stageb.guidance.rules.judge import make_explainer, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
@@ -51,6 +51,8 @@ except ImportError as error:
     raise ImportError(
         "GuidanceClassifier needs scikit-learn: python -m pip install 'stageb[baselines]'"
     ) from error
+
+V = TypeVar("V")
 
 MISSION = "tickets"
 KEYS = {
@@ -106,8 +108,8 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def fit(self, X: Any, y: Any) -> GuidanceClassifier:  # noqa: N803  # as scikit-learn calls it
         """Learn from rows and their classes. Raises ``stageb.StagebError`` for what cannot be used.
         Threads that fit at the same time wait for each other."""
-        rows, classes = self._read(X, reset=True), column_or_1d(y, warn=True)
-        check_consistent_length(rows, classes)
+        cells, classes = self._read(X, reset=True), column_or_1d(y, warn=True)
+        check_consistent_length(*islice(cells.values(), 1), classes)
         # where NaN stands among texts, classes call it "nan"
         given = np.asarray(y, dtype=object).ravel()
         if missing := [
@@ -125,8 +127,8 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self._labels = self._name_labels(classes)
         verdicts = [self._labels[each] for each in classes.tolist()]
         with tempfile.TemporaryDirectory() as folder:
-            self._learn(rows, verdicts, self.folder or folder)
-        rulings = self._judge(self._read_rows(rows))
+            self._learn(cells, verdicts, self.folder or folder)
+        rulings = self._sort(cells).judge(lambda ruling, _: ruling)
         rightly = (
             each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict
         )
@@ -158,12 +160,14 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def explain(self, X: Any) -> Any:  # noqa: N803
         """The class of each row, and key and text of the rule that gives it, in the kind of
         ``X``."""
-        readings = self._read_new(X)
-        explain, made = make_explainer(self._coded), []
-        for reading, ruling in zip(readings, self._judge(readings), strict=True):
-            found = self.classes_.tolist()[self._weigh(ruling).argmax()]
-            made.append({"class": found, "rule": ruling.rule, "text": explain(ruling, reading)})
-        return in_kind(made, X)
+        rows = self._read_new(X)
+        explain, known = make_explainer(self._coded), self.classes_.tolist()
+
+        def tell(ruling: Ruling, reading: Reading) -> dict[str, Any]:
+            found = known[self._weigh(ruling).argmax()]
+            return {"class": found, "rule": ruling.rule, "text": explain(ruling, reading)}
+
+        return in_kind(rows.judge(tell), X)
 
     def automate(
         self,
@@ -182,13 +186,12 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         group one row is drawn, by default of rows that say the same. Raises ``ValueError`` where a
         row has a class that ``fit`` had not."""
         check_is_fitted(self)
-        rows, classes = self._read(X, reset=False), column_or_1d(y)
-        check_consistent_length(rows, classes, *([] if groups is None else [groups]))
+        cells, classes = self._read(X, reset=False), column_or_1d(y)
+        given = [] if groups is None else [groups]
+        check_consistent_length(*islice(cells.values(), 1), classes, *given)
         if unknown := [each for each in classes.tolist() if each not in self._labels]:
             raise ValueError(f"y: fit had no {unknown[0]!r}; it had {self.classes_.tolist()}")
-        named = (
-            [str(tuple(row.items())) for row in rows] if groups is None else list(map(str, groups))
-        )
+        named = map(str, zip(*cells.values(), strict=True) if groups is None else groups)
         places: dict[str, list[int]] = {}
         for place, name in enumerate(named):
             places.setdefault(name, []).append(place)
@@ -196,9 +199,9 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             of[int(len(of) * uniform(stream(self.seed, "automate", name), 0))]
             for name, of in places.items()
         ]
-        rulings = self._judge(self._read_rows([rows[place] for place in drawn]))
-        verdicts = [self._labels[classes.tolist()[place]] for place in drawn]
-        tested = [weigh_ruling(*each) for each in zip(rulings, verdicts, strict=True)]
+        rulings = self._sort(cells).judge(lambda ruling, _: ruling)
+        verdicts = [self._labels[each] for each in classes.tolist()]
+        tested = [weigh_ruling(rulings[place], verdicts[place]) for place in drawn]
         bound = find_bounds(self._pilot, tested, {"": max_error}, confidence)[""].bound
         name = name_guidance(self.guidance_)
         self.automation_ = (
@@ -209,14 +212,13 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def decides_alone(self, X: Any) -> Any:  # noqa: N803
         """Whether each row is decided alone, under the bound that ``automate`` found."""
         check_is_fitted(self, "automation_")
-        judged = [weigh_ruling(each, "") for each in self._judge(self._read_new(X))]
         found = self.automation_
-        return np.array(
-            [
-                found is not None and found.decides(of.verdict, of.decider, of.margin)
-                for of in judged
-            ]
-        )
+
+        def decides(ruling: Ruling, _: Reading) -> bool:
+            of = weigh_ruling(ruling, "")
+            return found is not None and found.decides(of.verdict, of.decider, of.margin)
+
+        return np.array(self._read_new(X).judge(decides), dtype=bool)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_prior")
@@ -228,61 +230,53 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     # Inside
 
-    def _read(self, rows: Any, reset: bool) -> list[dict[str, str]]:
-        """Rows as a table holds them, under the names of columns that ``fit`` had; ``reset``: these
-        are the rows of it."""
+    def _read(self, rows: Any, reset: bool) -> dict[str, Sequence[str]]:
+        """Cells of rows as a table holds them, by the names of columns that ``fit`` had; ``reset``:
+        these are the rows of it."""
         if hasattr(rows, "to_list") and not hasattr(rows, "columns"):  # of datasets, or a Series
             rows = rows.to_list()
         if isinstance(rows, Sequence) and rows and isinstance(rows[0], str):
             rows = [{"text": text} for text in rows]
         if hasattr(rows, "columns") and all(isinstance(name, str) for name in rows.columns):
             validate_data(self, rows, reset=reset, skip_check_array=True)
-        elif not (isinstance(rows, Sequence) and rows and isinstance(rows[0], Mapping)):
+            cells = read_table(rows)
+        elif isinstance(rows, Sequence) and rows and isinstance(rows[0], Mapping):
+            cells = read_table(rows)
+        else:
             array = validate_data(self, rows, reset=reset, dtype=None, ensure_all_finite=False)
-            rows = [{f"x{n}": cell for n, cell in enumerate(row)} for row in array]
-        text, _ = write_table(rows, is_table=True)
-        header, *cells = csv.reader(io.StringIO(text, newline=""))
-        # an empty line is no row of one empty cell, which has quotes
-        cells = [row for row in cells if row]
+            cells = {f"x{n}": [*map(write_cell, column)] for n, column in enumerate(array.T)}
         if reset:
-            self._names = header
-        elif not {*header} & {*self._names}:  # an array, or rows of other names: by their places
-            if len(header) != len(self._names):
+            self._names = [*cells]
+        elif not {*cells} & {*self._names}:  # an array, or rows of other names: by their places
+            if len(cells) != len(self._names):
                 raise ValueError(
-                    f"X has {len(header)} columns, and none of those that fit had: "
+                    f"X has {len(cells)} columns, and none of those that fit had: "
                     f"{', '.join(self._names[:5])}"
                 )
-            header = self._names
-        return [dict(zip(header, row, strict=True)) for row in cells]
+            cells = dict(zip(self._names, cells.values(), strict=True))
+        return cells
 
-    def _read_rows(self, rows: Iterable[Mapping[str, str]]) -> Iterator[Reading]:
-        return (read_ticket(row, self._roles) for row in rows)
+    def _sort(self, cells: Mapping[str, Sequence[str]]) -> SortedRows:
+        return SortedRows.of(cells, self._roles, self._coded, self._shares)
 
-    def _read_new(self, rows: Any) -> list[Reading]:
-        """Rows to judge, as rules see them."""
+    def _read_new(self, X: Any) -> SortedRows:  # noqa: N803
+        """Rows to judge."""
         check_is_fitted(self)
-        readings, strange = (
-            list(self._read_rows(self._read(rows, reset=False))),
-            StrangeValues(self._kinds),
-        )
-        strange.add(
-            {name: [reading.pairs.get(name, "") for reading in readings] for name in self._kinds}
-        )
-        lacking = Counter(
-            name for reading in readings for name in self._shares if name not in reading.pairs
-        )
-        lost = [
-            name
-            for name, count in lacking.items()
-            if is_unusual(count, len(readings), self._shares[name])
-        ]
+        rows, strange = self._sort(self._read(X, reset=False)), StrangeValues(self._kinds)
+        strange.add(rows.fields)
+        count = len(rows)
+        lacking = {
+            name: rows.fields[name].count("") if name in rows.fields else count
+            for name in self._shares
+        }
         told = [
-            f"{lacking[name]:,} of {len(readings):,} rows have no {name!r}, which rules name"
-            for name in lost
+            f"{lacks:,} of {count:,} rows have no {name!r}, which rules name"
+            for name, lacks in lacking.items()
+            if lacks and is_unusual(lacks, count, self._shares[name])
         ]
-        for said in (*strange.describe(len(readings)), *told):
+        for said in (*strange.describe(count), *told):
             warn(said, stacklevel=3)
-        return readings
+        return rows
 
     def _name_labels(self, classes: Any) -> dict[Any, str]:
         """The label of each class: pass and fail of two, their own names of more."""
@@ -316,11 +310,11 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return self.classes_[int(second <= first)]
 
     def _learn(
-        self, rows: Sequence[Mapping[str, str]], verdicts: Sequence[str], folder: str
+        self, cells: Mapping[str, Sequence[str]], verdicts: Sequence[str], folder: str
     ) -> None:
         """Have rules learnt from rows."""
         label = "label"
-        while label in rows[0]:
+        while label in cells:
             label += "_"
         keys = {
             **KEYS,
@@ -335,17 +329,18 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             "label": label,
             **keys.get("columns", {}),
         }
-        labelled = [{**row, label: verdict} for row, verdict in zip(rows, verdicts, strict=True)]
+        rows = [*zip(*cells.values(), strict=True)]
+        labelled = [
+            dict(zip((*cells, label), (*row, verdict), strict=True))
+            for row, verdict in zip(rows, verdicts, strict=True)
+        ]
         with ONE_BY_ONE, nullcontext() if self.verbose else _hush():
             self.run_ = fit_here(labelled, is_table=True, **keys)
         config, guidance = self.run_.config, self.run_.guidance
         self.guidance_ = guidance[MISSION]
         self.rules_ = {rule.key: rule.text for rule in self.guidance_.rules}
         if len(self.rules_) == 1:
-            warn(
-                SAYS_NOTHING.format(len(rows), len({tuple(row.values()) for row in rows})),
-                stacklevel=3,
-            )
+            warn(SAYS_NOTHING.format(len(rows), len({*rows})), stacklevel=3)
         tickets, _ = find_tickets(str(self.run_.folder), named=config.tickets)
         words, vocabulary = words_of(config.prompt, config.model), Vocabulary.of(tickets)
         self._coded = read_rules(self.guidance_, vocabulary, words)
@@ -360,12 +355,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if self.folder is None:
             del self.run_
 
-    def _judge(self, readings: Iterable[Reading]) -> list[Ruling]:
-        return list(map(self._coded.compile(), readings))
-
-    def _rate(self, readings: Iterable[Reading]) -> Any:
+    def _rate(self, rows: SortedRows) -> Any:
         """How probable each class is, of each row."""
-        return np.array([self._weigh(ruling) for ruling in self._judge(readings)])
+        rates = rows.judge(lambda ruling, _: self._weigh(ruling))
+        return np.array(rates).reshape(-1, len(self.classes_))
 
     def _weigh(self, ruling: Ruling) -> Any:
         """How probable each class is."""

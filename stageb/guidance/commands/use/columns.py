@@ -1,26 +1,39 @@
 """Tables judged by their columns, by rules as code alone: a row is read as a ticket for all that
 rules cannot tell from it.
 
-What is written is what ``judged.py`` writes of tickets that it judges one by one.
+What is written of files is what ``judged.py`` writes of tickets that it judges one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
-from typing import Any
+from itertools import compress, islice, repeat
+from typing import Any, TypeVar
 
 from stageb.errors import InputError
 from stageb.guidance.commands.use.doubts import Survey
 from stageb.guidance.commands.use.rounds import Rounds
 from stageb.guidance.commands.use.source import TicketLine
+from stageb.guidance.rules.fields import Columns, place_columns, read_ticket
 from stageb.guidance.rules.judge import CodedRules
-from stageb.guidance.rules.sorting import MOST_KEPT, Memo, Sort, make_sorter
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.sorting import (
+    MOST_KEPT,
+    Memo,
+    Sort,
+    find_asked,
+    judge_kinds,
+    make_reader,
+    make_sorter,
+)
+from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.tickets.batches import ColumnarBatch, has_columns, read_batches
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
 from stageb.untrusted.strict_json import FaultError
+
+V = TypeVar("V")
 
 Row = dict[str, Any]
 """All that is written of a ticket."""
@@ -104,11 +117,66 @@ class ColumnJudge:
             sort, known = self._begun[mission, tuple(fields)]
             if len(known) > MOST_KEPT:
                 known.clear()
-            for place, key in zip(places, sort(fields), strict=True):
-                if key not in known:
-                    known[key] = self._judge(batch.ticket(place))
-                judged[place] = known[key]
+
+            def judge(row: int, places: Sequence[int] = places) -> Row:
+                return self._judge(batch.ticket(places[row]))
+
+            for place, row in zip(places, judge_kinds(sort(fields), judge, known), strict=True):
+                judged[place] = row
         return judged
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRows:
+    """Rows of a table in memory, of one mission, sorted by what its rules see of them."""
+
+    cells: Mapping[str, Sequence[str]]  # by column
+    fields: Mapping[str, Sequence[str]]  # that matter, by the names that rules know; empty: lacking
+    roles: Columns
+    rules: CodedRules
+    keys: Iterable[Hashable]  # of each row; rows with equal ones cannot be told apart
+
+    @classmethod
+    def of(
+        cls,
+        cells: Mapping[str, Sequence[str]],
+        roles: Columns,
+        rules: CodedRules,
+        named: Collection[str],
+    ) -> SortedRows:
+        """``cells`` of at least one column; ``named`` are all fields that rules name. Where a
+        column is an image, in which fields may be, rows are alike whose cells are."""
+        places, _ = place_columns(tuple(cells), roles)
+        if not any(is_image for *_, is_image in places):
+            asked = {*find_asked(rules, (name for name, *_ in places)), *named}
+            wanted = {column: cells[column] for name, column, _ in places if name in asked}
+            fields = make_reader(roles)(wanted)
+            sort = make_sorter(rules, tuple(fields))
+            return cls(cells, fields, roles, rules, sort(fields) if fields else repeat(()))
+        rows = [*zip(*cells.values(), strict=True)]
+        read = Memo[tuple[str, ...], Reading](
+            lambda row: read_ticket(dict(zip(cells, row, strict=True)), roles)
+        )
+        readings = [read[row] for row in rows]
+        found = {
+            name: [each.pairs.get(name, "0" if each.is_counted else "") for each in readings]
+            for name in named
+        }
+        return cls(cells, found, roles, rules, rows)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.cells.values())))
+
+    def judge(self, tell: Callable[[Ruling, Reading], V]) -> list[V]:
+        """What to ``tell`` of each row by the ruling on it, asked once of rows that are alike."""
+        judge = self.rules.compile()
+
+        def ask(place: int) -> V:
+            row = {name: column[place] for name, column in self.cells.items()}
+            reading = read_ticket(row, self.roles)
+            return tell(judge(reading), reading)
+
+        return judge_kinds(islice(self.keys, len(self)), ask, {})
 
 
 def _list_missions(

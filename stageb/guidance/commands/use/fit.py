@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -302,7 +302,7 @@ def _put_lines(stream: Iterable[str], lines: queue.SimpleQueue[str | None]) -> N
 def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Draft:
     """Draft the config of a run on ``tickets``, which are written into its root where they are no
     files."""
-    config = draft_keywords("fit", {**keys, "tickets": ["rows"]}).build()
+    config = draft_keywords("fit", {**keys, "tickets": ["rows.csv"]}).build()
     keys = {**keys, "tickets": _list_files(tickets, Path(config.output.root), is_table)}
     if config.columns == ColumnsConfig() and _lacks_names(table := keys["tickets"][0]):
         (columns, notes), _ = read_guessed(table, Told())
@@ -376,20 +376,39 @@ def write_table(tickets: Any, is_table: bool = False) -> tuple[str, str]:
         return str(tickets.write_csv()), "csv"
     if hasattr(tickets, "columns"):  # pandas
         return str(tickets.to_csv(index=False)), "csv"
-    rows = tickets.to_list() if hasattr(tickets, "to_list") else tickets  # datasets
-    if (
-        not isinstance(rows, Sequence)
-        or not rows
-        or not all(isinstance(each, Mapping) for each in rows)
-    ):
-        what = "nothing" if rows == [] else type(tickets).__name__
-        raise InputError(
-            f"tickets: {what} was given; give names of files, rows as mappings, or a DataFrame"
-        )
+    rows = _list_rows(tickets)
     if not is_table and any("per_image" in row for row in rows):
         return "".join(f"{json.dumps(dict(row), ensure_ascii=False)}\n" for row in rows), "jsonl"
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
-    table.writeheader()
-    table.writerows({name: write_cell(cell) for name, cell in row.items()} for row in rows)
+    text, columns = io.StringIO(), _list_columns(rows)
+    table = csv.writer(text)
+    table.writerow(columns)
+    table.writerows(zip(*columns.values(), strict=True))
     return text.getvalue(), "csv"
+
+
+def read_table(tickets: Any) -> dict[str, Sequence[str]]:
+    """The cells of such a table by column, as ``write_table`` writes them. Raises ``InputError``."""
+    if not hasattr(tickets, "columns"):
+        columns = _list_columns(_list_rows(tickets))
+        return {write_cell(name): cells for name, cells in columns.items()}
+    text, _ = write_table(tickets)
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header = next(reader)
+    # an empty line is no row of one empty cell, which has quotes
+    cells = [*chain.from_iterable(reader)]
+    return {name: cells[place :: len(header)] for place, name in enumerate(header)}
+
+
+def _list_rows(tickets: Any) -> Sequence[Mapping[Any, Any]]:
+    rows = tickets.to_list() if hasattr(tickets, "to_list") else tickets  # datasets
+    if isinstance(rows, Sequence) and rows and all(isinstance(each, Mapping) for each in rows):
+        return rows
+    what = "nothing" if rows == [] else type(tickets).__name__
+    raise InputError(
+        f"tickets: {what} was given; give names of files, rows as mappings, or a DataFrame"
+    )
+
+
+def _list_columns(rows: Sequence[Mapping[Any, Any]]) -> dict[Any, Sequence[str]]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [write_cell(row.get(name)) for row in rows] for name in names}

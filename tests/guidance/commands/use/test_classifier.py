@@ -9,10 +9,13 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from times import TIMES
 
 import stageb
 from stageb.__main__ import main
@@ -27,6 +30,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
+
+from stageb.guidance.commands.use import columns
 
 ROWS = [{"seal": ("worn", "good", "new")[n % 3], "length": n % 40} for n in range(240)]
 CLASSES = ["NG" if row["seal"] == "worn" else "OK" for row in ROWS]
@@ -377,3 +382,76 @@ def test_rows_are_decided_alone_under_a_bound_on_their_errors() -> None:
     assert learnt.automate(*make(600, 2), max_error=0.03, groups=groups).automation_ is None
     with pytest.raises(ValueError, match="fit had no 'maybe'"):
         learnt.automate(rows[:2], ["OK", "maybe"])
+
+
+CELLS: dict[str, list[Any]] = {
+    "Type": ["H", "M", "L", "h ", None, "x\ty", 'q"t', "二", "a\r\nb"],
+    "Torque": ["12,5", "-4", "61,25 Nm", "75", float("nan"), "1e7", ""],
+    "Wear": ["20 min", "99 min", "205 min", " 250 min", True, 3, -0.0],
+    " Note": ["a leak; seal worn", "worn seal", "hot", None, "leaks", "fine, dry. new"],
+    "长度": ["12 mm", "8 mm", "3 mm", "n/a", np.int8(3)],
+}
+SEEN = {"image_1": ['{"plug": 2, "state": "loose"}', '{"plug": 0}', "looks fine", None]}
+TRUTHS: dict[str, Any] = {
+    "value": lambda row: row["Type"] == "M" or row["长度"] == "12 mm",
+    "number": lambda row: str(row["Torque"])[:2] in ("61", "75"),
+    "text": lambda row: "leak" in str(row[" Note"]) or "worn" in str(row[" Note"]),
+    "lacks": lambda row: row[" Note"] is None or row["长度"] == "n/a",
+    "image": lambda row: str(row.get("image_1")).startswith('{"plug": 2'),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("asks", TRUTHS)
+@pytest.mark.parametrize("kind", [list, frame])
+def test_many_rows_are_judged_as_each_by_itself(kind: Any, asks: str) -> None:
+    """Whatever cells hold: other types, commas before decimals, units, marks of missing values, a
+    renamed column, columns that are gone."""
+    roles = {"decimal": ",", "missing": ["n/a"], "rename": {"长度": "length"}}
+    draw, cells = Random(asks), CELLS | (SEEN if asks == "image" else {})
+
+    def make(rows: int) -> list[dict[str, Any]]:
+        return [{name: draw.choice(of) for name, of in cells.items()} for _ in range(rows)]
+
+    rows = make(200)
+    classes = ["NG" if TRUTHS[asks](row) else "OK" for row in rows]
+    learnt = stageb.GuidanceClassifier(keys={"columns": roles}).fit(kind(rows), classes)
+    assert len(learnt.rules_) > 1
+    for number in range(3 * TIMES if kind is list else TIMES):
+        rows = make(60)
+        # scikit-learn refuses a frame without one
+        for name in draw.sample([*cells], number % 3 if kind is list else 0):
+            rows = [{each: row[each] for each in row if each != name} for row in rows]
+        for judge in (learnt.predict, learnt.predict_proba, learnt.explain):
+            alone = [judge(kind([row]))[:1] for row in rows]
+            if judge == learnt.explain and kind is frame:
+                assert judge(kind(rows)).to_dict("records") == [
+                    each.to_dict("records")[0] for each in alone
+                ]
+            else:
+                assert list(map(str, judge(kind(rows)))) == [str(each[0]) for each in alone]
+
+
+def test_rows_that_rules_cannot_tell_apart_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    learnt = stageb.GuidanceClassifier().fit(ROWS, CLASSES)
+    asked = Mock(side_effect=columns.read_ticket)
+    monkeypatch.setattr(columns, "read_ticket", asked)
+    many = [{"seal": row["seal"], "length": n} for n, row in enumerate(ROWS)]
+    assert learnt.predict(many).tolist() == CLASSES
+    assert asked.call_count <= 3
+
+
+def test_what_is_counted_and_not_there_is_not_missing(recwarn: pytest.WarningsRecorder) -> None:
+    rows = [{"image_1": f'{{"plug": {n % 3}}}'} for n in range(240)]
+    learnt = stageb.GuidanceClassifier(keys={"columns": {"repeats": "apart"}}).fit(
+        rows, ["NG" if n % 3 == 2 else "OK" for n in range(240)]
+    )
+    assert "plug" in learnt.rules_["G1"]
+    recwarn.clear()
+    assert learnt.predict([{"image_1": '{"seal": 1}'}] * 20).tolist() == ["OK"] * 20
+    assert not recwarn.list
+
+
+def test_no_rows_have_no_classes() -> None:
+    learnt = stageb.GuidanceClassifier().fit(frame(ROWS), CLASSES)
+    assert learnt.predict(frame(ROWS)[:0]).tolist() == []
