@@ -64,7 +64,7 @@ ROOMS = {
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and
 # packed.
-FILES = 315
+FILES = 321
 # It names what stands above it in strings, so that nothing is imported before it is needed.
 REGISTRY = "stageb/__init__"
 
@@ -278,10 +278,8 @@ NAMES = 30  # that a file may take of the package
 # that needs one more, or ask a file that knows them all. A file within the limit leaves this table.
 TAKING_MORE = {
     "stageb/engines/remote/openai": 58,
-    "stageb/guidance/commands/govern/main": 50,
     "stageb/growth/environment": 47,
     "stageb/guidance/commands/report/page": 46,
-    "stageb/guidance/commands/govern/screens": 43,
     "stageb/store/journal": 43,
     "stageb/two_channel/learning/evaluate": 42,
     "stageb/two_channel/commands/predict": 40,

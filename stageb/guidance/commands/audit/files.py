@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.commands.govern.screens import parse_columns
+from stageb.guidance.commands.govern.export import parse_columns
 from stageb.guidance.tickets.tickets import find_label
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig

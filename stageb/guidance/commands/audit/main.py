@@ -29,7 +29,7 @@ from stageb.guidance.commands.audit.files import (
     read_sheet,
     take_answers,
 )
-from stageb.guidance.commands.govern.screens import parse_columns
+from stageb.guidance.commands.govern.export import parse_columns
 from stageb.guidance.commands.use.source import find_columns
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.rules.evidence_forms import reading

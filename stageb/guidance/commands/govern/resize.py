@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.govern.screens import describe_rules, parse_reflection
+from stageb.guidance.commands.govern.provenance import parse_reflection
+from stageb.guidance.commands.govern.show import describe_rules
 from stageb.guidance.commands.report.read import replay
 from stageb.guidance.commands.use.source import list_read_files
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry
@@ -28,6 +29,16 @@ Without --conditions it lists the sizes that the fit has kept, each with its acc
 not teach it. With it, the rules of the largest size that has no more are printed, or written to a file that predict,
 evaluate, promote and guidance.path take. They are marked as provisional, since the gate has tested those in use alone; edits
 that came after them are not in it."""
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "--conditions", type=parse_conditions, metavar="N", help="the most that all rules may have"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the guidance of that size to this file"
+    )
 
 
 def parse_conditions(text: str) -> int:
