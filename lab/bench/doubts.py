@@ -2,8 +2,8 @@
 
 Rules are learnt from half of a set in which some passing tickets are labelled fail, so that they
 are a given share of its failures; the other half, as it was, tells what that costs the rules. Of
-the planted failures, how many are listed as unexplained, and of those that are listed, how many
-were planted or listed with the labels as they were.
+the planted failures, how many the rules pass, and of those that they pass, how many were planted or
+passed with the labels as they were.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def main(arguments: Sequence[str]) -> int:
         for ticket in tickets:
             halves[uniform(stream(5, "half", ticket.group), 0) >= 0.5].append(ticket)
         train, new = halves[0][:MOST_TRAIN_TICKETS], halves[1]
-        before, guidance = list_unexplained(train)
+        before, guidance = list_passed(train)
         clean = measure(guidance, train, new)
         for share in asked.shares:
             planted, dirty = plant(train, share, stream(3, name))
-            listed, guidance = list_unexplained(dirty)
+            listed, guidance = list_passed(dirty)
             hits = len(planted & listed)
             figures = (
                 f"{hits / len(planted):6.2f}  {len(listed & (planted | before)) / len(listed):9.2f}"
@@ -97,12 +97,12 @@ def plant(tickets: Sequence[Ticket], share: float, key: int) -> tuple[set[str], 
     ]
 
 
-def list_unexplained(tickets: Sequence[Ticket]) -> tuple[set[str], Guidance]:
-    """The names of failures that tickets do not explain, beside the guidance that they teach."""
+def list_passed(tickets: Sequence[Ticket]) -> tuple[set[str], Guidance]:
+    """The names of failures that rules learnt from the same tickets pass, beside the guidance."""
     guidance, _ = learn(tickets)
     judge = CodeJudge(code_rules({guidance.mission: guidance}, tickets, WORDS["en"]))
     doubts = find_doubts(tickets, judge, {})
-    return {each.ticket.group_id for each in doubts if each.kind == "unexplained"}, guidance
+    return {each.ticket.group_id for each in doubts if each.verdict == "pass"}, guidance
 
 
 def measure(guidance: Guidance, taught: Sequence[Ticket], tickets: Sequence[Ticket]) -> float:

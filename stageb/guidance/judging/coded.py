@@ -16,6 +16,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.words.types import (
     BY_RULES,
+    HEADLINE_KEY,
     Answers,
     Candidate,
     Guidance,
@@ -126,6 +127,10 @@ class CodeJudge:
     def judge(self, ticket: Ticket) -> Ruling:
         """The verdict on a ticket of one of the missions."""
         return self.judges[ticket.mission](reading(ticket))
+
+    def is_silent(self, ruling: Ruling) -> bool:
+        """Whether no rule gives a verdict, unless the headline is one."""
+        return ruling.rule in ("", HEADLINE_KEY)
 
     def explain(self, ruling: Ruling, ticket: Ticket) -> str:
         """The rule that gives a verdict, and why; or why there is none."""

@@ -1,11 +1,11 @@
 """``stageb tickets``: labels that a run doubts, as a table for a person to correct, and a ticket
 file that they correct.
 
-Doubted is a label that the run's rules contradict, or where they cannot tell, its last verdict. A
-failure of which rules tell nothing may be one whose reason stands in no ticket, so these are listed
-apart from the others (``KINDS``). A ticket file is never changed: the corrected one is new, and
-equals the old one but for the labels that a person wrote. ``tasks`` shows verdicts to people in
-Label Studio.
+Doubted is a label that the run's rules contradict, or where they cannot tell, its last verdict.
+Where no rule speaks of a ticket, whose verdict is the headline's, the reason of its label may stand
+in no ticket, so these are listed apart from the others (``KINDS``). A ticket file is never changed:
+the corrected one is new, and equals the old one but for the labels that a person wrote. ``tasks``
+shows verdicts to people in Label Studio.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from stageb.untrusted.workbook import replace_cells
 PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
 HEADER = (*PLACE, RIGHT, "mission", "verdict", "kind", "why", "says")
 KINDS = {  # of doubted labels, in the order in which they are listed
-    "contradicted": "the ticket speaks for another label: look for a wrong one",
-    "unexplained": "a failure of which rules tell nothing: is its reason in the ticket at all?",
+    "contradicted": "a rule speaks for another label: look for a wrong one",
+    "unexplained": "no rule speaks of the ticket: is the reason of its label there at all?",
 }
 TOLD = {
     "file",
@@ -216,10 +216,10 @@ def find_doubts(
         decided[rule] += verdict is not None
         right[rule] += verdict == ticket.label
         if verdict not in (None, ticket.label):
-            labels = judge.rules[ticket.mission].labels
-            # the label of tickets in which nothing is found
-            quiet = "pass" if {*labels} == {*PASS_FAIL} else labels[0]
-            kind = "unexplained" if verdict == quiet else "contradicted"
+            by_headline = (
+                judge.is_silent(ruling) and verdict == judge.rules[ticket.mission].labels[0]
+            )
+            kind = "unexplained" if by_headline else "contradicted"
             doubted.append((rule, Doubt(ticket, verdict, kind, why)))
     order = [*KINDS]
     doubted.sort(key=lambda each: (order.index(each[1].kind), -right[each[0]] / decided[each[0]]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -300,11 +301,12 @@ def made(rows: list[tuple[str, str, Verdict]]) -> list[Ticket]:
     ("labels", "headline", "rule", "odd", "even"),
     [
         (PASS_FAIL, "A ticket passes unless a rule fails it.", "Fail if seal is worn.", "fail", "pass"),
-        (PASS_FAIL, "A ticket fails unless a rule passes it.", "Pass if seal is not worn.", "fail", "pass"),
+        (PASS_FAIL, "A ticket fails unless a rule passes it.", "Pass if seal is worn.", "pass", "fail"),
         (("low", "high"), "A ticket is low unless a rule says otherwise.", "High if seal is worn.", "high", "low"),
+        (("high", "low"), "A ticket is high unless a rule says otherwise.", "Low if seal is worn.", "low", "high"),
     ],
 )  # fmt: skip
-def test_failures_that_nothing_explains_are_told_from_wrong_labels(
+def test_labels_that_nothing_explains_are_told_from_wrong_ones_whatever_labels_are_called(
     labels: tuple[Verdict, ...], headline: str, rule: str, odd: Verdict, even: Verdict
 ) -> None:
     """Of the tickets of which a rule tells, one has the other label; of the others two have."""
@@ -315,12 +317,51 @@ def test_failures_that_nothing_explains_are_told_from_wrong_labels(
         ("new", "tight", odd),
         *[("worn", "tight", odd)] * 4,
     ]
-    tickets = made(rows)
-    guidance = Guidance("valves", 1, (Rule("G0", headline), Rule("G1", rule)), 2, labels=labels)
-    judge = CodeJudge(code_rules({"valves": guidance}, tickets, WORDINGS["en"]))
-    found = find_doubts(tickets, judge, {})
-    assert [(each.ticket.group_id, each.verdict, each.kind) for each in found] == [
+    assert doubt(labels, (headline, rule), rows) == [
         ("v-9", odd, "contradicted"),
         ("v-8", even, "unexplained"),
         ("v-10", even, "unexplained"),
     ]
+
+
+@pytest.mark.parametrize("headline", ["passes unless a rule fails", "fails unless a rule passes"])
+def test_a_rule_that_gives_the_verdict_of_the_headline_speaks_of_its_tickets(headline: str) -> None:
+    """It holds evidence against their labels, where the headline alone holds none."""
+    rules = (f"A ticket {headline} it.", "Pass if seal is new.", "Fail if bolt is loose.")
+    rows: list[tuple[str, str, Verdict]] = [
+        ("new", "tight", "fail"),
+        ("new", "loose", "fail"),
+        ("worn", "loose", "pass"),
+        ("old", "tight", "fail" if headline.startswith("passes") else "pass"),
+    ]
+    kinds = {name: kind for name, _, kind in doubt(PASS_FAIL, rules, rows)}
+    assert kinds == {**dict.fromkeys(("v-0", "v-1", "v-2"), "contradicted"), "v-3": "unexplained"}
+
+
+def test_where_rules_cannot_tell_the_last_verdict_speaks_as_they_do() -> None:
+    rules = ("A ticket passes unless a rule fails it.", "Fail if it looks odd.")
+    tickets = made([("new", "tight", "fail"), ("new", "loose", "pass")])
+    last = {
+        ("valves", each.key): {"verdict": verdict, "reason": "seen"}
+        for each, verdict in zip(tickets, ("pass", "fail"), strict=True)
+    }
+    judge = make_judge(PASS_FAIL, rules, tickets)
+    kinds = {each.ticket.group_id: each.kind for each in find_doubts(tickets, judge, last)}
+    assert kinds == {"v-0": "unexplained", "v-1": "contradicted"}
+
+
+def make_judge(
+    labels: tuple[Verdict, ...], texts: Sequence[str], tickets: Sequence[Ticket]
+) -> CodeJudge:
+    rules = tuple(Rule(f"G{number}", text) for number, text in enumerate(texts))
+    guidance = Guidance("valves", 1, rules, len(rules), labels=labels)
+    return CodeJudge(code_rules({"valves": guidance}, tickets, WORDINGS["en"]))
+
+
+def doubt(
+    labels: tuple[Verdict, ...], texts: Sequence[str], rows: list[tuple[str, str, Verdict]]
+) -> list[tuple[str, str, str]]:
+    """Names of doubted tickets, other verdicts on them, and the kinds of these doubts."""
+    tickets = made(rows)
+    found = find_doubts(tickets, make_judge(labels, texts, tickets), {})
+    return [(each.ticket.group_id, each.verdict, each.kind) for each in found]
