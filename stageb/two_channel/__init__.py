@@ -12,7 +12,7 @@ LOOP = Loop(
     commands={
         "evaluate": RunCommand(
             "Measure a run's detector on labelled images.",
-            "stageb.two_channel.learning.evaluate:main",
+            "stageb.two_channel.commands.evaluate:main",
         ),
         "predict": RunCommand(
             "Box the pictures of a folder by a run's detector.",

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from two_channel.spelt import spelling
 
-from stageb.two_channel.boxes import predictions
+from stageb.two_channel.boxes import drawing
 from stageb.two_channel.boxes.metrics import (
     IOUS,
     Detections,
@@ -23,7 +23,7 @@ from stageb.two_channel.boxes.metrics import (
     score_objects,
 )
 from stageb.two_channel.boxes.text import bins_of, list_true_objects, parse, write_answer
-from stageb.two_channel.learning.evaluate import format_table
+from stageb.two_channel.commands.evaluate import format_table
 from stageb.two_channel.types import Box, Detection, Object, Sample
 
 SIZE = 999  # a pixel is a bin
@@ -194,24 +194,16 @@ def test_pictures_show_what_was_missed_and_what_is_not_there(tmp_path: Path) -> 
     )
     true = list_true_objects(shown)
     predicted = [true[0], Detection("c", (500, 0, 999, 400))]
-    made = predictions.draw_pair(shown, predicted, true, match(predicted, true, 0.5))
-    assert made.size == (
-        2 * predictions.WIDTH + predictions.GAP,
-        round(64 * predictions.WIDTH / 96),
-    )
+    made = drawing.draw_pair(shown, predicted, true, match(predicted, true, 0.5))
+    assert made.size == (2 * drawing.WIDTH + drawing.GAP, round(64 * drawing.WIDTH / 96))
 
     def has(colour: tuple[int, int, int], left: int) -> bool:
-        half = made.crop((left, 0, left + predictions.WIDTH, made.height))
+        half = made.crop((left, 0, left + drawing.WIDTH, made.height))
         return colour in {each for _, each in half.getcolors(1 << 20)}
 
-    right = predictions.WIDTH + predictions.GAP
-    assert all(
-        has(colour, left) for colour in (predictions.GREEN, predictions.RED) for left in (0, right)
-    )
-    clean = predictions.draw_pair(shown, true, true, match(true, true, 0.5))
-    assert predictions.RED not in {each for _, each in clean.getcolors(1 << 20)}
-    whole = predictions.arrange([made] * 3)
-    assert whole.size == (
-        2 * made.width + 3 * predictions.GAP,
-        2 * made.height + 3 * predictions.GAP,
-    )
+    right = drawing.WIDTH + drawing.GAP
+    assert all(has(colour, left) for colour in (drawing.GREEN, drawing.RED) for left in (0, right))
+    clean = drawing.draw_pair(shown, true, true, match(true, true, 0.5))
+    assert drawing.RED not in {each for _, each in clean.getcolors(1 << 20)}
+    whole = drawing.arrange([made] * 3)
+    assert whole.size == (2 * made.width + 3 * drawing.GAP, 2 * made.height + 3 * drawing.GAP)

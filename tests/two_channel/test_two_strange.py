@@ -14,7 +14,7 @@ from two_channel import made
 from stageb.errors import EngineError
 from stageb.two_channel.boxes import text
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learning.evaluate import answer_view
+from stageb.two_channel.learning.detect import detect_in_view
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.types import DetectorRollout
 
@@ -32,7 +32,7 @@ def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
     monkeypatch.setattr(
         writer, "write", lambda *_: [DetectorRollout(ids, True, 0) for ids in answers]
     )
-    told = answer_view(writer, [sample] * len(answers), TwoChannelConfig())
+    told = detect_in_view(writer, [sample] * len(answers), TwoChannelConfig())
     assert [each.objects for each in told] == [true, true[:1], (), (), ()]
     assert told[1].scores == pytest.approx(told[0].scores[:1], rel=1e-4)
 

@@ -10,41 +10,29 @@ next begins (``store/output.py``). At the end it writes exports for other progra
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from stageb.cli.parsing import WordParser
 from stageb.config import FabricConfig, require
-from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.job import lifetime
+from stageb.errors import InputError, shown
 from stageb.job import world as worlds
-from stageb.job.world import Json, World
-from stageb.runs.progress import ItemProgress
-from stageb.store import disk
-from stageb.store.output import Output, check_file, read_rows, set_aside
+from stageb.job.world import World
+from stageb.store.output import check_file
 from stageb.two_channel.boxes import predictions
-from stageb.two_channel.boxes.data import LEAVE_OUT, PictureFile, compute_digest, find_pictures
-from stageb.two_channel.boxes.metrics import Detections
-from stageb.two_channel.boxes.predictions import FORMATS, BoxSelection, ExportFolder
-from stageb.two_channel.boxes.text import to_pixels
+from stageb.two_channel.boxes.data import compute_digest, find_pictures
+from stageb.two_channel.boxes.predictions import FORMATS, BoxSelection
+from stageb.two_channel.commands.answerer import Answerer
+from stageb.two_channel.commands.rows import ROWS, RowWriter, write_exports
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learning import rollout
-from stageb.two_channel.learning.evaluate import answer_images
-from stageb.two_channel.learning.rollout import Writer
-from stageb.two_channel.model import model
 from stageb.two_channel.model.stored import ModelMetadata, find_metadata, find_model
-from stageb.two_channel.types import Box, Sample
 from stageb.untrusted.clean_text import text_fault
-from stageb.untrusted.pictures import PictureError, examine
 
-ROWS = "predictions.jsonl"
 # the path at which Label Studio serves files of its own machine
 LOCAL_FILES = "/data/local-files/?d="
-TOLD = 5  # most files that a summary line names
 
 
 def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
@@ -164,198 +152,11 @@ def make_parser() -> argparse.ArgumentParser:
     return made
 
 
-class Answerer:
-    """A rank's model, which answers its share of the pictures."""
-
-    def __init__(
-        self, config: TwoChannelConfig, place: Path, metadata: ModelMetadata, device: str
-    ) -> None:
-        """``place`` is the folder of the checkpoint."""
-        self._config, self._place = config, place
-        self._writer = Writer(
-            model.load(str(place), config, metadata.categories, device, answers=True)
-        )
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        """All that rows depend on besides the pictures."""
-        weights = hashlib.blake2b(digest_size=16)
-        for path in sorted(self._place.glob("*.safetensors")):
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    weights.update(block)
-        return {
-            "weights": weights.hexdigest(),
-            "dtype": str(self._writer.detector.model.dtype),
-            "prompt": self._writer.detector.words,
-            "image_pixels": self._config.model.image_pixels,
-            "max_new_tokens": self._config.channel_b.max_new_tokens,
-            "views": self._config.evaluation.views,
-        }
-
-    def answer(self, group: Sequence[PictureFile]) -> Json:
-        """A row for each picture of a group; the row of a broken picture has its error."""
-        errors = {each.name: each.fault for each in group if each.sample is None}
-        samples = [each.sample for each in group if each.sample]
-        try:
-            detections = self._answer(samples)
-        except PictureError:
-            broken = {sample.key: fault for sample in samples if (fault := find_fault(sample))}
-            if not broken:
-                raise
-            errors |= broken
-            samples = [sample for sample in samples if sample.key not in broken]
-            detections = self._answer(samples)
-        rows = {
-            sample.key: make_row(sample, each)
-            for sample, each in zip(samples, detections, strict=True)
-        }
-        rows |= {name: {"images": [name], "error": what} for name, what in errors.items()}
-        return [rows[each.name] for each in group]
-
-    def _answer(self, samples: Sequence[Sample]) -> list[Detections]:
-        return answer_images(self._writer, samples, self._config) if samples else []
-
-
-class RowWriter:
-    """Writes the rows of all pictures, on rank 0."""
-
-    def __init__(self, given: argparse.Namespace, pictures: Sequence[PictureFile]) -> None:
-        self._path, self._fresh, self._skips = given.to / ROWS, given.fresh, given.skip_broken
-        self._images, self._pictures = given.images, pictures
-        self._output: Output | None = None
-        self._progress: ItemProgress | None = None
-
-    def close(self) -> None:
-        """Release the output and the progress display."""
-        for held in (self._progress, self._output):
-            if held:
-                held.close()
-
-    def begin(self, fingerprint: Callable[[], Mapping[str, Any]]) -> int:
-        """Resume from the last commit. Returns how many pictures are done. Raises ``InputError`` if
-        these pictures have changed."""
-        if self._fresh:
-            set_aside(self._path)
-        self._output = Output(self._path, fingerprint(), {"pictures": compute_digest([])})
-        done = self._output.done
-        if self._output.state["pictures"] != compute_digest(self._pictures[:done]):
-            what = (
-                f"{self._path}: the first {done} pictures by name, which it is about, have changed"
-            )
-            raise InputError(
-                f"{what}; give --fresh to set it aside and start over, or another --to"
-            )
-        if done < len(self._pictures):
-            if done:
-                lifetime.set_resume()
-            self._progress = ItemProgress(str(self._path), "pictures", len(self._pictures), done)
-        return done
-
-    def commit(self, groups: Sequence[Sequence[Mapping[str, Any]]]) -> int:
-        """Commit the rows of a round. Returns how many pictures are done. Raises ``BadInputError``
-        if pictures are broken and ``--skip-broken`` was not given."""
-        assert self._output
-        rows = [row for group in groups for row in group]
-        bad = [
-            BadLine(str(self._images / row["images"][0]), 0, row["error"], LEAVE_OUT)
-            for row in rows
-            if "error" in row
-        ]
-        if bad and not self._skips:
-            raise BadInputError("pictures", bad)
-        done = self._output.done + len(rows)
-        state = {"pictures": compute_digest(self._pictures[:done])}
-        self._output.add(rows, len(rows), state, finished=done == len(self._pictures))
-        lifetime.set_resume()
-        if self._progress:
-            self._progress.advance(len(rows))
-        return done
-
-
-def make_row(sample: Sample, detections: Detections) -> dict[str, Any]:
-    """The row of ``detections`` in a picture, in its pixels, without boxes of no area; of equal
-    boxes the higher score counts."""
-    boxes: dict[tuple[str, Box], float] = {}
-    for each, score in zip(
-        to_pixels(detections.objects, sample.width, sample.height), detections.scores, strict=True
-    ):
-        x1, y1, x2, y2 = (round(at, 2) for at in each.box)
-        if x1 < x2 and y1 < y2:
-            key = each.desc, (x1, y1, x2, y2)
-            boxes[key] = max(score, boxes.get(key, 0.0))
-    objects = [
-        {"desc": desc, "bbox_2d": box, "score": float(f"{score:.6g}")}
-        for (desc, box), score in boxes.items()
-    ]
-    return {
-        "images": [sample.key],
-        "width": sample.width,
-        "height": sample.height,
-        "objects": objects,
-    }
-
-
 def warn_of_nothing(folder: Path, metadata: ModelMetadata) -> None:
     """Say it if the detector of the run in ``folder`` found nothing where it was measured."""
     if metadata.f1 == 0:
         why = "this detector found nothing where it was measured (F1 0): its boxes mean nothing"
         print(f"{shown(str(folder))}: {why}; its README.md says what may help", file=sys.stderr)
-
-
-def find_fault(sample: Sample) -> str:
-    """Why a picture cannot be opened; empty if it can."""
-    try:
-        examine(sample.image)
-    except PictureError as error:
-        return error.what
-    return ""
-
-
-def write_exports(
-    given: argparse.Namespace, selection: BoxSelection, metadata: ModelMetadata
-) -> None:
-    """Write the exports for other programs, and print a summary."""
-    path = given.to / ROWS
-    rows = list(read_rows(path))
-    into = ExportFolder(given.to)
-    with disk.reporting(given.to):
-        for each in given.formats:
-            FORMATS[each](rows, selection, into)
-        into.note()
-    broken = [row["images"][0] for row in rows if "error" in row]
-    boxes = [each for row in rows for each in row.get("objects", ())]
-    strange = sorted({each["desc"] for each in boxes} - {*selection.categories})
-    kept = sum(len(list(selection.kept(row))) for row in rows)
-    chosen = "chosen on val" if metadata.threshold is not None else "none was chosen on val"
-    by = chosen if given.threshold is None else "as given"
-    print(shown(f"{path}: {len(rows) - len(broken):,} pictures, {len(boxes):,} boxes with scores"))
-    if given.formats:
-        of = f"{kept:,} of them, with a score of at least {selection.threshold:.4g} ({by})"
-        print(shown(f"{', '.join(f'{given.to}/{each}' for each in given.formats)}: {of}"))
-    if into.aside:
-        more = f" and {len(into.aside) - TOLD} more" if len(into.aside) > TOLD else ""
-        print(
-            shown(
-                f"renamed to NAME.1, since they were changed: {', '.join(into.aside[:TOLD])}{more}"
-            )
-        )
-    if strange:
-        print(
-            shown(
-                f"left out there: boxes with names that are not among the categories, such as "
-                f"{strange[0]!r}",
-                200,
-            )
-        )
-    if broken:
-        more = f" and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
-        print(
-            shown(
-                f"left out: {len(broken)} broken pictures: {', '.join(broken[:TOLD])}{more}; "
-                f"the rows say why"
-            )
-        )
 
 
 def _find_categories(

@@ -15,8 +15,8 @@ from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel.boxes import metrics
 from stageb.two_channel.boxes.data import DetectorData
+from stageb.two_channel.boxes.drawing import draw_all
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learning import evaluate
 from stageb.two_channel.learning.ranks import (
     BestWeights,
     Checkpoint,
@@ -440,9 +440,7 @@ class DetectorRun(LearningRun):
         self.progress.show_row(step + 1, loss, worth_a_line=bool(said), line=line)
         if test and self.config.evaluation.pictures:
             shown = test.samples[: self.config.evaluation.pictures]
-            evaluate.draw(
-                shown, test.detections, self.config.channel_b.min_iou, self.folder / PICTURE
-            )
+            draw_all(shown, test.detections, self.config.channel_b.min_iou, self.folder / PICTURE)
         if self._ends(step + 1) and not self._is_over and step + 1 < self.schedule.steps:
             patience = self.config.evaluation.patience
             self.progress.tells(

@@ -29,7 +29,7 @@ from stageb.two_channel.boxes.augmentation import make_view
 from stageb.two_channel.boxes.data import DetectorData, list_keys
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learning import evaluate
+from stageb.two_channel.learning.detect import detect_on_ranks
 from stageb.two_channel.learning.learner import DetectorLearner, PlannedStep, StepFigures
 from stageb.two_channel.learning.rollout import Writer
 from stageb.two_channel.learning.schedule import DetectorSchedule
@@ -273,7 +273,7 @@ class DetectorRanks:
         samples."""
         if not samples:
             return None
-        detections = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.config)
+        detections = detect_on_ranks(self.world, self.writer, samples, self.config)
         return DetectedImages(samples, detections)
 
     def checkpoint(self, step: int) -> Checkpoint:

@@ -1,31 +1,29 @@
-"""Evaluation of a detector with greedy decoding: answers to images, figures, pictures; ``stageb
-evaluate RUN``."""
+"""``stageb evaluate RUN``: how well a run's detector finds the objects of images that it was not
+trained on, as figures and as pictures."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from pathlib import Path
 
 from stageb.config import FabricConfig, require
-from stageb.engines.protocol import Decode
 from stageb.errors import InputError, shown
 from stageb.job import world as worlds
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
 from stageb.settings import READ
-from stageb.store import disk, trust
+from stageb.store import trust
 from stageb.store.output import check_target
 from stageb.two_channel.boxes import data, metrics, predictions
-from stageb.two_channel.boxes.metrics import Detections, match
-from stageb.two_channel.boxes.text import cut_before_special, list_true_objects, parse
+from stageb.two_channel.boxes.drawing import draw_all
+from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.learning import rollout
-from stageb.two_channel.learning.rollout import Writer
+from stageb.two_channel.learning.detect import detect_on_ranks
+from stageb.two_channel.learning.rollout import Writer, replace_views
 from stageb.two_channel.model import model
 from stageb.two_channel.model.stored import find_metadata, find_model
-from stageb.two_channel.types import Detection, Sample
+from stageb.two_channel.types import Sample
 
 
 def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
@@ -80,7 +78,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     )
     require(not alike, "--told", given.told, "a file other than that of the pictures")
     place, steps = find_model(folder, given.last)
-    config, metadata = rollout.replace_views(config, find_metadata(folder), given.views)
+    config, metadata = replace_views(config, find_metadata(folder), given.views)
     fabric = FabricConfig(
         accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision
     )
@@ -89,7 +87,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
         writer = Writer(
             model.load(str(place), config, metadata.categories, world.device, answers=True)
         )
-        detections = evaluate_on_ranks(world, writer, samples, config)
+        detections = detect_on_ranks(world, writer, samples, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
             print("\n".join(format_table(samples, detections, metadata.threshold)))
@@ -97,7 +95,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
                 predictions.write(samples, detections, Path(given.told))
             if given.pictures:
                 path = Path(given.to or folder / "boxes.png")
-                draw(samples[: given.pictures], detections, config.channel_b.min_iou, path)
+                draw_all(samples[: given.pictures], detections, config.channel_b.min_iou, path)
                 print(f"pictures {path}: left the truth, right the predictions; errors in red")
         return 0
 
@@ -117,57 +115,6 @@ def read_samples(file: str, folder: str | None, config: TwoChannelConfig) -> lis
         raise InputError(
             f"{error}\nThe run had its images in a folder of their own; for that, add: {remedy}"
         ) from None
-
-
-def evaluate_on_ranks(
-    world: World, writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig
-) -> list[Detections]:
-    """Detections in all ``samples``, on every rank; each rank computes its share."""
-    with world.at("evaluation"):
-        mine = answer_images(writer, world.share(samples), config)
-    rows = world.join_shares(
-        [decode(part) for part in world.gather(encode([astuple(each) for each in mine]))]
-    )
-    return [
-        Detections(
-            tuple(Detection(desc, tuple(bins)) for desc, bins in objects),
-            tuple(scores),
-            tuple((Detection(desc, tuple(bins)), score) for (desc, bins), score in tail),
-        )
-        for objects, scores, tail in rows
-    ]
-
-
-def answer_images(
-    writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig
-) -> list[Detections]:
-    """Detections in each of ``samples``, fused over ``evaluation.views`` views."""
-    answers = []
-    for view in rollout.list_views(config.augmentation, config.evaluation.views):
-        shown = [rollout.show(sample, view) for sample in samples]
-        answers.append([rollout.restore(each, view) for each in answer_view(writer, shown, config)])
-    return (
-        answers[0]
-        if len(answers) == 1
-        else [rollout.fuse(each) for each in zip(*answers, strict=True)]
-    )
-
-
-def answer_view(
-    writer: Writer, samples: Sequence[Sample], config: TwoChannelConfig
-) -> list[Detections]:
-    """Detections in each of ``samples`` with greedy decoding, as far as the answers can be
-    parsed."""
-    spelling = writer.detector.spelling
-    greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
-    rollouts = writer.write(samples, [0] * len(samples), greedy)
-    answers = [cut_before_special(each.ids, spelling) for each in rollouts]
-    found = []
-    for ids, each in zip(answers, writer.chances(samples, answers), strict=True):
-        parsed = parse(ids, spelling)
-        kept = ids[: parsed.tokens]
-        found.append(Detections(parsed.objects, metrics.score_objects(kept, each, spelling)))
-    return found
 
 
 def format_table(
@@ -219,21 +166,3 @@ def _format_kept(
 def _format_by_size(found: Mapping[str, float], name: str) -> str:
     sizes = [(size, found[f"{name}_{size}"]) for size in metrics.SIZES if f"{name}_{size}" in found]
     return ", ".join(f"{size} {value:.3f}" for size, value in sizes) or "none"
-
-
-def draw(
-    samples: Sequence[Sample], detections: Sequence[Detections], gate: float, path: Path
-) -> None:
-    """Draw ``samples`` with their true and predicted boxes, matched at IoU ``gate``, into one
-    picture. Raises ``PictureError``, ``JournalError``."""
-    drawn = []
-    for sample, each in zip(samples, detections, strict=False):
-        true = list_true_objects(sample)
-        drawn.append(
-            predictions.draw_pair(sample, each.objects, true, match(each.objects, true, gate))
-        )
-    with disk.reporting(path):
-        disk.make_folder(path.parent)
-        disk.place(
-            path, lambda beside: predictions.arrange(drawn).save(beside, "PNG", optimize=True)
-        )
