@@ -1,7 +1,7 @@
 """The folder of an audit: what was promised, which tickets were drawn, and what people answered, in
 the order of reading.
 
-``audit.json`` holds the promise and what columns mean, written once. ``drawn.jsonl`` and
+``audit.json`` holds the promise, what columns mean and which share is drawn. ``drawn.jsonl`` and
 ``answers.jsonl`` only grow. ``sheet-0001.csv`` is for people: it says what a ticket says, but not
 its verdict, since people agree with what they read.
 """
@@ -41,6 +41,15 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditPlan:
+    """What an audit watches, and how."""
+
+    promises: Mapping[str, Promise]  # by mission
+    columns: ColumnsConfig  # what those of ticket files mean
+    share: float  # of the tickets decided alone, that is drawn
+
+
+@dataclass(frozen=True, slots=True)
 class Drawn:
     """A sample of one file of predictions."""
 
@@ -58,28 +67,25 @@ class AuditFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @property
-    def exists(self) -> bool:
-        """Whether an audit has begun there."""
-        return (self.path / PROMISE).exists()
-
-    def begin(self, promises: Mapping[str, Promise], columns: ColumnsConfig) -> None:
-        """Write down what is watched, and what the columns of its tickets mean."""
+    def keep(self, plan: AuditPlan) -> None:
+        """Write down what is watched, and how."""
         disk.make_named_folder(self.path, "another folder with --folder")
         missions = {
             mission: {"labels": list(each.labels), "automation": each.automation.to_plain()}
-            for mission, each in promises.items()
+            for mission, each in plan.promises.items()
         }
-        plain = {"columns": asdict(columns), "missions": missions}
+        plain = {"share": plan.share, "columns": asdict(plan.columns), "missions": missions}
         disk.write(
             self.path / PROMISE,
             json.dumps(plain, ensure_ascii=False, indent=2) + "\n",
             "nothing else",
         )
 
-    def read_promises(self) -> tuple[dict[str, Promise], ColumnsConfig]:
-        """What is watched, by mission; and what columns mean."""
+    def read_plan(self) -> AuditPlan | None:
+        """What is watched, and how; None where no audit has begun."""
         path = self.path / PROMISE
+        if not path.exists():
+            return None
         found = disk.parse_object(path.read_bytes(), str(path), REMEDY)
         missions, promises = found.get("missions"), dict[str, Promise]()
         for mission, plain in missions.items() if isinstance(missions, dict) else ():
@@ -90,9 +96,10 @@ class AuditFolder:
                     shown(f"{path}: mission {mission!r}: another program changed it; {REMEDY}")
                 )
             promises[mission] = Promise(labels, automation)
-        if not promises or not isinstance(columns := found.get("columns"), dict):
+        share, columns = found.get("share"), found.get("columns")
+        if not promises or not isinstance(columns, dict) or not isinstance(share, int | float):
             raise InputError(shown(f"{path}: another program changed it; {REMEDY}"))
-        return promises, parse_columns(json.dumps(columns))
+        return AuditPlan(promises, parse_columns(json.dumps(columns)), share)
 
     def read_drawn(self) -> list[Drawn]:
         """In order."""
@@ -102,9 +109,9 @@ class AuditFolder:
         """Rows of an id and a label, in the order in which they were read."""
         return self._read(ANSWERS, {"id", "label"})
 
-    def add_drawn(self, drawn: Drawn, says: Mapping[str, Ticket]) -> Path:
-        """Write a sheet for what was drawn, and then that it was; ``says`` are the tickets by id.
-        Returns the sheet."""
+    def add_drawn(self, drawn: Drawn, says: Mapping[str, Ticket], with_tasks: bool) -> Path:
+        """Write a sheet for what was drawn, ``with_tasks`` of Label Studio beside it, and then that
+        it was; ``says`` are the tickets by id. Returns the sheet."""
         sheet = self.path / f"sheet-{len(self.read_drawn()) + 1:04}.csv"
         rows = [
             {
@@ -116,6 +123,10 @@ class AuditFolder:
             for each in drawn.tickets
         ]
         disk.write(sheet, encode_table(HEADER, rows), "nothing else")
+        if with_tasks:
+            tasks = [make_task(each, says[each["id"]]) for each in drawn.tickets]
+            text = json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
+            disk.write(sheet.with_suffix(".json"), text, "nothing else")
         plain = {
             "file": drawn.file,
             "digest": drawn.digest,

@@ -8,9 +8,9 @@ and says what drifts.
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from stageb.guidance.commands.audit.files import (
     PAGE,
     RIGHT,
     AuditFolder,
+    AuditPlan,
     Drawn,
     Promise,
-    make_task,
     read_export,
     read_sheet,
     take_answers,
@@ -43,6 +43,7 @@ from stageb.store import disk
 from stageb.store.output import read_rows
 from stageb.untrusted.strict_json import FaultError
 
+SHARE = 0.02  # of the tickets decided alone, that people look at
 KINDS = 32  # values of a field, at most, whose shares are compared
 KEYS = {"file", "line", "mission", "group_id", "verdict", "rule", "decides"}
 
@@ -50,46 +51,26 @@ KEYS = {"file", "line", "mission", "group_id", "verdict", "rule", "decides"}
 def main(arguments: Sequence[str]) -> int:
     """Run ``stageb audit ARGUMENTS``; 1 where a bound is broken. Raises ``InputError``."""
     args = make_parser().parse_args(arguments)
-    if not 0 < args.share <= 1:
+    if args.share is not None and not 0 < args.share <= 1:
         raise InputError(
             f"--share {args.share}: a share of the tickets decided alone, above 0, at most 1"
         )
     folder = AuditFolder(args.folder)
-    promised = find_promises(args.guidance) if args.guidance else None
-    given = parse_columns(args.columns) if args.columns else None
-    if not folder.exists:
-        if promised is None:
-            raise InputError(
-                shown(
-                    f"{args.folder}: no audit has begun there; name what is watched: --guidance "
-                    f"SOURCE"
-                )
-            )
-        folder.begin(promised, given or find_columns(args.guidance))
-    promises, columns = folder.read_promises()
-    columns = given or columns
-    if promised not in (None, promises):
-        raise InputError(
-            shown(
-                f"{args.folder}: watches what {args.guidance} promised before; name another "
-                f"--folder"
-            )
-        )
+    plan, columns = find_plan(folder, args)
     drawn = folder.read_drawn()
-    collect_answers(folder, promises, drawn, columns, args.answers)
+    answers = collect_answers(folder, plan.promises, drawn, columns, args.answers)
+    samples = dict[str, tuple[Drawn, dict[str, Ticket]]]()
     for name in args.predictions:
-        if (digest := digest_file(name)) in {each.digest for each in drawn}:
+        digest = digest_file(name)
+        if digest in samples or any(each.digest == digest for each in drawn):
             print(shown(f"{name}: was drawn from before"))
-            continue
-        new, says = draw(name, digest, args.share, promises, columns)
-        sheet = folder.add_drawn(new, says)
-        if args.tasks:
-            tasks = [make_task(each, says[each["id"]]) for each in new.tickets]
-            disk.write(
-                sheet.with_suffix(".json"),
-                json.dumps(tasks, ensure_ascii=False, indent=1) + "\n",
-                "nothing else",
-            )
+        else:
+            samples[digest] = draw(name, digest, plan.share, plan.promises, columns)
+    # all can be used
+    folder.keep(plan)
+    folder.add_answers(answers)
+    for new, says in samples.values():
+        sheet = folder.add_drawn(new, says, args.tasks)
         print(
             shown(
                 f"{sheet}: {len(new.tickets):,} tickets for people: write the right label of "
@@ -97,7 +78,35 @@ def main(arguments: Sequence[str]) -> int:
             )
         )
         drawn.append(new)
-    return conclude(folder, promises, drawn)
+    return conclude(folder, plan.promises, drawn)
+
+
+def find_plan(folder: AuditFolder, args: argparse.Namespace) -> tuple[AuditPlan, ColumnsConfig]:
+    """What is watched, and how: as kept, or named by ``args`` where an audit begins; and what
+    columns mean in this call. Another share holds from now on: each file is drawn from once, with a
+    probability that was known before, so answers remain those of tickets drawn by chance. Raises
+    ``InputError``."""
+    promised = find_promises(args.guidance) if args.guidance else None
+    given = parse_columns(args.columns) if args.columns else None
+    kept = folder.read_plan()
+    if kept is None:
+        if promised is None:
+            what = f"{args.folder}: no audit has begun there; name what is watched"
+            raise InputError(shown(f"{what}: --guidance SOURCE"))
+        columns = given or find_columns(args.guidance)
+        return AuditPlan(promised, columns, SHARE if args.share is None else args.share), columns
+    if promised not in (None, kept.promises):
+        raise InputError(
+            shown(
+                f"{args.folder}: watches what {args.guidance} promised before; name another "
+                f"--folder"
+            )
+        )
+    if args.share not in (None, kept.share):
+        shares = write_share(args.share), write_share(kept.share)
+        print("from now on {} of the tickets decided alone are drawn, {} before".format(*shares))
+        kept = replace(kept, share=args.share)
+    return kept, given or kept.columns
 
 
 def digest_file(name: str) -> str:
@@ -129,8 +138,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--share",
         type=float,
-        default=0.02,
-        help="of the tickets decided alone, to draw (default: 0.02)",
+        help="of the tickets decided alone, to draw, from now on (default: as before, at first "
+        f"{SHARE})",
     )
     parser.add_argument(
         "--guidance",
@@ -178,15 +187,15 @@ def collect_answers(
     drawn: Sequence[Drawn],
     columns: ColumnsConfig,
     exports: Sequence[str],
-) -> None:
-    """Keep what people have answered since."""
+) -> list[dict[str, str]]:
+    """What people have answered since."""
     missions = {each["id"]: each["mission"] for of in drawn for each in of.tickets}
     known = {row["id"]: row["label"] for row in folder.read_answers()}
     found = chain(
         *(read_sheet(path) for path in folder.list_sheets()),
         *(read_export(Path(path)) for path in exports),
     )
-    folder.add_answers(take_answers(found, missions, promises, columns, known))
+    return take_answers(found, missions, promises, columns, known)
 
 
 def draw(

@@ -136,8 +136,8 @@ def test_a_week_with_a_drift_on_the_fourth_day(
     for day in range(1, 6):
         drifts = day > 3
         out = predict(f"day{day}", 1000, day + 1, good=0.5 * drifts, kinds=0.5 if drifts else 0.3)
-        begins = ["--guidance=shared.json", own] if day == 1 else []
-        assert main(["audit", out, "--share=0.2", *begins]) == int(day > 4)
+        begins = ["--guidance=shared.json", "--share=0.2", own] if day == 1 else []
+        assert main(["audit", out, *begins]) == int(day > 4)
         said = capsys.readouterr().out
         assert ("field Kind in day4.jsonl: 'odd' in" in said) == (day == 4)
         assert ("ALARM" in said) == (day > 4)
@@ -149,6 +149,34 @@ def test_a_week_with_a_drift_on_the_fourth_day(
     assert "ALARM since answer" in page
     assert page.count("<svg") == 1
     assert "script" not in page
+
+
+def test_a_share_holds_until_another_is_given(
+    promised: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = []
+    shares = (["--share=0.5", "--guidance=shared.json", COLUMNS], [], ["--share=0.05"], [])
+    for day, given in enumerate(shares, 1):
+        assert main(["audit", predict(f"day{day}", 400, day + 1), *given]) == 0
+        said = capsys.readouterr().out
+        assert ("from now on 5 % of the tickets decided alone are drawn, 50 %" in said) == (
+            day == 3
+        )
+        sheet = Path(f"audit/sheet-{day:04}.csv").read_text(encoding="utf-8-sig")
+        counts.append(len(list(csv.DictReader(sheet.splitlines()))))
+    assert min(counts[:2]) > 150 > 40 > max(counts[2:])
+
+
+def test_what_cannot_be_used_begins_no_audit_and_keeps_no_share(
+    promised: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, begins = predict("day", 100, 2), ["--guidance=shared.json", COLUMNS]
+    assert main(["audit", out, "gone.jsonl", *begins]) == 2
+    assert not Path("audit").exists()
+    assert main(["audit", out, *begins]) == 0
+    kept = {path: path.read_bytes() for path in Path("audit").iterdir()}
+    assert main(["audit", "gone.jsonl", "--share=0.9"]) == 2
+    assert {path: path.read_bytes() for path in Path("audit").iterdir()} == kept
 
 
 def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again(
@@ -224,6 +252,7 @@ def test_what_cannot_be_watched_is_refused(
     ):
         assert main(["audit", *arguments, COLUMNS]) == 2
         assert said in " ".join(capsys.readouterr().err.split())
+    assert main(["audit", "--guidance=shared.json", COLUMNS]) == 0
     given = [
         "shared.json",
         "--tickets=labelled.csv",
