@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -332,6 +332,74 @@ def test_what_code_is_sure_of_no_word_within_the_models_reach_overturns(
     if replace(told, reach=reach).is_sure("high", led, labels):
         scores = told.given("high", led).weigh([reach, 0.0, reach])
         assert scores[1] == max(scores)
+
+
+def reach_of(
+    said: Sequence[tuple[float, bool]],
+    groups: int = 0,
+    price: Mapping[Verdict, float] | None = None,
+) -> Calibration:
+    """How far code must be ahead, by tickets of which rules lead by so many points, and are right
+    or not; the model beside them is right of all."""
+    tickets = [
+        Ticket(
+            "m",
+            f"g{n % (groups or len(said))}",
+            "fail" if n % 2 else "pass",
+            (("image_1", f"{n}"),),
+        )
+        for n in range(len(said))
+    ]
+    stacker, none = Trial(right=1.0).stacker, (0.0, 0.0)
+    weighed = {
+        n: Weighed(
+            none,
+            apart_by(n, ticket.label),
+            ticket.label if is_right else ("pass" if ticket.label == "fail" else "fail"),
+            (lead, 0.0) if (ticket.label == "pass") == is_right else (0.0, lead),
+            ticket.label,
+            none,
+            100,
+            {"rules": is_right, "weighed": True, "model": True},
+            "weighed",
+        )
+        for n, (ticket, (lead, is_right)) in enumerate(zip(tickets, said, strict=True))
+    }
+    tools = replace(stacker.tools, tickets=tickets)
+    judge = Judge(tickets, CONFIG.gating, TORN, prices=price or {"pass": 1.0, "fail": 1.0})
+    known = Stacker(tools, judge, range(40), weighed)
+    guidance, _ = answer_all(
+        known.prepare(TORN, [], []),
+        lambda asked: [[Judgement(0.5, 9, scores=(0.1 * (i % 2), 0.0)) for i in range(40)]],
+    )
+    assert guidance is not None
+    return guidance.calibration
+
+
+def apart_by(n: int, label: Verdict) -> tuple[float, float]:
+    """What a model says that is sure of a ticket in thirty."""
+    far = 1.0 if n % 30 else 60.0
+    return (far, -far) if label == "pass" else (-far, far)
+
+
+def lead(calibration: Calibration, points: float) -> bool:
+    """Whether code that leads by so many points, of a spread as tickets have, decides alone."""
+    ahead = calibration.rules + calibration.points * points
+    return 0 < calibration.reach < ahead
+
+
+def test_code_decides_alone_where_that_is_proven_to_cost_at_most_a_point() -> None:
+    sure = [(3.0, True)] * 600
+    unsure = [(1.0, n % 10 > 0) for n in range(600)]
+    found = reach_of(sure + unsure)
+    assert lead(found, 3) and not lead(found, 1)
+    assert lead(reach_of(sure * 2), 3)
+    assert not lead(reach_of(sure[:100] + unsure[:100]), 3), "too few tickets to prove it"
+    assert not lead(reach_of(sure + unsure, groups=60), 3), "copies of 60 cases are 60"
+    wrong = [(3.0, n % 20 > 0) for n in range(1200)]
+    assert not lead(reach_of(wrong), 3)
+    cheap = {"pass": 1.0, "fail": 0.001}
+    assert lead(reach_of([(3.0, n % 2 == 0 or n % 20 > 1) for n in range(1200)], price=cheap), 3)
 
 
 def test_a_guidance_that_names_no_judge_is_read_as_before_and_one_that_is_unknown_refused() -> None:

@@ -13,12 +13,19 @@ in proportion to those that taught the rules it was judged under.
 The same tickets tell who judges best: code alone, the model alone, or both weighed
 (``Stacker.choose_judge``). Each block is judged, and bet on, by the one that was best on the blocks
 before. Of equals code is taken, which costs nothing.
+
+And they tell how far ahead rules must set a verdict for code to decide it alone, without a call of
+the model: so far that this is proven to cost at most ``MOST_LOST`` of all tickets. Leads are tested
+from the longest down, each at the same level, until one is not proven (fixed-sequence testing,
+which keeps the level for all: Angelopoulos et al., "Learn then test", 2021, section 3).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import MappingProxyType
 
 from stageb.guidance.judging.questions import Dialogue
@@ -30,15 +37,22 @@ from stageb.guidance.learning.calibration import (
     fit_calibration,
     measure_calibration_error,
 )
+from stageb.guidance.learning.gate.sequential import BettingTest, Wealth
 from stageb.guidance.learning.preparing import Preparer
 from stageb.guidance.rules.judge import speaking_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Case
+from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, JudgeName, Verdict
 
 # share of tickets by which any judge may be behind code as it is measured on folds of all tickets
 MOST_BEHIND = 0.01
 SURE = 0.99  # of what the model set labels apart by, the share that is within its reach
+# share of tickets that code may cost where it decides in the place of both weighed
+MOST_LOST = 0.01
+LEVEL = 0.05  # of the proof that it costs no more
+FEW_LOST = 0.9  # the stake that grows fastest where hardly a ticket is lost
+LEADS = 20  # tested, of about as many tickets each
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +235,42 @@ class Stacker(Preparer):
         )
 
     def _find_reach(self, fitted: Calibration) -> float:
-        """How far the model's own part, so calibrated, sets two labels apart, but for the furthest
-        of the tickets known."""
+        """How far ahead the rules as code must set a verdict for the model not to be asked: where
+        that is proven to cost at most ``MOST_LOST``, or else beyond what the model's own part, so
+        calibrated, sets two labels apart by, but for the furthest of the tickets known."""
         own = replace(fitted, rules=0.0, points=0.0)
         apart = sorted(
             max(scores) - min(scores)
             for scores in (own.weigh(each.scores) for each in self.weighed.values())
         )
-        return apart[int(SURE * (len(apart) - 1))] if apart else 0.0
+        return min(
+            apart[int(SURE * (len(apart) - 1))] if apart else 0.0, self._find_proven_lead(fitted)
+        )
+
+    def _find_proven_lead(self, fitted: Calibration) -> float:
+        """The shortest lead by code, so calibrated, beyond which its verdicts are proven to cost at
+        most ``MOST_LOST`` of all tickets; infinite where none is."""
+        known = {i: each for i, each in self.weighed.items() if each.by}
+        labels, proven = self.tools.labels, math.inf
+        leads = {
+            i: fitted.measure_lead(each.ruling, dict(zip(labels, each.leads, strict=True)), labels)
+            for i, each in known.items()
+        }
+        gains = {
+            i: self.judge.weigh(i) * (each.by["rules"] - each.by["weighed"])
+            for i, each in known.items()
+        }
+        groups = whole_groups(known, self.tools.tickets)
+        for least in _list_leads([lead for lead in leads.values() if lead > 0]):
+            decided = [
+                [(gains[i] * (leads[i] > least) + MOST_LOST) / (1 + MOST_LOST) for i in group]
+                for group in groups
+            ]
+            test = BettingTest(LEVEL, len(groups), wealth=Wealth(FEW_LOST)).plus(decided)
+            if not test.accepts:
+                break
+            proven = least
+        return proven
 
     def _weigh(self, shares: Mapping[int, float]) -> float:
         """The mean of what tickets have, each counted by its price and by those that taught the
@@ -251,3 +293,19 @@ class Stacker(Preparer):
 
     def _plus(self, weighed: Mapping[int, Weighed]) -> Stacker:
         return replace(self, weighed={**self.weighed, **weighed})
+
+
+# Inside -------------------------------------------------------------------------------------------
+
+
+def _list_leads(leads: Sequence[float]) -> list[float]:
+    """Leads to be beyond, the longest first, with about as many of ``leads``, all above 0, between
+    them; beyond the last one lie all."""
+    longest_first = [*sorted(leads, reverse=True), 0.0]
+    middles = {
+        shorter: (longer + shorter) / 2
+        for longer, shorter in pairwise(longest_first)
+        if longer > shorter
+    }
+    cuts = (longest_first[place * len(leads) // LEADS] for place in range(1, LEADS + 1))
+    return [*dict.fromkeys(middles[cut] for cut in cuts if cut in middles)]

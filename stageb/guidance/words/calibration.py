@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +29,7 @@ class Calibration:
     points: float = 0.0  # added to a label for each point by which a ticket leads
     # of each of these, in their order
     offsets: tuple[tuple[Verdict, float], ...] = field(default=(), repr=False)
-    # how far the model's own part has set two labels apart: a lead by code beyond it is sure; 0:
-    # none is
+    # the log-odds beyond which a lead by code is sure: it decides, and no model is asked; 0: none is
     reach: float = 0.0
 
     @classmethod
@@ -102,17 +101,19 @@ class Calibration:
         return bool(self.rules or self.points)
 
     def is_sure(self, ruling: Verdict | None, leads: Leads, labels: Sequence[Verdict]) -> bool:
-        """Whether the rules as code set a ticket's verdict so far ahead of other labels that no
-        model's word has the reach to overturn it."""
-        if ruling is None or not self.reach:
-            return False
-        led = dict(leads)
-        ahead = [
-            self.rules + self.points * (led.get(ruling, 0) - led.get(each, 0))
-            for each in labels
-            if each != ruling
-        ]
-        return min(ahead, default=0.0) > self.reach
+        """Whether the rules as code set a ticket's verdict so far ahead of other labels that the
+        model need not be asked."""
+        return 0 < self.reach < self.measure_lead(ruling, dict(leads), labels)
+
+    def measure_lead(
+        self, ruling: Verdict | None, leads: Mapping[Verdict, float], labels: Sequence[Verdict]
+    ) -> float:
+        """How far ahead of every other label the rules as code set the ``ruling``, in log-odds: 0
+        where they give none. ``leads`` are in points, by label."""
+        others = [leads.get(each, 0) for each in labels if each != ruling]
+        if ruling is None or not others:
+            return 0.0
+        return self.rules + self.points * (leads.get(ruling, 0) - max(others))
 
     def given(self, ruling: Verdict | None, leads: Leads = ()) -> Calibration:
         """The calibration of a ticket of which the rules as code say this."""
