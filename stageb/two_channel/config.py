@@ -134,13 +134,13 @@ Split = Literal["train", "val", "test"]
 class DataConfig(Section, at="data"):
     """Images and their objects: JSON Lines with `images`, `objects`, `width`, `height`."""
 
-    train: str = setting("", trust=READ)
-    """The file to train on."""
-    val: str = setting("", trust=READ)
+    train: str | None = setting(None, trust=READ)
+    """The file to train on, which a run cannot do without."""
+    val: str | None = setting(None, trust=READ)
     """The file to validate on during the run: the checkpoint with the best F1 on it is kept, and
-    ``evaluation.patience`` may stop the run early."""
-    test: str = setting("", trust=READ)
-    """The file to test on, once, at the end."""
+    ``evaluation.patience`` may stop the run early; null: none."""
+    test: str | None = setting(None, trust=READ)
+    """The file to test on, once, at the end; null: none."""
     images: str | None = setting(None, trust=READ)
     """The folder that image names are relative to; null: the folder of the file that names them."""
     train_images: str | None = setting(None, trust=READ)

@@ -159,7 +159,8 @@ def test_faults_are_told_before_anything_starts(
     for named, said in (
         ([f"--data.train={tmp_path / 'none.jsonl'}"], "none.jsonl: cannot be read"),
         ([f"--data.train={bad}"], "41 x 30, but a.png shows 40 x 30"),
-        ([], "name the JSON Lines to train on"),
+        ([], "data.train: None: name the JSON Lines to train on"),
+        (["--data.train=null"], "data.train: None: name the JSON Lines to train on"),
     ):
         assert main([command, *wanted, *named]) == 2
         assert said in capsys.readouterr().err
@@ -182,10 +183,8 @@ def test_validate_says_what_was_read_and_what_was_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train = written(tmp_path, line(), line(images=["b.png"], objects=[]))
-    assert (
-        main(["validate", "--loop=two_channel", f"--data.train={train}", f"--data.val={train}"])
-        == 0
-    )
+    given = [f"--data.train={train}", f"--data.val={train}", "--data.test=null"]
+    assert main(["validate", "--loop=two_channel", *given]) == 0
     told = capsys.readouterr().out
     assert "The keys are valid, and so is every line of the data: 2 train" in told
     assert "2 val and 0 test samples" in told

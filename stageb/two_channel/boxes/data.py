@@ -321,7 +321,7 @@ def _to_plain(sample: Sample) -> dict[str, Any]:
 
 def read_inputs(config: TwoChannelConfig) -> DetectorData:
     """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
-    paths: dict[Split, str] = {
+    paths: dict[Split, str | None] = {
         "train": config.data.train,
         "val": config.data.val,
         "test": config.data.test,
