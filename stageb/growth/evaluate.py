@@ -47,40 +47,7 @@ FIRST = 10_000  # environment, so that none is among those by which a run is wat
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     """How good a run's controller is, beside others that spend as many FLOPs, in environments that
     it did not learn from."""
-    parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
-    parser.add_argument("--environments", type=int, default=64, help="how many (default 64)")
-    parser.add_argument(
-        "--first", type=int, default=FIRST, help=f"number of the first (default {FIRST})"
-    )
-    parser.add_argument(
-        "--against", default="", metavar="NAMES", help=f"of: {', '.join(OTHERS)} (default: all)"
-    )
-    parser.add_argument(
-        "--also",
-        nargs="+",
-        default=[],
-        metavar="RUN",
-        help="more runs, which differ only in their seed",
-    )
-    parser.add_argument("--out", metavar="FILE", help="write all results to FILE, as JSON Lines")
-    parser.add_argument(
-        "--pictures",
-        metavar="FOLDER",
-        help="draw accuracy over FLOPs, and the controller's episodes in its best and its worst "
-        "environment",
-    )
-    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    parser.add_argument(
-        "--devices", type=int, default=1, help="devices that share the environments (default 1)"
-    )
-    block = config.growth.block
-    parser.add_argument(
-        "--block",
-        type=int,
-        default=block,
-        help=f"environments in one batch (default {block}, the run's)",
-    )
-    given = parser.parse_args(arguments)
+    given = make_parser(config).parse_args(arguments)
     require(
         1 <= given.environments <= MOST_ENVIRONMENTS,
         "--environments",
@@ -132,6 +99,44 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         return 0
 
     return worlds.run(fabric, on_ranks)
+
+
+def make_parser(config: GrowthConfig) -> argparse.ArgumentParser:
+    """The parser of the command's arguments, for a run of this ``config``."""
+    parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
+    parser.add_argument("--environments", type=int, default=64, help="how many (default 64)")
+    parser.add_argument(
+        "--first", type=int, default=FIRST, help=f"number of the first (default {FIRST})"
+    )
+    parser.add_argument(
+        "--against", default="", metavar="NAMES", help=f"of: {', '.join(OTHERS)} (default: all)"
+    )
+    parser.add_argument(
+        "--also",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="more runs, which differ only in their seed",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write all results to FILE, as JSON Lines")
+    parser.add_argument(
+        "--pictures",
+        metavar="FOLDER",
+        help="draw accuracy over FLOPs, and the controller's episodes in its best and its worst "
+        "environment",
+    )
+    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
+    parser.add_argument(
+        "--devices", type=int, default=1, help="devices that share the environments (default 1)"
+    )
+    block = config.growth.block
+    parser.add_argument(
+        "--block",
+        type=int,
+        default=block,
+        help=f"environments in one batch (default {block}, the run's)",
+    )
+    return parser
 
 
 def _parse_names(against: str, config: GrowthConfig) -> list[str]:

@@ -41,14 +41,15 @@ from stageb.engines.native.memory import (
     unpack,
 )
 from stageb.engines.native.packed import NOTHING, Packed
-from stageb.engines.native.products import has_half_products, is_quantized
+from stageb.engines.native.products import find_tolerance
 from stageb.engines.native.rows import (
     Answer,
     LiveBatch,
-    PartialAnswer,
     ScoreRequest,
     TextOf,
+    begin_answers,
     check_not_nan,
+    list_prompts,
     make_settings,
     sum_picked,
 )
@@ -67,10 +68,6 @@ LOGITS = 1 << 28  # that stand in memory at once, where every token of an answer
 SHARED = 4  # shared texts whose keys and values are kept
 PACKS = {"cpu", "cuda"}  # kinds of device on which prompts are read packed ...
 STEPS_PACKED = {"cuda"}  # ... and on which rows step so
-# how far packed logits may lie from plain ones, as a share of their norm ...
-ALIKE = {torch.float32: 1e-3}
-ALIKE_HALVED = 0.1  # ... in half precision, where a deep model's own noise is some hundredths ...
-ALIKE_IN_FLOAT8 = 0.3  # ... and in float8, where it is more
 
 
 class Decoder:
@@ -113,22 +110,11 @@ class Decoder:
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:
-            if difference <= self._alike:
+            if difference <= find_tolerance(self._model):
                 return packed
             why = f"logits differ by {difference:.2g}"
         log.warning("%s: rows are padded, not packed: %s", self._model.config.model_type, why)
         return None
-
-    @property
-    def _alike(self) -> float:
-        """How far logits of two ways may lie apart, as a share of their norm."""
-        if is_quantized(self._model):
-            return ALIKE_IN_FLOAT8
-        return (
-            ALIKE_HALVED
-            if has_half_products(self._model)
-            else ALIKE.get(self._model.dtype, ALIKE_HALVED)
-        )
 
     @torch.inference_mode()
     def see(self, eyes: ImageInputs) -> None:
@@ -142,7 +128,7 @@ class Decoder:
         check_not_nan(wanted)
         stems = self._read_shared(shared) if shared else None
         _, found = self._read_prompts([text], len(shared), self._make_cache(stems, 1), stems)
-        eyes.check(found, wanted, self._alike)
+        eyes.check(found, wanted, find_tolerance(self._model))
 
     @property
     def _stepping(self) -> Packed | None:
@@ -334,20 +320,11 @@ class Decoder:
         stems = self._read_shared(shared) if shared else None
         if self._stepping:
             return self._stepping.answers(shared, stems, rows)
-        prompts = list(dict.fromkeys(row.own for row in rows))
-        place = {own: index for index, own in enumerate(prompts)}
+        prompts, prompt_of = list_prompts(rows)
         cache = self._make_cache(stems, len(prompts))
         mask, logits = self._read_prompts(prompts, len(shared), cache, stems)
         check_not_nan(logits)
-        limits = [
-            min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own))
-            for row in rows
-        ]
-        answers = [
-            PartialAnswer(row, limit, self._eos, self._text_of)
-            for row, limit in zip(rows, limits, strict=True)
-        ]
-        prompt_of = [place[row.own] for row in rows]
+        answers = begin_answers(rows, len(shared), self._longest, self._eos, self._text_of)
         fork, samples = self._on_device(prompt_of), len(rows) // len(prompts)
         prompt_lines: list[Stem] | None = None
         if (

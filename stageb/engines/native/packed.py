@@ -46,8 +46,10 @@ from stageb.engines.native.rows import (
     RowSettings,
     ScoreRequest,
     TextOf,
+    begin_answers,
     check_not_nan,
     draw_tokens,
+    list_prompts,
     make_settings,
 )
 from stageb.engines.native.vision import TextInputs
@@ -146,17 +148,9 @@ class Packed:
         if self._device.type == "cuda":
             # so that what other batches left in pieces is no loss to this one's stores
             torch.cuda.empty_cache()
-        prompts = list(dict.fromkeys(row.own for row in rows))
-        place = {own: index for index, own in enumerate(prompts)}
-        prompt_of = [place[row.own] for row in rows]
-        limits = [
-            min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own))
-            for row in rows
-        ]
-        answers = [
-            PartialAnswer(row, limit, self._eos, self._text_of)
-            for row, limit in zip(rows, limits, strict=True)
-        ]
+        prompts, prompt_of = list_prompts(rows)
+        answers = begin_answers(rows, len(shared), self._longest, self._eos, self._text_of)
+        limits = [answer.limit for answer in answers]
         store = PromptStore.of(self._like, self._layers, sum(map(len, prompts)), self._float8)
         new = self._make_store(len(rows), max(max(limits) - 1, 1))
         with self._run_compiled(sum(map(len, prompts)) + sum(limits)):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -173,3 +174,20 @@ def check_device(device: str, asked: str) -> None:
 def is_quantized(model: nn.Module) -> bool:
     """Whether some layer of ``model`` multiplies so."""
     return any(isinstance(module, Float8Linear) for module in model.modules())
+
+
+# How far logits of the same text, computed in two ways, may lie apart, as a share of their norm ...
+TOLERANCE = {torch.float32: 1e-3}
+HALVED_TOLERANCE = (
+    0.1  # ... in half precision, where a deep model's own noise is some hundredths ...
+)
+FLOAT8_TOLERANCE = 0.3  # ... and in float8, where it is more
+
+
+def find_tolerance(model: Any) -> float:
+    """The tolerance by the precision in which ``model`` multiplies."""
+    if is_quantized(model):
+        return FLOAT8_TOLERANCE
+    if has_half_products(model):
+        return HALVED_TOLERANCE
+    return TOLERANCE.get(model.dtype, HALVED_TOLERANCE)

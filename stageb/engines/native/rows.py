@@ -278,6 +278,26 @@ class PartialAnswer:
         return any(stop in text for stop in stops)
 
 
+def begin_answers(
+    rows: Sequence[Row], shared: int, longest: int, eos: frozenset[int], text_of: TextOf
+) -> list[PartialAnswer]:
+    """Begin an answer to each row, whose prompt stands behind ``shared`` tokens; none goes beyond
+    the ``longest`` text that the model reads."""
+    return [
+        PartialAnswer(
+            row, min(row.decode.max_new_tokens, longest - shared - len(row.own)), eos, text_of
+        )
+        for row in rows
+    ]
+
+
+def list_prompts(rows: Sequence[Row]) -> tuple[list[Ids], list[int]]:
+    """The own prompts of rows, each once, and the number of each row's."""
+    prompts = list(dict.fromkeys(row.own for row in rows))
+    place = {own: number for number, own in enumerate(prompts)}
+    return prompts, [place[row.own] for row in rows]
+
+
 def make_settings(
     answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device
 ) -> RowSettings:
