@@ -7,13 +7,23 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from programs import growths, small
 
 from stageb.__main__ import main
+from stageb.cli import sweep
+from stageb.cli.parsing import parse
+from stageb.guidance.commands.fit.summary import find_score
+from stageb.guidance.rules.guidance_file import format_file
+from stageb.guidance.words.types import Guidance, Rule
 from stageb.job import lifetime
+from stageb.store.journal import Journal, safe_name
 
 CARTPOLE = (
     "--loop=ppo --env.name=CartPole-v1 --agent.hidden=8 --runner.envs=6 "
@@ -122,6 +132,32 @@ def test_a_trial_that_fails_is_left_out_and_a_sweep_of_nothing_else_fails(
     assert "runner.global_batch: 4" in said and "every trial failed" in said
 
 
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from([None, 0.0, 0.25, 0.5]), min_size=1, max_size=7).filter(any))
+def test_the_best_trial_is_the_first_of_those_with_the_highest_figure(
+    values: list[float | None],
+) -> None:
+    """``None`` is the figure of a trial that failed."""
+    optuna = pytest.importorskip("optuna")
+    study, spans = optuna.create_study(direction="maximize"), [sweep.Span("seed", (0, 99), True)]
+    study.set_user_attr("figure", "eval/return")
+    for value in values:
+        spans[0].suggest(begun := study.ask())
+        study.tell(begun, value, optuna.trial.TrialState.FAIL if value is None else None)
+    with tempfile.TemporaryDirectory() as folder:
+        sweep.show(study, Path(folder), spans, CARTPOLE)
+        with Path(folder, "trials.csv").open(newline="") as file:
+            _, *rows = csv.reader(file)
+        best = parse([f"--config={folder}/best.yaml"]).config
+    whole = [(number, value) for number, value in enumerate(values) if value is not None]
+    ranked = sorted(whole, key=lambda each: each[1], reverse=True)  # stable: ties stay as they are
+    assert [(int(row[0]), float(row[2])) for row in rows] == ranked
+    assert {int(row[0]): int(row[1]) for row in rows} == {
+        trial.number: trial.params["seed"] for trial in study.trials if trial.values
+    }
+    assert best.seed == int(rows[0][1])
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("loop", ["guidance", "growth"])
 def test_other_loops_are_judged_by_their_own_figure(
@@ -143,6 +179,46 @@ def test_other_loops_are_judged_by_their_own_figure(
         assert head[-1] == "eval/objective" and f"held out: J {float(value):.3f}" in said.err
     else:
         assert head[-1] == "1 - cost on val" and 0.5 < float(value) <= 1
+
+
+JUDGED = st.fixed_dictionaries(
+    {
+        "split": st.sampled_from(["val", "val", "test"]),
+        "guidance_step": st.integers(0, 1),
+        "costs": st.lists(st.integers(0, 20), min_size=1, max_size=40),
+    }
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 1), st.lists(JUDGED, max_size=4)), min_size=1, max_size=3))
+def test_each_val_ticket_weighs_the_same_in_a_runs_figure_whatever_its_mission(
+    missions: list[tuple[int, list[dict[str, Any]]]],
+) -> None:
+    """Counted once, as the final guidance of its mission was last judged."""
+    counted = list[int]()
+    with tempfile.TemporaryDirectory() as folder:
+        with Journal.open(folder, "run", {}) as journal:
+            journal.replace("config.yaml", "loop: guidance\n")
+            for number, (step, judged) in enumerate(missions):
+                mission = f"mission {number}"
+                guidance = Guidance(mission, step, (Rule("G0", "Judge it."),), 1)
+                files = safe_name(mission)
+                journal.replace(f"{files}/guidance.json", format_file([guidance]))
+                costs = [(len(each["costs"]), sum(each["costs"])) for each in judged]
+                rows = [
+                    {**each, "n": n, "cost": total / n}
+                    for each, (n, total) in zip(judged, costs, strict=True)
+                ]
+                journal.append(f"{files}/metrics.jsonl", rows)
+                wanted = ("val", step)
+                last = [x for x in judged if (x["split"], x["guidance_step"]) == wanted][-1:]
+                counted += [cost for each in last for cost in each["costs"]]
+            journal.commit({})
+        score = find_score(Path(folder, "run"))
+    assert (score is None) == (not counted)
+    if score:
+        assert score.value == pytest.approx(1 - sum(counted) / len(counted))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,13 @@ from random import Random
 
 import pytest
 from guidance.commands.use import made
+from hypothesis import given
+from hypothesis import strategies as st
 from times import TIMES
 
 from stageb.__main__ import main
+from stageb.errors import BadInputError
+from stageb.guidance.commands.audit.files import Promise, take_answers
 from stageb.guidance.commands.audit.watch import (
     LEVEL,
     find_fault,
@@ -23,6 +27,8 @@ from stageb.guidance.commands.audit.watch import (
     trace_wealth,
 )
 from stageb.guidance.rules.guidance_file import load_seed
+from stageb.guidance.words.automation import Automation
+from stageb.guidance.words.column_names import ColumnsConfig
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
 COLUMNS = "--columns=mission_name=valves"
@@ -206,6 +212,32 @@ def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again
     assert main(["audit", "--answers", "export.json"]) == 0
     assert " of 14 answers say" in capsys.readouterr().out
     assert len(Path("audit/answers.jsonl").read_text().splitlines()) == 14
+
+
+LABEL, ID = st.sampled_from(["pass", "fail"]), st.sampled_from(["1", "2", "3"])
+
+
+@given(
+    known=st.dictionaries(ID, LABEL, max_size=2),
+    found=st.lists(
+        st.tuples(st.sampled_from(["sheet-0001.csv:2", "export.json: task 1"]), ID, LABEL),
+        max_size=6,
+    ),
+)
+def test_answers_agree_wherever_they_were_written_or_none_of_them_counts(
+    known: dict[str, str], found: list[tuple[str, str, str]]
+) -> None:
+    promise = Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 0, ()))
+    said = {*known.items(), *((name, label) for _, name, label in found)}
+    named = [name for name, _ in said]
+    given = (found, dict.fromkeys(named, "valves"), {"valves": promise}, ColumnsConfig(), known)
+    if len(named) == len({*named}):
+        rows = take_answers(*given)
+        assert len(rows) == len(said) - len(known)
+        assert {(row["id"], row["label"]) for row in rows} == said - known.items()
+    else:
+        with pytest.raises(BadInputError, match=r" was (pass|fail) before; answers stay"):
+            take_answers(*given)
 
 
 @pytest.mark.parametrize(
