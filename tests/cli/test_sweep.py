@@ -19,7 +19,7 @@ from programs import growths, small
 from stageb.__main__ import main
 from stageb.cli import sweep
 from stageb.cli.parsing import parse
-from stageb.guidance.commands.fit.summary import find_score
+from stageb.guidance.commands.fit.accuracies import find_score
 from stageb.guidance.rules.guidance_file import format_file
 from stageb.guidance.words.types import Guidance, Rule
 from stageb.job import lifetime

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 from conformance import commits, content
 from guidance.commands.use import made
+from hypothesis import given
+from hypothesis import strategies as st
 from programs import small
 from programs.forks import Forks, run
 from programs.models import HASTE
@@ -133,6 +136,20 @@ def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path) -> None:
     assert last.startswith(
         "interrupted by SIGTERM; the last commit stands; to resume: python -m stageb fit --"
     )
+
+
+WORD = st.sampled_from(["--fresh", "--config=a b.yaml", "--tickets", "*.csv", "it's", "$HOME"])
+
+
+@given(st.sampled_from(["/opt/bin/stageb", "/lib/stageb/__main__.py"]), st.lists(WORD))
+def test_what_is_said_to_resume_is_the_same_command_that_no_longer_begins_anew(
+    program: str, words: list[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [program, *words])
+        said = lifetime.command_line()
+    begins = ["stageb"] if program.endswith("stageb") else ["python", "-m", "stageb"]
+    assert shlex.split(said) == [*begins, *(word for word in words if word != "--fresh")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])

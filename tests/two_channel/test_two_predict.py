@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from conformance import check_equal_bytes
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from programs import detectors
 
@@ -347,23 +349,43 @@ def test_the_threshold_is_that_of_the_largest_f1() -> None:
     unsorted = Detections((one, wrong, other), (0.2, 0.9, 0.4))  # the surest is wrong: all stay
     assert choose_threshold([true], [unsorted]) == 0
     assert choose_threshold([true], [Detections((), ())]) == 0
-    samples, found = [true, sample()], [said, Detections((wrong, wrong), (0.4, 0.4))]
-    best = choose_threshold(samples, found)
 
-    def kept(threshold: float) -> float:
+
+SCORED = st.tuples(st.sampled_from([0.2, 0.3, 0.5, 0.9]), st.sampled_from([0, 1, None]))
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(SCORED, max_size=4), min_size=1, max_size=3))
+@example([[(0.9, 0), (0.3, 1), (0.3, None), (0.3, None)]])
+@example([[(0.9, 0), (0.3, 1), (0.3, None), (0.3, None), (0.3, None)]])
+def test_no_threshold_has_a_larger_f1_and_none_that_keeps_more_has_one_as_large(
+    told: list[list[tuple[float, int | None]]],
+) -> None:
+    """``told``: of each object in each picture its score, and which of the two that are there it
+    finds."""
+    true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
+    there, wrong = list_true_objects(true), Detection("a", (500, 500, 600, 600))
+    samples = [true] * len(told)
+    found = [
+        Detections(
+            tuple(wrong if which is None else there[which] for _, which in each),
+            tuple(score for score, _ in each),
+        )
+        for each in told
+    ]
+
+    def judge(threshold: float) -> tuple[float, float]:
+        """F1 of what a threshold keeps, and how many those are."""
         chosen = [
             tuple(
-                one
-                for one, score in zip(each.objects, each.scores, strict=True)
-                if score >= threshold
+                one for one, score in zip(of.objects, of.scores, strict=True) if score >= threshold
             )
-            for each in found
+            for of in found
         ]
-        return compute_f1([count_matches(*pair) for pair in zip(samples, chosen, strict=True)])[
-            "f1_50"
-        ]
+        counts = [count_matches(*pair) for pair in zip(samples, chosen, strict=True)]
+        return compute_f1(counts)["f1_50"], sum(map(len, chosen))
 
-    assert kept(best) == max(map(kept, (0, 0.2, 0.3, 0.4, 0.5, 0.9, 1)))
+    assert judge(choose_threshold(samples, found)) == max(map(judge, (0, 0.2, 0.3, 0.5, 0.9)))
 
 
 def test_a_row_holds_boxes_with_area_once() -> None:

@@ -108,6 +108,9 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def fit(self, X: Any, y: Any) -> GuidanceClassifier:  # noqa: N803  # as scikit-learn calls it
         """Learn from rows and their classes. Raises ``stageb.StagebError`` for what cannot be used.
         Threads that fit at the same time wait for each other."""
+        # nothing of an earlier fit stands beside what this one learns, or fails to learn
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
         cells, classes = self._read(X, reset=True), column_or_1d(y, warn=True)
         check_consistent_length(*islice(cells.values(), 1), classes)
         # where NaN stands among texts, classes call it "nan"
@@ -136,10 +139,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self._pilot = [
             weigh_ruling(ruling, verdict) for ruling, verdict in zip(rulings, verdicts, strict=True)
         ]
-        self.automation_: Automation | None  # of these rules, once ``automate`` has looked
-        if hasattr(self, "automation_"):
-            del self.automation_
-        self._prior = np.array([np.mean(classes == each) for each in self.classes_])
+        self.class_prior_ = np.array([np.mean(classes == each) for each in self.classes_])
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -221,7 +221,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return np.array(self._read_new(X).judge(decides), dtype=bool)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_prior")
+        return hasattr(self, "class_prior_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -363,10 +363,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _weigh(self, ruling: Ruling) -> Any:
         """How probable each class is."""
         if ruling.verdict is None:
-            return self._prior
+            return self.class_prior_
         given = np.array([self._labels[each] == ruling.verdict for each in self.classes_.tolist()])
         right = max((self._right[ruling] + 1) / (self._decided[ruling] + len(given)), LEAST)
-        others = np.where(given, 0, self._prior)
+        others = np.where(given, 0, self.class_prior_)
         return np.where(given, right, (1 - right) * others / others.sum())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -161,9 +161,14 @@ def test_a_share_holds_until_another_is_given(
     promised: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counts = []
-    shares = (["--share=0.5", "--guidance=shared.json", COLUMNS], [], ["--share=0.05"], [])
-    for day, given in enumerate(shares, 1):
-        assert main(["audit", predict(f"day{day}", 400, day + 1), *given]) == 0
+    shares: Sequence[list[str]] = (
+        ["--share=0.5", "--guidance=shared.json", COLUMNS],
+        [],
+        ["--share=0.05"],
+        [],
+    )
+    for day, words in enumerate(shares, 1):
+        assert main(["audit", predict(f"day{day}", 400, day + 1), *words]) == 0
         said = capsys.readouterr().out
         assert ("from now on 5 % of the tickets decided alone are drawn, 50 %" in said) == (
             day == 3

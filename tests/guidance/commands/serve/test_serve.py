@@ -369,8 +369,13 @@ def _find_references(value: Any) -> Iterator[str]:
 
 def test_a_request_has_limits(start: Start) -> None:
     running = start("--max_tickets", "5", "--max_kib", "2", "--max_seconds", "1.5")
-    assert running.refuse(b"[{},{},{},{},{},{}]")[0] == 413
-    assert running.refuse(json.dumps({"Remarks": "x" * 3000}).encode())[0] == 413
+    room = 2048 - len(json.dumps({"Remarks": ""}))
+    for most, more in (
+        ([WORN] * 5, [WORN] * 6),
+        ({"Remarks": "x" * room}, {"Remarks": "x" * (room + 1)}),
+    ):
+        assert running.judge(most)
+        assert running.refuse(json.dumps(more).encode())[0] == 413
     assert (
         _send(
             running,

@@ -35,6 +35,10 @@ from stageb.guidance.commands.use import columns
 
 ROWS = [{"seal": ("worn", "good", "new")[n % 3], "length": n % 40} for n in range(240)]
 CLASSES = ["NG" if row["seal"] == "worn" else "OK" for row in ROWS]
+KINDS = [
+    "urgent" if row["seal"] == "worn" else "repair" if int(row["length"]) > 20 else "fine"
+    for row in ROWS
+]
 NOT_HERE: dict[str, str] = {}  # checks of scikit-learn that need not hold, and why
 
 
@@ -175,25 +179,21 @@ def test_of_classes_that_are_as_frequent_rules_speak_of_the_second() -> None:
 
 
 def test_rules_of_more_than_two_classes_name_each() -> None:
-    kinds = [
-        "urgent" if row["seal"] == "worn" else "repair" if int(row["length"]) > 20 else "fine"
-        for row in ROWS
-    ]
-    learnt = stageb.GuidanceClassifier().fit(ROWS, kinds)
+    learnt = stageb.GuidanceClassifier().fit(ROWS, KINDS)
     assert (
         learnt.classes_.tolist() == ["fine", "repair", "urgent"]
-        and learnt.score(ROWS, kinds) == 1.0
+        and learnt.score(ROWS, KINDS) == 1.0
     )
     assert "Urgent if seal is worn." in learnt.rules_.values() and "fine" in learnt.rules_["G0"]
     for row, given in zip(ROWS, learnt.predict_proba(ROWS), strict=True):
         assert sum(given) == pytest.approx(1.0) and min(given) > 0, row
-    numbers = [{"fine": 0, "repair": 1, "urgent": 2}[each] for each in kinds]
+    numbers = [{"fine": 0, "repair": 1, "urgent": 2}[each] for each in KINDS]
     assert stageb.GuidanceClassifier().fit(ROWS, numbers).predict(ROWS[:3]).tolist() == numbers[:3]
     with pytest.raises(ValueError, match="leave it out"):
-        stageb.GuidanceClassifier(fails="urgent").fit(ROWS, kinds)
+        stageb.GuidanceClassifier(fails="urgent").fit(ROWS, KINDS)
     with pytest.raises(ValueError, match="'none' stands for something else"):
         stageb.GuidanceClassifier().fit(
-            ROWS, ["none" if each == "fine" else each for each in kinds]
+            ROWS, ["none" if each == "fine" else each for each in KINDS]
         )
 
 
@@ -317,13 +317,38 @@ def test_what_is_no_number_is_an_empty_cell_in_any_kind_of_rows(nothing: object)
     assert stageb.GuidanceClassifier().fit(cells, classes).predict(cells).tolist() == classes
 
 
-def test_before_fit_and_after_one_that_failed_it_says_that_it_is_not_fitted() -> None:
-    untaught = stageb.GuidanceClassifier()
+@pytest.mark.parametrize(
+    ("before", "classes_before", "after", "classes"),
+    [(array, CLASSES, list, KINDS), (list, KINDS, array, CLASSES)],
+)
+def test_nothing_of_an_earlier_fit_is_left_in_a_later_one_nor_after_one_that_failed(
+    before: Any, classes_before: list[str], after: Any, classes: list[str]
+) -> None:
+    learnt, new = stageb.GuidanceClassifier(), stageb.GuidanceClassifier()
+    learnt.fit(before(ROWS), classes_before).automate(before(ROWS), classes_before)
+    learnt.fit(after(ROWS), classes)
+    assert vars(learnt).keys() == vars(new.fit(after(ROWS), classes)).keys()
+    assert learnt.explain(after(ROWS)) == new.explain(after(ROWS))
+    assert (learnt.predict_proba(after(ROWS)) == new.predict_proba(after(ROWS))).all()
+    with pytest.raises(NotFittedError):
+        learnt.decides_alone(after(ROWS))
     with pytest.raises(ValueError, match="one class"):
-        untaught.fit(ROWS, ["OK"] * len(ROWS))
-    for ask in (untaught.predict, untaught.predict_proba, untaught.explain):
+        learnt.fit(ROWS, ["OK"] * len(ROWS))
+    check_is_unfitted(learnt)
+
+
+def check_is_unfitted(untaught: stageb.GuidanceClassifier) -> None:
+    for ask in (untaught.predict, untaught.predict_proba, untaught.explain, untaught.decides_alone):
         with pytest.raises(NotFittedError):
             ask(ROWS)
+
+
+def test_before_fit_and_after_one_that_failed_it_says_that_it_is_not_fitted() -> None:
+    untaught = stageb.GuidanceClassifier()
+    check_is_unfitted(untaught)
+    with pytest.raises(ValueError, match="one class"):
+        untaught.fit(ROWS, ["OK"] * len(ROWS))
+    check_is_unfitted(untaught)
 
 
 def test_threads_that_fit_leave_the_standard_streams_as_they_were_and_hide_nothing_of_others(
