@@ -119,6 +119,20 @@ def test_bounds_of_several_verdicts_hold_together_and_others_are_for_a_person() 
     assert free.bound.least.keys() == {"G1", "G2"}  # without a bound all are decided, however wrong
 
 
+FINE: Errors = {f"G{n}": (0.05, 0.02 * n) for n in range(10)} | {"P": (0.5, 0.1)}
+
+
+@given(st.integers(0, 99))
+def test_a_verdict_that_no_bound_is_asked_of_takes_nothing_from_the_others(key: int) -> None:
+    pilot, tested = draw(FINE, 400, 1), draw(FINE, 200, 2 + key)
+    alone = find_bounds(pilot, tested, {"fail": 0.1}, 0.9)
+    beside = find_bounds(pilot, tested, {"pass": 1.0, "fail": 0.1}, 0.9)
+    assert beside["fail"] == alone["fail"]
+    both = find_bounds(pilot, tested, {"pass": 0.2, "fail": 0.1}, 0.9)
+    surer = find_bounds(pilot, tested, {"fail": 0.1}, 0.95)
+    assert both["fail"] == surer["fail"], "two bounds share what may go wrong"
+
+
 def test_more_margin_is_never_less_sure_and_each_set_holds_the_one_before() -> None:
     rates = {0: 0.6, 1: 0.9, 2: 0.7, 3: 0.95, 4: 0.99}  # by chance 2 is worse than 1
     pilot = [

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guidance.made import tickets
+from guidance.made import VERDICT, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -84,6 +84,54 @@ def test_nothing_parts_what_says_the_same(world: list[Ticket]) -> None:
             assert [world[i] for i in getattr(splits, name)] == [
                 world[-1 - i] for i in getattr(again[mission], name)
             ]
+
+
+KEPT = st.lists(
+    st.builds(
+        lambda mission, number, label, text, together: Ticket(
+            mission, f"{number}", label, (("image_1", text),), together=together
+        ),
+        st.sampled_from("mn"),
+        st.integers(1, 12),
+        VERDICT,
+        st.sampled_from(["a", "b", *map(str, range(20))]),
+        st.sampled_from(["", "", "press 1", "press 2"]),
+    ),
+    max_size=24,
+    unique_by=lambda ticket: (ticket.mission, ticket.key),
+)
+
+
+def join_by_hand(world: Sequence[Ticket], apart: bool) -> set[frozenset[str]]:
+    """The group_ids of each group of one mission: of what two have in common, joined until nothing
+    is in common any more."""
+    groups: list[tuple[set[object], frozenset[str]]] = []
+    for ticket in world:
+        common: set[object] = {("id", ticket.group_id)}
+        common |= {("kept", ticket.together)} if ticket.together else set()
+        common |= set() if apart else {("said", says(ticket))}
+        ids = {ticket.group_id}
+        for other in [each for each in groups if each[0] & common]:
+            groups.remove(other)
+            common |= other[0]
+            ids |= other[1]
+        groups.append((common, frozenset(ids)))
+    return {ids for _, ids in groups}
+
+
+@given(KEPT, st.booleans())
+def test_groups_are_of_one_mission_and_join_what_is_alike_or_kept_together_and_no_more(
+    world: list[Ticket], apart: bool
+) -> None:
+    joined = join_equal([replace(ticket, apart=apart) for ticket in world])
+    for mission in "mn":
+        mine = [ticket for ticket in joined if ticket.mission == mission]
+        assert mine == join_equal(mine), "whatever other missions there are"
+        ids: dict[str, set[str]] = {}
+        for ticket in mine:
+            ids.setdefault(ticket.group, set()).add(ticket.group_id)
+        assert {frozenset(each) for each in ids.values()} == join_by_hand(mine, apart)
+        assert all(name in each for name, each in ids.items()), "a group has a name of its own"
 
 
 @pytest.mark.parametrize(("others", "raced"), [(3, 0), (4, 2)])

@@ -293,6 +293,11 @@ def test_labels_and_the_verdict_that_begins_are_of_train_alone(
     ]
     default = find_default(own, splits, labels, EQUAL)
     assert count[default] == max(count.values(), default=0)
+    # the same counts under other names, in another order
+    turned = [replace(ticket, group_id=f"{n}") for n, ticket in enumerate(reversed(own))]
+    again = split_tickets(turned, CONFIG)["m"]
+    assert rank_labels(turned, again) == labels
+    assert find_default(turned, again, labels, EQUAL) == default
 
 
 @given(st.lists(st.integers(1, 7), min_size=3, max_size=30), st.integers(1, 20))

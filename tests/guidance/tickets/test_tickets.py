@@ -7,9 +7,16 @@ import pytest
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
-from stageb.guidance.tickets.tickets import BadRecord, describe_left_out, fingerprint, read_tickets
+from stageb.guidance.tickets.tickets import (
+    BadRecord,
+    describe_left_out,
+    fingerprint,
+    find_label,
+    read_tickets,
+)
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
+from stageb.untrusted.strict_json import FaultError
 
 GOOD = {"mission": "valves", "group_id": "g1", "label": "pass", "per_image": {"image_1": "a: b"}}
 
@@ -323,3 +330,32 @@ def test_exact_copies_count_once_and_others_of_the_name_are_faults(tmp_path: Pat
         BadInputError, match=r"t.jsonl:2: ticket 'g1::pass' .* stands at .*:1 already"
     ):
         read_tickets([written(tmp_path, row(), row(note="seen again"))], "error")
+
+
+@pytest.mark.parametrize("labels", [{"pass"}, {"fail"}, {"pass", "fail"}])
+def test_people_may_answer_pass_and_fail_where_tickets_have_but_one_of_them(
+    labels: set[str],
+) -> None:
+    columns = ColumnsConfig(passes=["OK"], fails=["NG", "Torn"])
+    words = {
+        "OK": "pass",
+        "ok": "pass",
+        "Pass": "pass",
+        "ng": "fail",
+        "torn": "fail",
+        "FAIL": "fail",
+    }
+    assert {word: find_label(word, "right", labels, columns) for word in words} == words
+    with pytest.raises(FaultError) as raised:
+        find_label("low", "right", labels, columns)
+    assert raised.value.remedy == "write one of OK, NG, Torn, or nothing"
+
+
+def test_people_answer_a_mission_with_labels_of_its_own_by_these_alone() -> None:
+    labels = ["low", "mid", "Pass"]
+    words = {"low": "low", "LOW": "low", "Pass": "Pass"}
+    assert {word: find_label(word, "right", labels, ColumnsConfig()) for word in words} == words
+    for word in ("fail", "high"):
+        with pytest.raises(FaultError) as raised:
+            find_label(word, "right", labels, ColumnsConfig())
+        assert raised.value.remedy == "write one of Pass, low, mid, or nothing"

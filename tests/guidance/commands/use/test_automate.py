@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from guidance.commands.use import made
 
 import stageb
 from stageb.__main__ import main
+from stageb.guidance.commands.use.bounds import find_mission_bounds
+from stageb.guidance.commands.use.config import AutomateConfig
 from stageb.guidance.rules.guidance_file import load_seed, read_guidance, to_json
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket
 from stageb.seeds import stream, uniform
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
@@ -169,6 +173,44 @@ def test_tickets_that_taught_prove_nothing_and_of_a_group_one_is_drawn(
     assert bounded
     # machines, but for those with equal parts; those that taught order the verdicts
     assert 280 < bounded.tickets <= 300
+
+
+def judge_parts(mission: str, count: int) -> list[tuple[dict[str, Any], Ticket]]:
+    """Rows of predictions by rules, of which one in twenty is wrong, and their tickets."""
+    rows = []
+    for n in range(count):
+        verdict, label = PASS_FAIL[n % 3 > 0], PASS_FAIL[(n % 3 > 0) != (n % 20 == 7)]
+        row = {"mission": mission, "by": "rules", "rule": "G1" if n % 3 else "G0", "margin": n % 4}
+        row |= {"verdict": verdict, "label": label, "review": ""}
+        rows.append((row, Ticket(mission, f"part {n}", label, (("image_1", f"part {n}"),))))
+    return rows
+
+
+@pytest.mark.parametrize("seen", ["taught_by", "chosen_by"])
+@pytest.mark.parametrize("verdict", ["", "fail"])
+def test_a_bound_is_of_a_missions_own_verdicts_on_tickets_that_played_no_part_in_its_rules(
+    seen: str, verdict: str
+) -> None:
+    valves = Guidance("valves", 1, (Rule("G0", made.HEADLINE), Rule("G1", "Fail if torn.")), 2)
+    mine, others = judge_parts("valves", 500), judge_parts("pumps", 300)
+    new, old = mine[::2], mine[1::2]
+    config = AutomateConfig(
+        guidance="g.json", by="rules", max_error={verdict: 0.12} if verdict else 0.12
+    )
+    alone = find_mission_bounds(config, valves, new, [], "")
+    assert alone.automation and not alone.seen
+    contents = frozenset(name_content(ticket) for _, ticket in old)
+    all_of_them = [each for three in zip_longest(new, others, old) for each in three if each]
+    known = replace(valves, **{seen: contents})
+    assert find_mission_bounds(config, known, all_of_them, [], "") == replace(alone, seen=len(old))
+    if verdict:  # limits of what other missions are judged, and of what none is asked
+        wider = replace(config, max_error={verdict: 0.12, "urgent": 0.05})
+        assert find_mission_bounds(wider, valves, new, [], "") == alone
+        wider = replace(config, max_error={verdict: 0.12, "pass": 1.0})
+        assert (
+            find_mission_bounds(wider, valves, new, [], "").searches[verdict]
+            == (alone.searches[verdict])
+        )
 
 
 def test_of_other_rules_and_other_judges_nothing_is_promised(
