@@ -113,6 +113,7 @@ def test_bounds_of_several_verdicts_hold_together_and_others_are_for_a_person() 
     [only] = find_bounds(pilot, draw(errors, 300, 3), {"fail": 0.2}, 0.95).values()
     assert only.bound
     assert only.bound.covers("fail", "G2", 0)
+    assert only.bound.tickets == sum(each.verdict == "fail" for each in draw(errors, 300, 3))
     assert not only.bound.covers("pass", "P1", 0)
     [free] = find_bounds(pilot, draw({"G1": (1.0, 0.9)}, 20, 3), {"fail": 1}, 0.95).values()
     assert free.bound
@@ -165,6 +166,10 @@ def test_what_is_missing_is_about_what_it_takes() -> None:
         find_bound(pilot, draw(errors, 100 + more, key), "", 0.02, 0.05).bound for key in range(20)
     ]
     assert sum(bound is not None for bound in after) > 15
+    rare: Errors = {"G1": (0.1, 0.0), "P2": (0.9, 0.2)}
+    told = count_more(draw(rare, 400, 1), draw(rare, 100, 2), "fail", 0.1, 0.05)
+    assert told is not None
+    assert 180 <= told <= 400  # of all tickets: 29 of those judged so, one in ten of them
     hopeless: Errors = {"G1": (1.0, 0.4)}
     assert count_more(draw(hopeless, 400, 1), draw(hopeless, 400, 2), "", 0.02, 0.05) is None
 

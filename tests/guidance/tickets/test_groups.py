@@ -29,7 +29,7 @@ from stageb.guidance.tickets.groups import (
     normalize_text,
     whole_groups,
 )
-from stageb.guidance.tickets.splits import SPLITS, split_tickets
+from stageb.guidance.tickets.splits import SPLITS, leave_out, split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import FOLDS, Ticket
@@ -132,6 +132,14 @@ def test_groups_are_of_one_mission_and_join_what_is_alike_or_kept_together_and_n
             ids.setdefault(ticket.group, set()).add(ticket.group_id)
         assert {frozenset(each) for each in ids.values()} == join_by_hand(mine, apart)
         assert all(name in each for name, each in ids.items()), "a group has a name of its own"
+
+
+@given(KEPT, st.sets(st.integers(1, 12)))
+def test_tickets_left_out_join_no_others(world: list[Ticket], numbers: set[int]) -> None:
+    names = sorted(map(str, numbers))
+    others = [ticket for ticket in world if ticket.group_id not in names]
+    if others:
+        assert leave_out(join_equal(world), names)[0] == join_equal(others)
 
 
 @pytest.mark.parametrize(("others", "raced"), [(3, 0), (4, 2)])

@@ -19,9 +19,11 @@ from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
 from stageb.guidance.config import GuidanceConfig, LoopConfig, SplitConfig
 from stageb.guidance.rules.guidance_file import make_neutral, to_json
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.tickets.splits import SPLITS, note_tickets
+from stageb.guidance.tickets.groups import name_content
+from stageb.guidance.tickets.splits import SPLITS, note_tickets, split_tickets
 from stageb.guidance.tickets.tickets import fingerprint
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.types import Split, Ticket
 
 COLUMNS = ColumnsConfig(mission_name="m", group_id="case", label="result", split="part")
 WORDS_OF_SPLITS = ("train", "Validation", "TEST", "val")
@@ -189,6 +191,41 @@ def test_few_different_things_teach_and_test_as_cases_of_their_own(
     check_sealed(config, inputs.tickets, inputs.splits, {"m": learnt})
 
 
+@pytest.mark.parametrize("before", SPLITS)
+@pytest.mark.parametrize("now", SPLITS)
+def test_no_ticket_tests_rules_that_it_taught_or_chose_nor_chooses_those_that_it_taught(
+    before: Split, now: Split
+) -> None:
+    """Where a run starts from what another one learnt. What both missions say counts for each."""
+
+    def split(number: int, mission: str, other: Split) -> list[Ticket]:
+        said = [(("image_1", f"seal: {number}-{n}"),) for n in range(3)]
+        of = (other, *SPLITS[:2])  # each run learns from some ticket of its own
+        return [
+            Ticket(mission, f"{n}", "pass", text, split=to)
+            for n, (text, to) in enumerate(zip(said, of, strict=True))
+        ]
+
+    config = LoopConfig(tickets=["t.jsonl"], guidance=GuidanceConfig("learnt.json"))
+    first, then = split(0, "m", before), [*split(0, "m", now)[:1], *split(1, "m", "train")]
+    then = [replace(ticket, group_id=f"then {n}") for n, ticket in enumerate(then)]
+    learnt = note_tickets(make_neutral("m", WORDS["en"]), first, split_tickets(first, config)["m"])
+    other = [replace(ticket, mission="n") for ticket in then]  # learns for itself
+    world = [*other, *then]
+    splits = split_tickets(world, config)
+    seeds = {"m": learnt, "n": make_neutral("n", WORDS["en"]), "o": learnt}
+    if SPLITS.index(now) <= SPLITS.index(before) or before == "test":
+        check_sealed(config, world, splits, seeds)
+        return
+    with pytest.raises(BadInputError) as raised:
+        check_sealed(config, world, splits, seeds)
+    (bad,) = raised.value.bad
+    assert bad.what == (
+        f"1 of the tickets kept for {now} here, then 0::pass among them, taught or chose the "
+        f"guidance of mission 'm'"
+    )
+
+
 def test_tickets_left_out_by_name_are_of_no_split_and_names_that_no_ticket_has_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,3 +281,33 @@ def test_further_tickets_leave_those_in_their_split_that_learnt_rules_have_seen_
     )
     with pytest.raises(BadInputError, match=r"give --split\.seed|that it has not seen"):
         read_inputs(LoopConfig(tickets=files, seed=3, **keys))
+
+
+@pytest.mark.parametrize("seals", [("0", "1"), ("1", "0")])
+def test_a_group_of_some_that_taught_and_some_that_chose_teaches_again_unless_it_says_its_split(
+    seals: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as of two parts that now come from one machine."""
+    monkeypatch.chdir(tmp_path)
+    columns = ColumnsConfig("m", "m", "case", "line", label="result", texts=["seal"])
+    taught, chosen, *_ = (
+        name_content(Ticket("m", seal, "pass", (("image_1", f"seal: {seal}"),))) for seal in "01"
+    )
+    learnt = replace(
+        make_neutral("m", WORDS["en"]), taught_by=frozenset({taught}), chosen_by=frozenset({chosen})
+    )
+    Path("learnt.json").write_text(json.dumps(to_json(learnt)))
+    rows = [{"case": f"c-{seal}", "seal": seal, "line": "one", "result": "fail"} for seal in seals]
+    rows += [
+        {"case": f"c-{n}", "seal": f"{n}", "line": f"{n}", "result": "pass"} for n in range(2, 9)
+    ]
+    guidance = GuidanceConfig("learnt.json")
+    for seed in range(8):
+        config = LoopConfig(
+            tickets=[write("t.csv", rows)], columns=columns, guidance=guidance, seed=seed
+        )
+        assert {"c-0", "c-1"} <= names_by_split(read_inputs(config))["train"]
+    told = [{**row, "part": "train" if n > 1 else "test"} for n, row in enumerate(rows)]
+    columns = replace(columns, split="part")
+    with pytest.raises(BadInputError, match="taught or chose the guidance"):
+        read_inputs(LoopConfig(tickets=[write("t.csv", told)], columns=columns, guidance=guidance))

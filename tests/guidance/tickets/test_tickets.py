@@ -10,8 +10,8 @@ from stageb.errors import BadInputError
 from stageb.guidance.tickets.tickets import (
     BadRecord,
     describe_left_out,
-    fingerprint,
     find_label,
+    fingerprint,
     read_tickets,
 )
 from stageb.guidance.words.column_names import ColumnsConfig

@@ -37,10 +37,11 @@ def keep_splits(tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> lis
     again: further tickets that say the same may have given the group another name, and so another
     split."""
     known: dict[tuple[str, str], Split] = {}
+    joined = {(ticket.mission, ticket.group) for ticket in tickets if ticket.equals}
     for ticket in tickets:
-        seed = seeds.get(ticket.mission)
-        if seed and ticket.equals and not ticket.split:
-            group, said = (ticket.mission, ticket.group), name_content(ticket)
+        seed, group = seeds.get(ticket.mission), (ticket.mission, ticket.group)
+        if seed and group in joined and not ticket.split:
+            said = name_content(ticket)
             if said in seed.taught_by:
                 known[group] = "train"
             elif said in seed.chosen_by:

@@ -18,13 +18,16 @@ from guidance.commands.use import made
 
 import stageb
 from stageb.__main__ import main
-from stageb.guidance.commands.use.bounds import find_mission_bounds
+from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_bounds, take_test
 from stageb.guidance.commands.use.config import AutomateConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.guidance_file import load_seed, read_guidance, to_json
 from stageb.guidance.tickets.groups import name_content
+from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.automation import MODEL
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket
+from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket
 from stageb.seeds import stream, uniform
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
@@ -175,15 +178,37 @@ def test_tickets_that_taught_prove_nothing_and_of_a_group_one_is_drawn(
     assert 280 < bounded.tickets <= 300
 
 
-def judge_parts(mission: str, count: int) -> list[tuple[dict[str, Any], Ticket]]:
-    """Rows of predictions by rules, of which one in twenty is wrong, and their tickets."""
+Judged = list[tuple[dict[str, Any], Ticket]]
+
+TORN = Guidance("valves", 1, (Rule("G0", made.HEADLINE), Rule("G1", "Fail if seal is torn.")), 2)
+
+
+def judge_parts(mission: str, count: int) -> Judged:
+    """Rows of predictions by rules, of which the headline is wrong in one of six, and their
+    tickets."""
     rows = []
     for n in range(count):
-        verdict, label = PASS_FAIL[n % 3 > 0], PASS_FAIL[(n % 3 > 0) != (n % 20 == 7)]
-        row = {"mission": mission, "by": "rules", "rule": "G1" if n % 3 else "G0", "margin": n % 4}
-        row |= {"verdict": verdict, "label": label, "review": ""}
-        rows.append((row, Ticket(mission, f"part {n}", label, (("image_1", f"part {n}"),))))
+        is_torn = n % 3 > 0
+        label = PASS_FAIL[is_torn or n % 18 == 0]
+        row = {"mission": mission, "by": "rules", "rule": "G1" if is_torn else "G0", "margin": 0}
+        row |= {"verdict": PASS_FAIL[is_torn], "label": label, "review": ""}
+        fields = (("seal", "torn" if is_torn else "new"), ("part", f"{n}"))
+        said = (("image_1", "; ".join(f"{name}: {value}" for name, value in fields)),)
+        content = Content(fields, ())
+        rows.append((row, Ticket(mission, f"part {n}", label, said, content=content)))
     return rows
+
+
+def find(given: Judged, guidance: Guidance = TORN, asked: str = "", **keys: Any) -> MissionBounds:
+    """The bounds by these rows; ``known`` are the tickets of a run, if there are any."""
+    known = keys.pop("known", [])
+    keys = {"max_error": 0.12, **keys}
+    config = AutomateConfig(guidance="g.json", by="rules", **keys)
+    return find_mission_bounds(config, guidance, given, known, asked)
+
+
+def name_contents(rows: Judged) -> frozenset[str]:
+    return frozenset(name_content(ticket) for _, ticket in rows)
 
 
 @pytest.mark.parametrize("seen", ["taught_by", "chosen_by"])
@@ -191,26 +216,69 @@ def judge_parts(mission: str, count: int) -> list[tuple[dict[str, Any], Ticket]]
 def test_a_bound_is_of_a_missions_own_verdicts_on_tickets_that_played_no_part_in_its_rules(
     seen: str, verdict: str
 ) -> None:
-    valves = Guidance("valves", 1, (Rule("G0", made.HEADLINE), Rule("G1", "Fail if torn.")), 2)
     mine, others = judge_parts("valves", 500), judge_parts("pumps", 300)
     new, old = mine[::2], mine[1::2]
-    config = AutomateConfig(
-        guidance="g.json", by="rules", max_error={verdict: 0.12} if verdict else 0.12
-    )
-    alone = find_mission_bounds(config, valves, new, [], "")
+    limits = {"max_error": {verdict: 0.12} if verdict else 0.12}
+    alone = find(new, **limits)
     assert alone.automation and not alone.seen
-    contents = frozenset(name_content(ticket) for _, ticket in old)
-    all_of_them = [each for three in zip_longest(new, others, old) for each in three if each]
-    known = replace(valves, **{seen: contents})
-    assert find_mission_bounds(config, known, all_of_them, [], "") == replace(alone, seen=len(old))
-    if verdict:  # limits of what other missions are judged, and of what none is asked
-        wider = replace(config, max_error={verdict: 0.12, "urgent": 0.05})
-        assert find_mission_bounds(wider, valves, new, [], "") == alone
-        wider = replace(config, max_error={verdict: 0.12, "pass": 1.0})
-        assert (
-            find_mission_bounds(wider, valves, new, [], "").searches[verdict]
-            == (alone.searches[verdict])
-        )
+    known = replace(TORN, **{seen: name_contents(old)})
+    mixed = [each for three in zip_longest(new, others, old) for each in three if each]
+    assert find(mixed, known, "how a model is asked", **limits) == replace(alone, seen=len(old))
+    if verdict:  # a limit of what another mission is judged, and one that is none
+        assert find(new, max_error={verdict: 0.12, "urgent": 0.05}) == alone
+        free = find(new, max_error={verdict: 0.12, "pass": 1.0})
+        assert free.searches[verdict] == alone.searches[verdict]
+
+
+def test_of_a_runs_tickets_those_that_taught_the_rules_alone_order_what_rules_decide() -> None:
+    """A pilot of tickets that test as well would choose what they prove."""
+    rows = judge_parts("valves", 600)
+    taught, tested = rows[:200], rows[200:]
+    guidance = replace(TORN, taught_by=name_contents(taught))
+    own = [ticket for _, ticket in taught]
+    by_train = find(tested, guidance, known=own, max_error=0.04)
+    assert by_train.groups == len(tested), "none of the tickets is set apart"
+    assert by_train.automation and by_train.automation.deciders == {"G1"}
+    misled = [replace(ticket, label=PASS_FAIL[ticket.label == "pass"]) for _, ticket in tested]
+    elsewhere = [replace(ticket, mission="pumps", label="pass") for ticket in own]
+    known = [*own, *misled, *elsewhere]
+    assert find(tested, guidance, known=known, max_error=0.04) == by_train
+    by_model = [
+        ({**row, "by": MODEL, "agreement": 1.0, "probability": None}, ticket)
+        for row, ticket in tested[:9]
+    ]
+    some = [*by_model, *tested[9:]]
+    assert find(some, guidance, known=own) == find(some, guidance), "a model is judged by new ones"
+
+
+def test_verdicts_that_a_person_reviews_anyway_count_neither_for_nor_against_a_bound() -> None:
+    rows = judge_parts("valves", 400)
+    found = []
+    for label in PASS_FAIL:
+        turned = [
+            ({**row, "review": "few answers agree", "label": label}, ticket)
+            if n % 3 == 1
+            else (row, ticket)
+            for n, (row, ticket) in enumerate(rows)
+        ]
+        found.append(find(turned))
+    assert found[0] == found[1]
+    assert found[0].automation and found[0].automation.bounds[0].decided < 300
+
+
+def test_the_test_tickets_of_a_run_alone_test_its_rules() -> None:
+    known = [
+        replace(ticket, place=f"t.csv:{n}")
+        for n, (_, ticket) in enumerate(judge_parts("valves", 90))
+    ]
+    known += [
+        replace(ticket, mission="pumps", place=f"pumps.csv:{n}") for n, ticket in enumerate(known)
+    ]
+    learnt = LoopConfig(tickets=["t.csv", "pumps.csv"])
+    config, places = take_test(AutomateConfig(guidance="out/run"), learnt, known, "")
+    splits = split_tickets(known, learnt)
+    assert config.tickets == learnt.files
+    assert places == {known[i].place for each in splits.values() for i in each.test}
 
 
 def test_of_other_rules_and_other_judges_nothing_is_promised(
