@@ -263,7 +263,7 @@ def encode_table(
 ) -> bytes:
     """Rows as CSV, which ``begins`` with the header, and with the mark by which spreadsheets know
     UTF-8. What these would compute, as it begins like a formula, has an apostrophe before it
-    (``read_cell``)."""
+    (``unquote``)."""
     text = io.StringIO("\ufeff" if begins else "", newline="")
     text.seek(0, io.SEEK_END)
     table = csv.DictWriter(text, header, lineterminator="\n")
@@ -290,7 +290,7 @@ def _quote(cell: str) -> str:
     return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
-def read_cell(cell: str) -> str:
+def unquote(cell: str) -> str:
     """Return the value in a cell that ``encode_table`` wrote."""
     return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell[1:]) else cell
 

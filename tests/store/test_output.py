@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stageb.errors import InputError, JournalError
 from stageb.store import disk
-from stageb.store.output import Output, encode_table, read_cell, read_rows, set_aside
+from stageb.store.output import Output, encode_table, read_rows, set_aside, unquote
 
 
 def test_rows_reach_the_disk_before_their_commit(
@@ -154,7 +154,7 @@ def test_no_spreadsheet_computes_what_a_table_holds_and_it_reads_back(cells: lis
     data = encode_table(["cell"], [{"cell": cell} for cell in cells]).decode("utf-8-sig")
     _, *rows = csv.reader(io.StringIO(data, newline=""))
     found = [row[0] if row else "" for row in rows]
-    assert [read_cell(cell) for cell in found] == cells
+    assert [unquote(cell) for cell in found] == cells
     for cell in found:
         assert cell[:1] not in {*"=+-@\t"} or re.fullmatch(r"[+-][\d.,]+", cell)
 

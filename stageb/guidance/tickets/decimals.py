@@ -9,7 +9,7 @@ holds the other mark.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from stageb.guidance.rules.fields import UNIT
 from stageb.guidance.rules.sorting import Memo
@@ -24,8 +24,14 @@ _OTHER: Mapping[Decimal, Decimal] = {".": ",", ",": "."}
 class Decimals:
     """Remembers where the numbers of a table may be others."""
 
-    def __init__(self, mark: Decimal, columns: Iterable[str]) -> None:
-        self._mark, own, other = mark, re.escape(mark), re.escape(_OTHER[mark])
+    def __init__(self, mark: Decimal, columns: Iterable[str], missing: Collection[str]) -> None:
+        """``missing``: cells that say nothing, in small letters."""
+        self._missing, self._mark, own, other = (
+            missing,
+            mark,
+            re.escape(mark),
+            re.escape(_OTHER[mark]),
+        )
         self._plain = re.compile(rf"-?\d+(?:{own}\d+)?(?:{POWER}{UNIT}|-)")
         # with the other mark before decimals
         self._other = re.compile(rf"-?\d+{other}\d+(?:{POWER}{UNIT}|-)")
@@ -53,7 +59,7 @@ class Decimals:
     def _is_doubtful(self, cell: str) -> bool | None:
         """Whether a cell may be another number than it seems; None where it is no number at all."""
         cell = cell.strip()
-        if not cell or self._plain.fullmatch(cell):
+        if not cell or cell.lower() in self._missing or self._plain.fullmatch(cell):
             return False
         return (
             True

@@ -180,7 +180,7 @@ class TableReader:
         )
         self._asked = [*used, *([] if self._together is None else [self._together])]
         self._roles = list_roles(columns)._replace(texts=tuple(self._seen), renamed=())
-        self._decimals = Decimals(columns.decimal, self._seen)
+        self._decimals = Decimals(columns.decimal, self._seen, self._roles.missing)
         self._read_fields = make_reader(self._roles)
 
     @property

@@ -410,18 +410,20 @@ NUMBERS = ColumnsConfig(mission_name="m", group_id=None)
         (["7", "6.037,39"], 3, '"6.037,39" has a point between thousands'),
         (["0,5", "6.037,39-"], 2, '"0,5" has a decimal comma'),
         (["12,50-"], 2, '"12,50-" has a decimal comma'),
+        (["n/a", "7", "0,5", "N/A "], 4, '"0,5" has a decimal comma'),
     ],
 )
 def test_a_column_of_numbers_with_commas_is_refused(
     tmp_path: Path, cells: list[str], line: int, what: str
 ) -> None:
+    columns = replace(NUMBERS, missing=["n/a"])
     rows = "".join(f"pass;new;{cell}\n" for cell in cells)
     path = write(tmp_path, f"label;seal;mean\n{rows}")
-    ((found, said, remedy),) = faults(path, NUMBERS)
+    ((found, said, remedy),) = faults(path, columns)
     assert (found, said) == (line, f'column "mean": {what}')
     assert what.endswith("between thousands") or 'columns.decimal: ","' in remedy
     with pytest.raises(BadInputError):
-        read_tickets([path], "skip", NUMBERS)
+        read_tickets([path], "skip", columns)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def guess_columns(table: str, told: Told) -> Guess:
         notes.append(
             f"no texts to judge by: {_list([name for name in left_out if left_out[name] == why])} ({why})"
         )
-    missing = sorted({mark for own in texts.values() for mark in find_missing(own)})
+    missing = sorted({mark for own in texts.values() for mark in find_marks(own)})
     if missing:
         notes.append(f"cells that say nothing: {_list(missing)} (columns.missing)")
     columns = ColumnsConfig(
@@ -175,8 +175,9 @@ def guess_columns(table: str, told: Told) -> Guess:
     return Guess(columns, notes)
 
 
-def find_missing(cells: Sequence[str]) -> set[str]:
-    """Marks of missing values in a column that holds numbers beside them, and nothing else."""
+def find_marks(cells: Sequence[str]) -> set[str]:
+    """Marks of missing values in a column that holds numbers, with whichever mark before decimals,
+    beside them, and nothing else."""
     others = {cell for cell in cells if cell and parse_number(cell.replace(",", ".")) is None}
     is_measured = len(others) < len({*cells} - others - {""})
     return others if is_measured and all(MISSING.fullmatch(cell) for cell in others) else set()
@@ -270,18 +271,25 @@ def read_cells(table: str, sheet: str | None = None) -> tuple[dict[str, list[str
             raise fault from None
 
 
-def _read_cells(table: str, sheet: str | None, decimal: Decimal) -> dict[str, list[str]]:
+def _read_cells(
+    table: str, sheet: str | None, decimal: Decimal, missing: Sequence[str] = ()
+) -> dict[str, list[str]]:
     # so that none need be there
-    roles = ColumnsConfig(mission_name="any", group_id=None, label="\0", decimal=decimal)
+    roles = ColumnsConfig(
+        mission_name="any", group_id=None, label="\0", decimal=decimal, missing=[*missing]
+    )
     opened = TableReader(table_lines(table, KIND, sheet), roles, table, labelled=False)
     rows = [row.cells for row in opened.rows() if len(row.cells) == len(opened.header)]
     if not rows:
         raise FaultError("no rows below the header", "write a ticket per row")
-    return {
+    cells = {
         name: [row[place].strip() for row in rows]
         for place, name in enumerate(opened.header)
         if name
     }
+    marks = set[str]().union(*map(find_marks, cells.values()))
+    # beside such marks numbers have decimals, too
+    return _read_cells(table, sheet, decimal, [*marks]) if marks.difference(missing) else cells
 
 
 def guess_label(table: str, columns: dict[str, list[str]]) -> tuple[str, list[str]]:

@@ -36,7 +36,7 @@ from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store import disk
 from stageb.store.journal import safe_name
-from stageb.store.output import check_target, encode_table, read_cell, read_rows
+from stageb.store.output import check_target, encode_table, read_rows, unquote
 from stageb.untrusted.strict_json import FaultError, short
 from stageb.untrusted.workbook import replace_cells
 
@@ -350,7 +350,7 @@ def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
         ) from None
     found, others = dict[int, LabelCorrection](), dict[str, None]()
     for row in table.rows():
-        said = dict(zip(table.header, map(read_cell, row.cells), strict=False))
+        said = dict(zip(table.header, map(unquote, row.cells), strict=False))
         if not (right := said.get(RIGHT, "").strip()):
             continue
         if Path(said["file"]) != Path(tickets):

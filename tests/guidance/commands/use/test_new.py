@@ -96,6 +96,8 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
         ("id,x,结果\n1,u,合格\n2,v,不合格\n", (), "fails", ["不合格"]),
         ("id,x,Ergebnis\n1,u,i.O.\n2,v,n.i.O.\n", (), "fails", ["n.i.O."]),
         ("id;x;Result\n1;0,5;ok\n2;0,7;ng\n", (), "decimal", ","),
+        ("id;x;y;Result\n1;0,5;a;ok\n2;0,7;b;ng\n3;n/a;a;ok\n", (), "decimal", ","),
+        ("id;x;y;Result\n1;0,5;a;ok\n2;0,7;b;ng\n3;n/a;a;ok\n", (), "missing", ["n/a"]),
         # it names a machine, not a case
         ("machine,x,Result\nm,u,ok\nm,v,ok\nm,w,ng\n", (), "group_id", None),
         ("id,x,Result\n1,u,ok\n2,v,ng\n", ("--group", "null"), "group_id", None),
