@@ -4,12 +4,14 @@ From Python, as the commands of the same names do:
 
     import stageb
 
-    found = stageb.validate(tickets=["my.csv"], columns={"mission_name": "racks", "group_id": None})
-    run = stageb.fit(table, config=["tickets", "frugal"], columns={"mission_name": "racks", "group_id": None})
+    columns = {"mission_name": "racks", "group_id": None}
+    checked = stageb.validate(tickets=["my.csv"], columns=columns)
+    run = stageb.fit(table, config=["tickets", "frugal"], columns=columns)
     run.report()
     for row in stageb.predict(guidance="out/first", tickets="new.jsonl", output="verdicts.jsonl"):
         print(row["group_id"], row["verdict"], row["reason"])
-    figures = stageb.evaluate(guidance="out/first", tickets="labelled.jsonl", output="out/measured").figures
+    found = stageb.evaluate(guidance="out/first", tickets="labelled.jsonl", output="out/measured")
+    print(found.figures)
 
 - ``validate`` checks what ``fit`` would read, and estimates its cost; ``fit`` learns from files,
   rows or a DataFrame, in processes of its own, and returns a ``Run``
@@ -55,9 +57,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ENGINES", "BadInputError", "Completion", "ConfigError", "Decode", "Engine", "EngineError", "Guidance",
-    "GuidanceClassifier", "InputError", "JournalError", "LoopConfig", "Prompt", "RankError", "Request", "Rule", "Run",
-    "StagebError", "Ticket", "automate", "evaluate", "fit", "predict", "summarize", "validate",
+    "ENGINES", "BadInputError", "Completion", "ConfigError", "Decode", "Engine", "EngineError",
+    "Guidance", "GuidanceClassifier", "InputError", "JournalError", "LoopConfig", "Prompt",
+    "RankError", "Request", "Rule", "Run", "StagebError", "Ticket", "automate", "evaluate", "fit",
+    "predict", "summarize", "validate",
 ]  # fmt: skip
 
 _HOMES = {

@@ -86,7 +86,8 @@ class Section:
             cls.at = at
 
     def __post_init__(self) -> None:
-        for each in dataclasses.fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
+        # subclasses are dataclasses
+        for each in dataclasses.fields(self):  # type: ignore[arg-type]
             for check in each.metadata.get("checks", ()):
                 self.require(check.holds(getattr(self, each.name)), each.name, check.remedy)
         self.check()

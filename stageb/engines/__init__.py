@@ -15,6 +15,6 @@ from stageb.engines.protocol import (
 from stageb.engines.registry import ENGINES, build
 
 __all__ = [
-    "ENGINES", "Completion", "Decode", "Engine", "Finish", "ImageEngine", "Prompt", "Question", "Request", "Resumer",
-    "Scorer", "build",
+    "ENGINES", "Completion", "Decode", "Engine", "Finish", "ImageEngine", "Prompt", "Question",
+    "Request", "Resumer", "Scorer", "build",
 ]  # fmt: skip

@@ -259,7 +259,8 @@ def format_table(found: Found, controller: str, learning: float = 0.0) -> list[s
     for name in names:
         of = [each for each in whole if each.controller == name]
         line = (
-            f"{name:<14}{_mean(of, 'test_accuracy'):>14.1%}{1 + _mean(of, 'extra'):>11.2f}x{_mean(of, 'epochs'):>8.1f}"
+            f"{name:<14}{_mean(of, 'test_accuracy'):>14.1%}{1 + _mean(of, 'extra'):>11.2f}x"
+            f"{_mean(of, 'epochs'):>8.1f}"
             f"{short(_mean(of, 'flops')):>10}  "
         )
         if name != controller:

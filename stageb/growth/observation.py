@@ -17,7 +17,7 @@ exactly 0. Losses x >= 0 become x / (1 + x), which is in [0, 1).
 | 16 to 20 | validation accuracies, likewise | 0 to 1 |
 | 21 | parameters of seeds over all parameters | 0 to 1 |
 | 22 | seeds germinated, over the epochs of the episode | 0 to 1 |
-| 23 to 31 | early: has a seed, stage / 8, alpha, contribution, which of up to five blueprints (one-hot) | -1 to 1 |
+| 23 to 31 | early: has a seed, stage / 8, alpha, contribution, blueprint (one-hot of 5) | -1 to 1 |
 | 32 to 40 | mid: the same | -1 to 1 |
 | 41 to 49 | late: the same | -1 to 1 |
 | 50 to 59 | early: telemetry | -1 to 1 |

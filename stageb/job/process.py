@@ -133,7 +133,8 @@ def _open_missing() -> None:
 
 
 def _open_nowhere(mode: str) -> TextIO:
-    opened = Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - for good
+    place = Path(os.devnull)
+    opened = place.open(mode, encoding="utf-8", errors="backslashreplace")
     assert isinstance(opened, io.TextIOWrapper)
     return opened
 

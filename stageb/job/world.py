@@ -6,9 +6,10 @@ placed its device. Ranks come together in a handful of collectives, all ranks in
     def main(world):
         model = load(world.device)
         for round in rounds:
-            guidance = world.broadcast(guidance)                       # rank 0's
-            answers = world.map("ticket", model.answer, round)         # every rank does its share; gathered on rank 0
-            guidance = world.lead(decide, answers)                     # rank 0 decides; all get its result
+            guidance = world.broadcast(guidance)  # rank 0's
+            # every rank does its share; gathered on rank 0
+            answers = world.map("ticket", model.answer, round)
+            guidance = world.lead(decide, answers)  # rank 0 decides; all get its result
 
     sys.exit(run(config.fabric, main))
 

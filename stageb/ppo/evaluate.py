@@ -170,9 +170,11 @@ def make_card(stored: StoredAgent, table: str) -> str:
     size = short(sum(each.numel() for each in agent.parameters()))
     options = "".join(f", {name} {value}" for name, value in env.options.items())
     config = file_of(stored.folder, stored.folder / "config.yaml").read_text(encoding="utf-8")
+    learner = f"`{type(agent).__name__}`, {size} parameters"
+    made_with = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"""# {stored.folder.name}
 
-Plays `{env.title}`{options}, learnt by PPO: `{type(agent).__name__}`, {size} parameters; {stored.told}.
+Plays `{env.title}`{options}, learnt by PPO: {learner}; {stored.told}.
 
 ## Evaluation
 
@@ -184,7 +186,7 @@ Whole games that it did not learn from; what is in brackets, or behind +-, is a 
 
 ## Made with
 
-{", ".join(f"{name} {version}" for name, version in versions.items())}; `stageb fit --config` reads the config:
+{made_with}; `stageb fit --config` reads the config:
 
 ```yaml
 {config.rstrip()}

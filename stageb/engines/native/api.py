@@ -19,6 +19,6 @@ from stageb.engines.native.transformers import TransformersEngine
 from stageb.engines.native.vision import DRAWN, THREADS, Grid, ImageInputs, image_inputs_of
 
 __all__ = [
-    "ATTENTION", "DRAWN", "PICTURE", "THREADS", "Envelope", "Grid", "ImageInputs", "TransformersEngine", "attend_apart",
-    "has_flash", "image_inputs_of", "send",
+    "ATTENTION", "DRAWN", "PICTURE", "THREADS", "Envelope", "Grid", "ImageInputs",
+    "TransformersEngine", "attend_apart", "has_flash", "image_inputs_of", "send",
 ]  # fmt: skip

@@ -254,8 +254,8 @@ def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
     # Lines of one text: no edges are needed, and none could be made while a graph is being
     # captured.
     found = torch.ops.aten._flash_attention_forward(
-        query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], None, None, len(query), key.shape[1],
-        0.0, False, False, scale=scaling,
+        query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], None, None,
+        len(query), key.shape[1], 0.0, False, False, scale=scaling,
     )  # fmt: skip
     return found[0][0], found[1][0]
 

@@ -53,7 +53,8 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     groups, slots, counts, stem_out, stem_lse,
     rows, tokens, room, scale,
     KEY_HEADS: tl.constexpr, PER_KEY: tl.constexpr, DIM: tl.constexpr,
-    STEM: tl.constexpr, FLOAT8: tl.constexpr, LARGEST: tl.constexpr, PRECISION: tl.constexpr, MEMBERS: tl.constexpr,
+    STEM: tl.constexpr, FLOAT8: tl.constexpr, LARGEST: tl.constexpr, PRECISION: tl.constexpr,
+    MEMBERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     group, head = tl.program_id(0), tl.program_id(1)
@@ -221,7 +222,8 @@ def _look_at_all(q, k, v, top, total, acc, scale):  # type: ignore[no-untyped-de
 def _read_kernel(  # type: ignore[no-untyped-def]
     query, key, value, stem_key, stem_value, tiles, out,
     key_of_head, key_of_token, value_of_head, value_of_token,
-    stem_key_of_head, stem_key_of_token, stem_value_of_head, stem_value_of_token, stem_tokens, scale,
+    stem_key_of_head, stem_key_of_token, stem_value_of_head, stem_value_of_token, stem_tokens,
+    scale,
     HEADS: tl.constexpr, PER_KEY: tl.constexpr, DIM: tl.constexpr, STEM: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip

@@ -142,7 +142,8 @@ def quantize_rows(lines: Tensor) -> tuple[Tensor, Tensor]:
 def quantize(model: nn.Module) -> None:
     """Let the linear layers of the decoder of ``model``, which is in half precision, multiply in
     float8."""
-    modules = list(model.get_decoder().modules())  # type: ignore[operator]  # as transformers' models have it
+    # transformers' models have one
+    modules = list(model.get_decoder().modules())  # type: ignore[operator]
     for module in modules:
         if type(module) is nn.Linear and not (
             module.in_features % SIDES or module.out_features % SIDES

@@ -260,8 +260,8 @@ UNFIT = (400, 422)  # the server does not take the request as it is
 FAILED = 500  # of some servers for the same, as where a chat template takes no begun answer
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _REFUSES = re.compile(
-    r"unsupported|not (be )?support|not allow|not permit|forbidden|unrecogni[sz]ed|unknown|unexpected|extra|cannot both|"
-    r"only one|only the default|must alternate|deprecated",
+    r"unsupported|not (be )?support|not allow|not permit|forbidden|unrecogni[sz]ed|unknown|"
+    r"unexpected|extra|cannot both|only one|only the default|must alternate|deprecated",
     re.IGNORECASE,
 )
 _SYSTEM_ROLE = re.compile(

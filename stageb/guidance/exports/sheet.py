@@ -90,7 +90,8 @@ def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ())
                 )
             inputs = f"A{row}:{xl_col_to_name(len(names) - 1)}{row}" if names else f"A{row}"
             for place, column in enumerate("BAC", len(names)):
-                chosen = f"INDEX(Rules!${column}$2:${column}${len(listed) + 1},MATCH(TRUE,Steps!{first}{row}:{last}{row},0))"
+                of_rules = f"Rules!${column}$2:${column}${len(listed) + 1}"
+                chosen = f"INDEX({of_rules},MATCH(TRUE,Steps!{first}{row}:{last}{row},0))"
                 shown_ = f'=IF(COUNTA({inputs})=0,"",{chosen}&"")'
                 judge.write_formula(number + 1, place, shown_, None, "")
     return written.getvalue()

@@ -41,7 +41,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _KEY = re.compile(r"\bG\d+\b", re.ASCII)  # ASCII: Chinese letters may touch a key
 # How instruct models write around a verdict: others beside it; and what tells that its sentence, or
 # line, is not its own.
-_BESIDE = r"""["'*_]{0,3}(?:[ \t]?[/|\\,&-][ \t]?|,?[ \t]+(?:or|and|vs\.?|oder|und)[ \t]+|[ \t]+)["'*_]{0,3}"""
+_BESIDE = (
+    r"""["'*_]{0,3}(?:[ \t]?[/|\\,&-][ \t]?|,?[ \t]+(?:or|and|vs\.?|oder|und)[ \t]+|[ \t]+)"""
+    r"""["'*_]{0,3}"""
+)
 _OPENS = re.compile(r"[\"'`>\u2018-\u201f\u00ab\u300c\u300e]\W*$")
 _GIVES = re.compile(r"\W*Reason\W*", re.IGNORECASE)
 _IN_QUOTES = re.compile(r"""(["'`]+|\u201c|\u300c)(.*?)(?:\1|\u201d|\u300d)""", re.DOTALL)
@@ -51,12 +54,13 @@ _LEADS = re.compile(
 )
 _ENDS = re.compile(r"[^\w?\uff1f]*(?:$|Reason(?!\w))", re.IGNORECASE)
 _DENIES = re.compile(
-    r"\b(?:not?|nor|never|than|instead|says?|said|reads?|states?|stated|would|could|might|nicht|keine?)\b|n['\u2019]t\b|\u4e0d",
+    r"\b(?:not?|nor|never|than|instead|says?|said|reads?|states?|stated|would|could|"
+    r"might|nicht|keine?)\b|n['\u2019]t\b|\u4e0d",
     re.IGNORECASE,
 )
 _SETS = re.compile(
-    r"(?<![^\W_])(?:if|unless|whether|last time|yesterday|previous(?:ly)?|earlier|former(?:ly)?|prior|falls|wenn)(?![^\W_])"
-    r"|\u5982\u679c",
+    r"(?<![^\W_])(?:if|unless|whether|last time|yesterday|previous(?:ly)?|earlier|former(?:ly)?|"
+    r"prior|falls|wenn)(?![^\W_])|\u5982\u679c",
     re.IGNORECASE,
 )
 _TURNS = re.compile(
@@ -64,8 +68,8 @@ _TURNS = re.compile(
 )
 _NUMBERED = r"[ \t#*]*(?:[\w-]*\d[\w-]*)?[ \t*_]*(?:[:\uff1a>]|$)"  # what ends a heading
 _REFUSES = re.compile(
-    r"\W*(I('|\u2019)?m sorry|I am sorry|Sorry|I can('|\u2019)?t|I cannot|I('|\u2019)?m unable|I am unable|As an AI|"
-    r"抱歉|对不起|很抱歉|我无法|我不能)",
+    r"\W*(I('|\u2019)?m sorry|I am sorry|Sorry|I can('|\u2019)?t|I cannot|I('|\u2019)?m unable|"
+    r"I am unable|As an AI|抱歉|对不起|很抱歉|我无法|我不能)",
     re.IGNORECASE,
 )
 _REMEDIES: dict[Fault, str] = {

@@ -187,7 +187,8 @@ def _check(guidance: Guidance, operations: Sequence[Operation]) -> None:
 # What differs between two guidances of a mission, rule by rule and word by word. Pure functions.
 
 _WORD = re.compile(
-    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]|[^\\W\u3040-\u9fff\uac00-\ud7af]+|\\s+|."
+    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]|"
+    "[^\\W\u3040-\u9fff\uac00-\ud7af]+|\\s+|."
 )
 
 Piece = tuple[Literal["same", "gone", "new"], str]

@@ -5,15 +5,21 @@ of reach.
     some       = all {"or" all}
     all        = atom {"and" atom}
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
-               | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
-               | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``vocabulary.py``)
-               | NAME "is above" NUMBER "and below" NUMBER | NAME "is" ["not"] "missing"      unless that is a value of it
+               | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)
+                 and what says the same, as "is at least"
+               | NAME "is" ["not"] ("above" | "below") VALUE
+                 of a field whose values have an order (``vocabulary.py``)
+               | NAME "is above" NUMBER "and below" NUMBER
+               | NAME "is" ["not"] "missing"      unless that is a value of it
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
-               | TEXT ("mentions" | "does not mention") (WORD {"," WORD} ["or" WORD] | "a" LISTED)      leak*: what begins so
+               | TEXT ("mentions" | "does not mention") (WORD {"," WORD} ["or" WORD] | "a" LISTED)
+                 leak*: what begins so
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
-               | "it has" INTEGER "points or more:" scored {";" scored}      the whole of a condition
-    scored     = INTEGER "if" all | INTEGER "for each" ("of" WORD {"," WORD} | LISTED) "that" TEXT "mentions"
+               | "it has" INTEGER "points or more:" scored {";" scored}
+                 the whole of a condition
+    scored     = INTEGER "if" all
+               | INTEGER "for each" ("of" WORD {"," WORD} | LISTED) "that" TEXT "mentions"
     TEXT       = NAME | "a summary"      which is any text of the ticket
     LISTED     = '"' NAME '" word'      of a word list (``word_lists.py``)
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME

@@ -85,7 +85,8 @@ def leave_out(tickets: Sequence[Ticket], names: Sequence[str]) -> tuple[list[Tic
     unknown = [name for name in names if name not in known]
     said = f"left out by split.leave_out: {len(tickets) - len(kept):,} of {len(tickets):,} tickets"
     if unknown:
-        said += f"; no ticket is called {', '.join(map(short, unknown[:SHOWN]))}{', ...' * (len(unknown) > SHOWN)}"
+        more = ", ..." * (len(unknown) > SHOWN)
+        said += f"; no ticket is called {', '.join(map(short, unknown[:SHOWN]))}{more}"
     if not kept:
         raise BadInputError(
             "tickets", [BadLine("split.leave_out", 0, "it names every ticket", "leave some in")]

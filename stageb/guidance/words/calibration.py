@@ -29,7 +29,7 @@ class Calibration:
     points: float = 0.0  # added to a label for each point by which a ticket leads
     # of each of these, in their order
     offsets: tuple[tuple[Verdict, float], ...] = field(default=(), repr=False)
-    # the log-odds beyond which a lead by code is sure: it decides, and no model is asked; 0: none is
+    # the log-odds beyond which a lead by code is sure and decides without a model; 0: none is
     reach: float = 0.0
 
     @classmethod

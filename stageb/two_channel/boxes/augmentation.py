@@ -33,7 +33,8 @@ VISIBLE = 0.4
 OVERLAP = 0.1
 TRIES = 8  # to find an object and a place for it, before it is given up
 _VIEW = re.compile(
-    r"#((?:paste=[\d:]+|mirrored|upended|turned|crop=[\d:]+|pad=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$"
+    r"#((?:paste=[\d:]+|mirrored|upended|turned|crop=[\d:]+|pad=[\d:]+|light=[-\d]+:[-\d]+)"
+    r"(?:,|$))+$"
 )
 
 Corners = tuple[int, int, int, int]

@@ -280,7 +280,8 @@ def deterministic(device: torch.device) -> Iterator[None]:
         yield
         return
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # which nothing here reads
+    # nothing here reads what it would fill
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
     finally:

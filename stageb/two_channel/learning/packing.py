@@ -176,8 +176,8 @@ class Apart:
         if not has_flash(query):
             return attend_apart(query, key, value, self.edges, scaling)[0]
         found: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
-            query, key.transpose(0, 1), value.transpose(0, 1), self.sent, self.sent, self.longest, self.longest, 0.0, True,
-            False, scale=scaling,
+            query, key.transpose(0, 1), value.transpose(0, 1), self.sent, self.sent,
+            self.longest, self.longest, 0.0, True, False, scale=scaling,
         )  # fmt: skip
         return found[0]
 

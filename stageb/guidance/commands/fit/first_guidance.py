@@ -1,5 +1,5 @@
-"""The guidance that each mission of a run begins with: read from ``guidance.path``, or neutral. What
-it has learnt and spent before stays in force."""
+"""The guidance that each mission of a run begins with: read from ``guidance.path``, or neutral.
+What it has learnt and spent before stays in force."""
 
 from __future__ import annotations
 

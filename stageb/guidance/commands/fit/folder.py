@@ -1,5 +1,5 @@
-"""The folder of a run: which keys and inputs shape what lies in it, whether it may be made or gone on
-with, and how it begins."""
+"""The folder of a run: which keys and inputs shape what lies in it, whether it may be made or gone
+on with, and how it begins."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # brings torch
 BAD_RECORDS = "bad_records.jsonl"
 
 NOT_SHAPING = (  # keys that change no artifact, or do so through what is compared beside them
-    "output.", "fabric.", "columns.", *HOW_ASKED, "guidance.path", "log_level", "loggers", "runner.log_every_s",
-    "runner.per_rank_rollout_batch_size", "report",
+    "output.", "fabric.", "columns.", *HOW_ASKED, "guidance.path", "log_level", "loggers",
+    "runner.log_every_s", "runner.per_rank_rollout_batch_size", "report",
 )  # fmt: skip
 
 LIMITS = ("budget.rollouts", "budget.tokens", "budget.seconds", "runner.epochs")

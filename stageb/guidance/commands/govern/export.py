@@ -43,20 +43,23 @@ from stageb.store.output import check_target
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 
 EXPORTS = f"""\
-The prompt ends with {TICKET}, which stands for one line per image of the ticket to judge: "image_1: what is seen there".
+The prompt ends with {TICKET}, which stands for one line per image of the ticket to judge: "image_1:
+what is seen there".
 
-Rules as code need nothing of stageb. python is a module with judge(ticket), sql a query over a table with a column for each
-field (--dialect), dbt the same as models with tests, json the rules' expressions as a tree; of these, rules that cannot be
-read as code are listed, and tickets that depend on them get no verdict. json-logic, pmml, dmn (decision tables) and xlsx (a
-workbook that judges what is typed) judge columns of numbers, flags and texts; a rule that they cannot say is refused, and
-nothing is written. Exit code: 0 if all rules are written, 1 if some are not, 2 if nothing is."""
+Rules as code need nothing of stageb. python is a module with judge(ticket), sql a query over a
+table with a column for each field (--dialect), dbt the same as models with tests, json the
+rules' expressions as a tree; of these, rules that cannot be read as code are listed, and tickets
+that depend on them get no verdict. json-logic, pmml, dmn (decision tables) and xlsx (a workbook
+that judges what is typed) judge columns of numbers, flags and texts; a rule that they cannot say
+is refused, and nothing is written. Exit code: 0 if all rules are written, 1 if some are not, 2
+if nothing is."""
 FORMATS = """\
-prompt (default) or chat (JSON messages): what rollouts read; text: the rules, to edit and promote; the others: the rules as
-code"""
+prompt (default) or chat (JSON messages): what rollouts read; text: the rules, to edit and
+promote; the others: the rules as code"""
 OUTPUT = "write to this file (dbt: folder) instead of standard output"
 TICKETS = """\
-for code: ticket files with the names and values that the rules mention (default: those of the run, or what a
-promoted file keeps)"""
+for code: ticket files with the names and values that the rules mention (default: those of the
+run, or what a promoted file keeps)"""
 TYPED = (
     "of sql, dbt: columns of which the known tickets have numbers alone are numbers in the "
     "table; the query is short"

@@ -23,12 +23,14 @@ from stageb.job import process
 from stageb.runs.folder import is_finished
 
 BASE = """\
-where the rules of a text file come from, such as the run that they were exported from: what it tells of rules that stand as
-they did is kept, and what its tickets have taught (default: what is in use in FILE)"""
+where the rules of a text file come from, such as the run that they were exported from: what it
+tells of rules that stand as they did is kept, and what its tickets have taught (default: what is
+in use in FILE)"""
 PROMOTES = """\
-Shows what would change and asks for confirmation, mission by mission; other missions stay as they are. Runs can start from
-the file (guidance.path). Its history lies beside it, as FILE with the suffix .history.jsonl: every version, when it was
-promoted, and by whom, for stageb guidance history and rollback. Several processes may promote at once."""
+Shows what would change and asks for confirmation, mission by mission; other missions stay as
+they are. Runs can start from the file (guidance.path). Its history lies beside it, as FILE with
+the suffix .history.jsonl: every version, when it was promoted, and by whom, for stageb guidance
+history and rollback. Several processes may promote at once."""
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -89,7 +89,7 @@ def add_provenance(guidance: Guidance, run: Path) -> Guidance:
 
 
 def describe_provenance(rule: Rule, edit: ReflectionRow | None, all_tickets: bool) -> Iterator[str]:
-    """How a rule came to its text. What the metadata of a rule holds, anybody may have written there."""
+    """How a rule came to its text."""
     data = rule.metadata
     if not data:
         yield "given: by a person, or as the neutral headline"

@@ -25,10 +25,11 @@ from stageb.store.journal import safe_name
 from stageb.store.output import check_target
 
 RESIZES = """\
-Without --conditions it lists the sizes that the fit has kept, each with its accuracy as estimated on train tickets that did
-not teach it. With it, the rules of the largest size that has no more are printed, or written to a file that predict,
-evaluate, promote and guidance.path take. They are marked as provisional, since the gate has tested those in use alone; edits
-that came after them are not in it."""
+Without --conditions it lists the sizes that the fit has kept, each with its accuracy as
+estimated on train tickets that did not teach it. With it, the rules of the largest size that has
+no more are printed, or written to a file that predict, evaluate, promote and guidance.path take.
+They are marked as provisional, since the gate has tested those in use alone; edits that came
+after them are not in it."""
 
 
 def add_options(parser: ArgumentParser) -> None:

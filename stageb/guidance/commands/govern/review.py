@@ -1,4 +1,5 @@
-"""``stageb guidance review``: learnt rules come into use one by one, each as a person approves it."""
+"""``stageb guidance review``: learnt rules come into use one by one, as a person approves
+them."""
 
 from __future__ import annotations
 
@@ -35,9 +36,9 @@ from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import Guidance
 
 REVIEWS = """\
-Asks about every rule that the run added, changed or removed beside what is in use in FILE: where it comes from, how it was
-proven, how many tickets it mends, and which it breaks, as code on the run's tickets. Those that you say yes to are in use
-then; the others stay as they were in FILE."""
+Asks about every rule that the run added, changed or removed beside what is in use in FILE: where
+it comes from, how it was proven, how many tickets it mends, and which it breaks, as code on the
+run's tickets. Those that you say yes to are in use then; the others stay as they were in FILE."""
 
 
 def add_options(parser: ArgumentParser) -> None:

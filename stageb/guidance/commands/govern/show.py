@@ -39,7 +39,8 @@ from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Ticket
 
 DIFFERS = """\
-+ an added rule, - a removed one, ~ a changed one, with [-deleted-] and {+inserted+} words, > one with a new number.
++ an added rule, - a removed one, ~ a changed one, with [-deleted-] and {+inserted+} words, > one
+with a new number.
 
 Exit code: 0 if all rules are equal, 1 if some differ, 2 if a source cannot be read."""
 
@@ -193,14 +194,16 @@ def describe_file(path: Path, mission: str, now: Guidance) -> Iterator[str]:
     yield f"{shown(mission)}, step {now.step} in use:"
     for number, row in enumerate(made):
         version, mark = kept[row["step"]], "*" if number == in_use else " "
-        yield f"{mark} step {row['step']}: {shown(row['action'], 60)} {shown(row['source'], 200)}".rstrip()
+        what = f"{shown(row['action'], 60)} {shown(row['source'], 200)}".rstrip()
+        yield f"{mark} step {row['step']}: {what}"
         yield f"      {shown(row['at'], 40)}, {shown(row['by'], 60)}"
         yield from (
             f"    {line}" for line in list(describe_differences(before, {mission: version}))[1:]
         )
         before = {mission: version}
     if in_use is None:
-        yield f"* step {now.step}: {'edited by hand since' if made else 'as it is; no command has changed it'}"
+        what = "edited by hand since" if made else "as it is; no command has changed it"
+        yield f"* step {now.step}: {what}"
 
 
 def _describe_operation(operation: Operation) -> str:

@@ -14,12 +14,14 @@ from stageb.guidance.rules.prompts import WORDS, Words, words_of
 from stageb.guidance.words.types import Guidance
 
 SOURCE = """\
-SOURCE is a run's folder (out/first), a guidance.json, or a text file of rules (.txt); each may end in @STEP, for the
-guidance of that step, from a run's snapshots or a shared file's history (out/first@3).
+SOURCE is a run's folder (out/first), a guidance.json, or a text file of rules (.txt); each may end
+in @STEP, for the guidance of that step, from a run's snapshots or a shared file's history
+(out/first@3).
 
-A text file of rules has [the mission] on a line of its own, and below it one rule per line. A line may begin with its
-number, "G4. Fail if ..."; "G0. ..." is the headline (default: a neutral one); lines that begin with # are ignored.
-Learning neither changes nor removes a rule that is marked as fixed, "G4 (fixed). Fail if ..."."""
+A text file of rules has [the mission] on a line of its own, and below it one rule per line. A
+line may begin with its number, "G4. Fail if ..."; "G0. ..." is the headline (default: a neutral
+one); lines that begin with # are ignored. Learning neither changes nor removes a rule that is
+marked as fixed, "G4 (fixed). Fail if ..."."""
 OF_PROMPT = "of the prompt and a default headline (default: the run's, or en)"
 
 

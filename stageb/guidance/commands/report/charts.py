@@ -78,7 +78,7 @@ _KEPT = frozenset(
 @contextmanager
 def use_settings() -> Iterator[None]:
     """Within, matplotlib draws as ``render_svg`` expects it."""
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():  # type: ignore[arg-type]  # a dict of settings
+    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():  # type: ignore[arg-type]
         # of letters that its own font lacks: the reader's fonts draw the text
         warnings.simplefilter("ignore")
         logger = logging.getLogger("matplotlib")

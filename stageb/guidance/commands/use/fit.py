@@ -387,7 +387,8 @@ def write_table(tickets: Any, is_table: bool = False) -> tuple[str, str]:
 
 
 def read_table(tickets: Any) -> dict[str, Sequence[str]]:
-    """The cells of such a table by column, as ``write_table`` writes them. Raises ``InputError``."""
+    """The cells of such a table by column, as ``write_table`` writes them. Raises
+    ``InputError``."""
     if not hasattr(tickets, "columns"):
         columns = _list_columns(_list_rows(tickets))
         return {write_cell(name): cells for name, cells in columns.items()}

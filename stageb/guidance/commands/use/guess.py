@@ -79,7 +79,10 @@ MISSIONS = re.compile(r"mission|inspection|programme", re.I)
 GROUPS = re.compile(
     r"(.*[ _.-])?(id|group|case|ticket|serial|no|nr|number|key)|group_?id|编号", re.I
 )
-JUDGED = "(annotat|label|labell|rat|inspect|review|check|judg|assess|approv|verifi|examin|complet|creat|updat|submitt)ed"
+JUDGED = (
+    "(annotat|label|labell|rat|inspect|review|check|judg|assess|approv|verifi|examin|complet|creat|"
+    "updat|submitt)ed"
+)
 PEOPLE = re.compile(
     rf"annotators?|labell?ers?|raters?|inspectors?|reviewers?|{JUDGED}[ _.-]?by|评审人|检验员", re.I
 )
@@ -150,9 +153,8 @@ def guess_columns(table: str, told: Told) -> Guess:
         )
         notes.append(f"{said}: columns.together keeps those of one in one split")
     for why in dict.fromkeys(left_out.values()):
-        notes.append(
-            f"no texts to judge by: {_list([name for name in left_out if left_out[name] == why])} ({why})"
-        )
+        alike = _list([name for name in left_out if left_out[name] == why])
+        notes.append(f"no texts to judge by: {alike} ({why})")
     missing = sorted({mark for own in texts.values() for mark in find_marks(own)})
     if missing:
         notes.append(f"cells that say nothing: {_list(missing)} (columns.missing)")

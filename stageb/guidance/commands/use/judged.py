@@ -59,8 +59,8 @@ KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are n
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = (
-    "by", "guidance", "compare", "price.", "max_error", "confidence", "tickets", "vocabulary", "output",
-    "max_unreadable", "fabric.", *HOW_ASKED,
+    "by", "guidance", "compare", "price.", "max_error", "confidence", "tickets", "vocabulary",
+    "output", "max_unreadable", "fabric.", *HOW_ASKED,
 )  # fmt: skip
 # Keys that say how the model is asked and its answers are taken; where rules judge alone, they
 # change no row either.

@@ -225,7 +225,8 @@ def _describe_labels(counts: Mapping[str, Mapping[str, int]]) -> str:
     labels = counts["train"]
     if not has_labels(labels):
         return "of these labelled fail: " + ", ".join(f"{of['fail']:,}" for of in counts.values())
-    return f"{len(labels)} labels: {describe_counts({each: sum(of[each] for of in counts.values()) for each in labels})}"
+    total = {each: sum(of[each] for of in counts.values()) for each in labels}
+    return f"{len(labels)} labels: {describe_counts(total)}"
 
 
 def describe(found: Validation) -> list[str]:

@@ -52,8 +52,8 @@ LUCKY = 1 / 16  # one-sided p of a race (McNemar), at or below which it is stron
 WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
 Outcome = Literal[
-    "turns no evidence", "dropped", "unpromising", "futile", "unlikely", "unproven", "over a limit", "provisional",
-    "accepted",
+    "turns no evidence", "dropped", "unpromising", "futile", "unlikely", "unproven", "over a limit",
+    "provisional", "accepted",
 ]  # fmt: skip
 
 

@@ -44,6 +44,7 @@ FINDERS = (
 is learnt."""
 
 __all__ = [
-    "FINDERS", "KINDS", "All", "AtLeast", "ColumnForm", "Condition", "Expression", "Limit", "Mentions", "Missing", "Not",
-    "OneOf", "Order", "OutOfReach", "Points", "Same", "Side", "Some", "Teller", "compile_expression", "conjoin", "negate",
+    "FINDERS", "KINDS", "All", "AtLeast", "ColumnForm", "Condition", "Expression", "Limit",
+    "Mentions", "Missing", "Not", "OneOf", "Order", "OutOfReach", "Points", "Same", "Side", "Some",
+    "Teller", "compile_expression", "conjoin", "negate",
 ]  # fmt: skip

@@ -254,7 +254,8 @@ class Points(Expression):
             if word_list:
                 yield f"{points}{grammar.each_of_list.format(words=word_list, name=name)}"
             elif len(words) > 1:
-                yield f"{points}{grammar.each_word.format(words=grammar.comma.join(words), name=name)}"
+                listed = grammar.comma.join(words)
+                yield f"{points}{grammar.each_word.format(words=listed, name=name)}"
             else:
                 yield from (f"{points}{grammar.scored}{part.write(grammar)}" for part in parts)
 

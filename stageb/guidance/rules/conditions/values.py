@@ -88,10 +88,10 @@ class OneOf(Condition):
             if len(self.values) == 1
             else ""
         )
-        return (
-            counted
-            or f"{grammar.call(self.field)}{find_mark(self.marks, grammar, is_denied)}{grammar.list(self.values)}"
-        )
+        if counted:
+            return counted
+        mark = find_mark(self.marks, grammar, is_denied)
+        return f"{grammar.call(self.field)}{mark}{grammar.list(self.values)}"
 
     @classmethod
     def read(cls, name: str, meaning: Any, value: str, reader: RuleReader) -> Read:
