@@ -118,10 +118,10 @@ def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary],
     images, fields = list[tuple[str, str]](), dict[str, str]()
     for name, column, is_image in places:
         text = read_cell(cells[column], columns)
-        if text and is_image:
-            images.append((name, text))
-        elif text:
+        if not is_image:
             fields[name] = clean_value(text)
+        elif text:
+            images.append((name, text))
     return read_images(sort_summaries(images), fields, number)
 
 
@@ -168,7 +168,8 @@ def read_images(
     images: Sequence[Summary], cells: Mapping[str, str], number: int = 1
 ) -> tuple[list[Summary], Content]:
     """The summaries of a ticket as a model reads them, with one more of this ``number`` for the
-    ``cells`` of a table where it has some, and what the ticket says."""
+    ``cells`` of a table where some say anything, and what the ticket says. Beside cells, empty ones
+    too, counts that are not there are unknown: no empty cell is a 0."""
     fields = tuple((name, text) for name, text in cells.items() if text)
     if not images:  # as in most tables
         said = "; ".join([f"{name}: {text}" for name, text in fields])
@@ -196,7 +197,7 @@ def read_images(
         "; ".join([f"{name}: {value}" for name, value in together]) if len(documents) > 1 else ""
     )
     named = (*fields, *together, *_list_documents(documents))
-    return shown, Content(named, tuple(prose), bool(documents) and not fields, counts)
+    return shown, Content(named, tuple(prose), bool(documents) and not cells, counts)
 
 
 def parse_document(text: str) -> Document | None:

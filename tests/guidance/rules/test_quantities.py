@@ -100,11 +100,38 @@ def test_what_was_not_counted_is_0_and_no_other_value() -> None:
         assert is_one_of("nowhere", *values)(plain) is None
 
 
+@given(
+    st.dictionaries(
+        st.sampled_from(["Pressure", "Speed", "Kind"]), st.sampled_from(["", "NA", "7"])
+    ),
+    st.sets(st.integers(1, 4), min_size=1),
+)
+def test_no_empty_cell_beside_counts_is_0(cells: dict[str, str], images: set[int]) -> None:
+    """A column of a table is no count, whatever else is empty in a row."""
+    row = {**{f"image_{n}": json.dumps({"seen": PLUGS}) for n in images}, **cells}
+    columns = Columns(missing=("na",))
+    read = read_ticket(row, columns)
+    assert find_quantity(read, "seen_plug") == Quantity(2.0 * len(images), "")
+    for name, cell in cells.items():
+        assert find_quantity(read, name) == (Quantity(7.0, "") if cell == "7" else None)
+        assert is_one_of(name, "0")(read) is (False if cell == "7" else None)
+    assert find_quantity(read, "seen_bolt") == (None if cells else Quantity(0.0, ""))
+    # what a model reads: each once, in the order of their numbers, and sums of several alone
+    shown, content = read_row(row, columns)
+    numbers = [int(image.removeprefix("image_")) for image, _ in shown]
+    assert numbers == sorted({*numbers}) and images <= {*numbers}
+    assert len(numbers) == len(images) + ("7" in cells.values())
+    assert content.counts.count("seen_plug: ") == (len(images) > 1)
+
+
 def test_images_that_disagree_on_a_value_leave_it_open_and_irrelevant_ones_count_nothing() -> None:
     read = read_ticket({"per_image": {"1": '{"seal": "ok"}', "2": '{"seal": "worn"}'}})
     assert "seal" not in read.pairs and read.pairs["image_2_seal"] == "worn"
-    read = read_ticket({"per_image": {"1": "irrelevant image"}})
-    assert (read.pairs, read.words, read.texts, read.is_counted) == ({}, frozenset(), (), False)
+    read = read_ticket({"per_image": {"1": '{"seal": "ok"}', "2": '{"seal": 2}'}})
+    assert read.pairs["seal"] == "2", "what any of them counts is a count"
+    for text in ("irrelevant image", " Irrelevant Image\n"):
+        read = read_ticket({"per_image": {"1": text}})
+        assert (read.pairs, read.words, read.texts, read.is_counted) == ({}, frozenset(), (), False)
 
 
 @given(st.recursive(st.none() | st.integers() | st.floats() | st.text(max_size=4) | st.booleans(),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import permutations, product
+
 import pytest
 
 from stageb.guidance.rules.conditions import Mentions, compile_expression
@@ -122,3 +125,49 @@ def test_a_guidance_keeps_the_column_that_its_rules_read() -> None:
     (rule,) = read_rules(kept, Vocabulary.of(()), WORDS["en"], is_whole=False).each
     assert isinstance(rule.code, RuleCode)
     assert compile_expression(rule.code.expression)(reading(TICKETS[0])) is True
+
+
+# What two conditions say together ------------------------------------------------------------------
+
+MANY = read(
+    [
+        {"Description": described, "Note": note, "Machine": machine, "Size": size, "Depth": depth}
+        for described, note in product(
+            ("the hose leaks at the upper end", "a crack in it, once more", ""),
+            ("there is a crack somewhere in it", "it leaks from the hose again", ""),
+        )
+        for machine, size, depth in (("press 3", "3", "5"), ("saw 1", "5", "9"), ("", "9", ""))
+    ]
+)
+LISTED = replace(
+    Vocabulary.of(MANY), lists={"wet": ("leak", "upper end"), "dry": ("crack", "hose")}
+)
+CONDITIONS = (
+    "Description mentions leak", "Description does not mention leak", "Description mentions hose or crack",
+    "Note mentions leak", "a summary mentions crack", 'Description mentions a "wet" word',
+    'Description mentions a "dry" word', 'Note mentions a "wet" word', "Machine is press 3", "Machine is not saw 1",
+    "Machine is missing", "Size is above 5", "Size is 5", "Size is below 9", "Depth is 5", "Depth is below 9",
+)  # fmt: skip
+
+
+def judge_many(condition: str) -> list[bool | None]:
+    code = parse_rule(f"Fail if {condition}.", LISTED, WORDS["en"])
+    assert isinstance(code, RuleCode), code
+    again = parse_rule(write_rule(code, WORDS["en"]), LISTED, WORDS["en"])
+    assert isinstance(again, RuleCode) and again.expression == code.expression
+    return [compile_expression(code.expression)(reading(ticket)) for ticket in MANY]
+
+
+ALONE = {condition: judge_many(condition) for condition in CONDITIONS}
+
+
+@pytest.mark.parametrize(("joint", "decides"), [("or", True), ("and", False)])
+def test_conditions_say_together_what_they_say_one_by_one(joint: str, decides: bool) -> None:
+    """Of two fields, of a word and a list, of a value and a limit: none is read into the other."""
+
+    def join(*truths: bool | None) -> bool | None:
+        return decides if decides in truths else None if None in truths else not decides
+
+    for pair in permutations(CONDITIONS, 2):
+        held = judge_many(f" {joint} ".join(pair))
+        assert held == [*map(join, *(ALONE[each] for each in pair))], pair
