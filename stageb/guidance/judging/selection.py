@@ -96,10 +96,7 @@ def latest_of_the_best(choices: Sequence[Choice], prices: Prices = EQUAL) -> Cho
     """
     scale = choices[0].scale
     labels = {label for choice in choices for label in choice.missed}
-    weights = {
-        label: prices.get(label, 1.0) / max(prices.values()) * scale.get(label, 1.0)
-        for label in labels
-    }
+    weights = {label: prices.get(label, 1.0) * scale.get(label, 1.0) for label in labels}
 
     def cost(choice: Choice, power: int = 1) -> float:
         """The mean of the ``power`` of what a ticket costs."""

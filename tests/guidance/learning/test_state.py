@@ -1,5 +1,6 @@
 import json
 from dataclasses import asdict, fields, replace
+from statistics import fmean, pstdev
 
 import pytest
 from guidance.made import VERDICT
@@ -10,7 +11,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.state import MissionState, Spent, State, Tally
 from stageb.guidance.learning.transitions import after_choice
 from stageb.guidance.rules.prompts import Case
-from stageb.guidance.words.costs import EQUAL, measure_ratio
+from stageb.guidance.words.costs import EQUAL, PriceConfig, measure_ratio
 from stageb.guidance.words.types import (
     PASS_FAIL,
     Answers,
@@ -190,3 +191,29 @@ def test_what_was_spent_on_tests_stays_spent_where_val_prefers_an_earlier_guidan
         MissionState(late, choices=choices), LoopConfig(tickets=["t.jsonl"])
     ).guidance
     assert (chosen.step, chosen.spent) == (1, late.spent) and late.spent != early.spent
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6),
+    st.sampled_from([(1.0, 1.0), (20.0, 1.0), (1.0, 5.0), (40.0, 20.0)]),
+)
+def test_val_chooses_the_latest_guidance_that_costs_no_more_than_the_cheapest_may_by_chance(
+    errors: list[tuple[int, int]], prices: tuple[float, float]
+) -> None:
+    """Of 100 tickets, at the prices of missed failures and of false alarms."""
+    guides = [Guidance("m", n, (Rule("G0", "headline"),), 1) for n in range(len(errors))]
+    choices = tuple(
+        Choice(guide, 100, {"fail": missed, "pass": alarms})
+        for guide, (missed, alarms) in zip(guides, errors, strict=True)
+    )
+    config = LoopConfig(tickets=["t.jsonl"], price=PriceConfig(*prices))
+    chosen = after_choice(MissionState(guides[-1], choices=choices), config).guidance
+    costs = [
+        [prices[0]] * missed + [prices[1]] * alarms + [0.0] * (100 - missed - alarms)
+        for missed, alarms in errors
+    ]
+    best = min(costs, key=fmean)
+    most = fmean(best) + pstdev(best) / 100**0.5
+    near = {n for n, each in enumerate(costs) if fmean(each) <= most * (1 + 1e-9)}
+    clearly = {n for n, each in enumerate(costs) if fmean(each) <= most * (1 - 1e-9)}
+    assert max(clearly, default=0) <= chosen.step <= max(near) and chosen.step in near
