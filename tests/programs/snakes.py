@@ -25,11 +25,18 @@ SMALL = {
 }
 
 
-BRIEF = {"runner.total_steps": GAMES * 4 * 12, "runner.divergence_every": 4, "evaluation.every": 6}
+BRIEF = {
+    "runner.total_steps": GAMES * 4 * 12,
+    "runner.log_every": 5,
+    "runner.divergence_every": 4,
+    "evaluation.every": 6,
+}
 
 
 def brief(root: Path, world_size: int = 1, loop: str = "ppo", /, **keys: object) -> list[str]:
-    """``arguments`` of a run half as long, for eight ranks on a machine with few cores."""
+    """``arguments`` of a run half as long, for eight ranks on a machine with few cores.
+    Every update is committed; rows and evaluations are due more rarely, so that it may be stopped
+    between two of either."""
     return arguments(
         root,
         world_size,
