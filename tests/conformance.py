@@ -22,13 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from programs import forks
 from programs.processes import Job, wait_until
 from safetensors.torch import load
 
+from stageb.__main__ import main
 from stageb.guidance.commands.report import REPORT
 from stageb.runs.folder import TESTED, VAL
 from stageb.store.commits import COMMIT, LOCK
+from stageb.store.journal import Journal
 
 NOT_COMPARED = frozenset(
     {"config.yaml", "run.json", "timings.jsonl", REPORT, LOCK}
@@ -240,6 +243,28 @@ def check_ended_after_a_commit(
         )
         assert "Traceback" not in ended.err
     _check_resumed(bench, root, ended, world_size, resumed_at)
+
+
+def check_stopped_after_any_commit(line: Callable[[Path], list[str]], folder: Path) -> None:
+    """A run in this process, of the command that ``line`` makes for a root; stopped after each of
+    its commits in turn and gone on with, it leaves the same bytes. For what a test makes up of
+    results, which no run comes to within a second."""
+    commit, number = Journal.commit, 0
+
+    def stop(journal: Journal, *given: Any, **named: Any) -> None:
+        commit(journal, *given, **named)
+        if journal.number == number:
+            raise KeyboardInterrupt
+
+    assert main(line(folder / "whole")) == 0
+    expected = content(folder / "whole" / "run")
+    for number in range(1, commits(folder / "whole" / "run")):
+        root = folder / f"{number}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Journal, "commit", stop)
+            assert main(line(root)) == 128 + signal.SIGINT
+        assert main(line(root)) == 0
+        assert differing(content(root / "run"), expected) == [], number
 
 
 def check_the_command(bench: Bench, world_size: int) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import subprocess
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conformance import check_equal_bytes, content
+from conformance import check_equal_bytes, check_stopped_after_any_commit, content
 from PIL import Image
 from programs import forks
 from safetensors.torch import load_file
@@ -29,6 +30,8 @@ from stageb.ppo.export import ExportedAgent, ExportError, compare
 from stageb.ppo.make import make_agent, make_environment
 from stageb.ppo.ranks import make_batch
 from stageb.ppo.rollout import Player
+from stageb.ppo.run import PpoRun, UpdateResult
+from stageb.runs.folder import RunFolder
 
 SMALL = {
     "agent.hidden": 16,
@@ -353,6 +356,36 @@ def test_without_its_extra_nothing_is_exported(
     assert main(["export", str(tmp_path / "run")]) == 2
     assert "stageb export needs the extra onnx, of which " in capsys.readouterr().err
     assert not (tmp_path / "run" / "agent.onnx").exists()
+
+
+def test_what_is_counted_and_what_was_best_go_on_after_any_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The optimiser skips a step in each update, and the second of three evaluations is as good as
+    the first, which learnt less."""
+    record, scores = PpoRun.record, (2.0, 2.0, 1.0)
+
+    def make_up(run: PpoRun, update: int, result: UpdateResult, agent: Any) -> None:
+        assert result.evaluation
+        sums = [scores[update]] * len(result.evaluation.sums)
+        evaluation = replace(result.evaluation, games=1, sums=tuple(sums))
+        figures = replace(result.figures, skipped=1)
+        record(run, update, replace(result, figures=figures, evaluation=evaluation), agent)
+
+    monkeypatch.setattr(PpoRun, "record", make_up)
+    keys: dict[str, Any] = {
+        "env__name": "CartPole-v1",
+        "runner__envs": 2,
+        "runner__rollout_steps": 4,
+        "runner__total_steps": 24,
+        "runner__global_batch": 4,
+        "runner__commit_every": 1,
+        "evaluation__every": 1,
+        "evaluation__episodes": 1,
+    }
+    check_stopped_after_any_commit(lambda root: line(root, **keys), tmp_path)
+    row = RunFolder(tmp_path / "whole" / "run").read_offered()
+    assert row["update"] == row["skipped_so_far"] == 2
 
 
 def test_several_seeds_are_a_table_and_a_picture(
