@@ -64,13 +64,13 @@ ROOMS = {
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and
 # packed.
-FILES = 325
+FILES = 326
 # It names what stands above it in strings, so that nothing is imported before it is needed.
 REGISTRY = "stageb/__init__"
 
 # Of loop two_channel.
 TORCHLESS = (
-    "__init__ boxes/augmentation commands/run config learning/targets boxes/data "
+    "__init__ boxes/augmentation commands/card commands/run config learning/targets boxes/data "
     "boxes/imports boxes/formats learning/schedule boxes/text types"
 ).split()
 
@@ -292,7 +292,7 @@ TAKING_MORE = {
     "lab/tiny/lessons": 34,
     "stageb/guidance/commands/report/read": 34,
     "stageb/guidance/commands/use/fit": 34,
-    "stageb/two_channel/commands/run": 34,
+    "stageb/two_channel/commands/run": 33,
     "stageb/growth/evaluate": 33,
     "stageb/guidance/commands/audit/main": 33,
     "stageb/guidance/tickets/tickets": 33,

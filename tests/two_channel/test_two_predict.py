@@ -23,7 +23,7 @@ from stageb.two_channel.boxes.metrics import Detections, choose_threshold, compu
 from stageb.two_channel.boxes.predictions import BoxSelection
 from stageb.two_channel.boxes.text import list_true_objects
 from stageb.two_channel.commands.answerer import make_row
-from stageb.two_channel.commands.run import advise
+from stageb.two_channel.commands.card import advise
 from stageb.two_channel.types import Box, Detection, Object, Sample
 
 
