@@ -70,8 +70,6 @@ def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] 
         # One that names no field holds where any text of the ticket says so.
         for fields in [each.fields] if each.fields else [(name,) for name in columns]:
             tests.setdefault(fields, []).append(compile_expression(each))
-        for name in each.fields:
-            tests.setdefault((name,), [])
     # others are alike in all rows
     known = {fields: tests[fields] for fields in tests if not {*columns}.isdisjoint(fields)}
     asked = {fields: Memo(_make_asker(fields, of)) for fields, of in known.items()}

@@ -280,13 +280,14 @@ def test_exported_code_judges_as_the_rules_do(language: str) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_rows_of_one_key_are_judged_alike_for_the_same_reason(language: str) -> None:
-    """Rows as tables have them, some of them without some fields, and with a column of texts."""
+    """Rows as tables have them, some of them without some fields, or with values that no rule can
+    compare, and with a column of texts."""
     draw, fields = (
         Random(2),
         {**FIELDS[language], "note": [NOTES[language], "cracked; a stain", "lid"]},
     )
     rows = [
-        {name: draw.choice(["", *values, *values]) for name, values in fields.items()}
+        {name: draw.choice(["", "n/a", *values, *values]) for name, values in fields.items()}
         for _ in range(300)
     ]
     columns = {name: [row[name] for row in rows] for name in fields}

@@ -55,7 +55,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "Type": ["H", "M", "L", "h ", None, "x\ty", 'q"t', "二"],
     "Torque": [12.5, 40.0, 61.0, 75.5, None, float("nan"), -0.0],
     "Speed": [1300, 1400, 2900, None],
-    "Wear": ["20", "99 min", "205 min", "", " 250 min", "1e-05"],
+    "Wear": ["20", "99 min", "205 min", "", " 250 min", "1e-05", "n/a"],
     "Air": [40, 300, None],
     "Note": ["a leak; seal worn", "worn seal", "hot", None, "leaks", "fine, dry. new"],
     "label": ["pass", "fail", None],
