@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 from guidance.commands.use import made
@@ -17,7 +18,7 @@ from times import TIMES
 
 from stageb.__main__ import main
 from stageb.errors import BadInputError
-from stageb.guidance.commands.audit.files import Promise, take_answers
+from stageb.guidance.commands.audit.files import Promise, read_export, take_answers
 from stageb.guidance.commands.audit.watch import (
     LEVEL,
     find_fault,
@@ -245,6 +246,23 @@ def test_answers_agree_wherever_they_were_written_or_none_of_them_counts(
             take_answers(*given)
 
 
+@given(st.lists(st.tuples(LABEL, st.booleans()), max_size=4))
+def test_the_last_annotation_of_a_task_that_was_not_cancelled_is_its_answer(
+    written: list[tuple[str, bool]],
+) -> None:
+    task = {
+        "data": {"id": "1"},
+        "annotations": [
+            {"result": [{"value": {"choices": [label]}}], "was_cancelled": is_cancelled}
+            for label, is_cancelled in written
+        ],
+    }
+    with TemporaryDirectory() as folder:
+        (path := Path(folder, "export.json")).write_text(json.dumps([task]))
+        found = [(name, label) for _, name, label in read_export(path)]
+    assert found == [("1", label) for label, is_cancelled in written if not is_cancelled][-1:]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -277,12 +295,14 @@ def test_what_cannot_be_watched_is_refused(
 ) -> None:
     out = predict("day", 50, 2)
     made.guidance(Path("bare.json"), {"valves": RULES["G1"]})
+    Path("edited.json").write_text(Path("shared.json").read_text().replace("above 95", "above 96"))
     for arguments, said in (
         ([out], "no audit has begun there; name what is watched: --guidance SOURCE"),
         (
             [out, "--guidance=bare.json"],
             "nothing is promised of its rules; begin with: stageb automate bare.json",
         ),
+        ([out, "--guidance=edited.json"], "nothing is promised of its rules"),
         ([out, "--guidance=shared.json", "--share=2"], "a share of the tickets decided alone"),
         (["labelled.csv", "--guidance=shared.json"], "no rows of predict"),
         (["gone.jsonl", "--guidance=shared.json"], "gone.jsonl: No such file"),
