@@ -122,7 +122,7 @@ def read_tickets(
                         bad.append(_set_aside(path, entry, copied, "copies"))
                         continue
                     known.setdefault(name, ticket)
-                    claim_place(ticket, place, places)
+                    claim_place(ticket, place, places, columns)
                     if ticket.label not in PASS_FAIL:
                         others[len(tickets)] = _set_aside(
                             path, entry, name_strange_label(ticket.label, columns)
@@ -245,14 +245,23 @@ def fingerprint(tickets: Iterable[Ticket]) -> str:
     return digest.hexdigest()
 
 
-def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) -> None:
+def claim_place(
+    ticket: Ticket, place: str, places: dict[tuple[str, str], str], columns: ColumnsConfig
+) -> None:
     """Note where a ticket stands, unless it stands somewhere already."""
     first = places.setdefault((ticket.mission, ticket.key), place)
     if first is not place:
-        raise FaultError(
-            f"ticket {ticket.key!r} of mission {ticket.mission!r} stands at {first} already",
+        remedy = (
             "keep one of the two, or give another group_id; where it names a machine rather "
-            "than a case, set columns.group_id to null and columns.together to that column",
+            "than a case, set columns.group_id to null and columns.together to that column"
+        )
+        if columns.group_id is None and is_table(place.rpartition(":")[0]):
+            remedy = (
+                "it says the same, and rows have no names of their own: leave one out, or put "
+                "both files into one, where equal rows are cases of their own"
+            )
+        raise FaultError(
+            f"ticket {ticket.key!r} of mission {ticket.mission!r} stands at {first} already", remedy
         )
 
 

@@ -188,7 +188,13 @@ def read_export(path: Path) -> Iterator[tuple[str, str, str]]:
     made. Raises ``BadInputError``."""
     try:
         with reading(KIND), open_named(str(path)) as opened:
-            tasks = loads(opened.read().decode("utf-8-sig"))
+            text = opened.read().decode("utf-8-sig")
+    except FaultError as fault:
+        raise _refuse(str(path), 0, fault.what, fault.remedy) from None
+    except UnicodeDecodeError:
+        raise _refuse(str(path), 0, "not UTF-8", "export it from Label Studio as JSON") from None
+    try:
+        tasks = loads(text)
         for number, task in enumerate(tasks, 1):
             done = [each for each in task["annotations"] if not each.get("was_cancelled")]
             choices = [

@@ -209,7 +209,13 @@ def draw(
         raise InputError(shown(f"{name}: no rows of predict; name what it wrote as JSON Lines"))
     alone = [row for row in rows if row["decides"] == STAGEB and row["mission"] in promises]
     if not alone:
-        raise InputError(shown(f"{name}: no ticket was decided alone there; predict says why"))
+        why = (
+            "; predict says why"
+            if any(row["decides"] for row in rows)
+            else ", since nothing was promised of its verdicts: have predict judge them by the "
+            "rules of the promise, with --fresh where it did so before"
+        )
+        raise InputError(shown(f"{name}: no ticket was decided alone there{why}", 400))
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in alone:
         groups.setdefault((row["mission"], row["group_id"]), []).append(row)

@@ -274,7 +274,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
     for line, made in corrections.items():
         try:
             words[line], ticket = _correct(tickets.get(line), made, columns, labels)
-            claim_place(ticket, f"{path}:{line}", places)
+            claim_place(ticket, f"{path}:{line}", places, columns)
         except FaultError as fault:
             bad.append(BadLine(args.doubts, made.at, fault.what, fault.remedy))
     if bad:

@@ -218,6 +218,7 @@ def make_check(
                 raise name_strange_label(line.label, columns)
             raise FaultError(f"label {short(line.label)}", f"write one of {', '.join(labels)}")
         if once and line.label:
-            claim_place(replace(line.ticket, label=line.label), f"{line.file}:{line.line}", places)
+            ticket, place = replace(line.ticket, label=line.label), f"{line.file}:{line.line}"
+            claim_place(ticket, place, places, columns)
 
     return check

@@ -158,6 +158,33 @@ def test_a_week_with_a_drift_on_the_fourth_day(
     assert "script" not in page
 
 
+def test_what_was_judged_before_the_promise_has_to_be_judged_anew(
+    promised: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.guidance(Path("bare.json"), {"valves": RULES["G1"]})
+    made.write_parts(Path("day.csv"), 50, 2)
+    given = ["--tickets=day.csv", "--output=day.jsonl", "--by=rules", COLUMNS]
+    assert main(["predict", "--guidance=bare.json", *given]) == 0
+    capsys.readouterr()
+    assert main(["audit", "day.jsonl", "--guidance=shared.json", COLUMNS]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "nothing was promised of its verdicts: have predict judge them" in said
+
+
+def test_an_export_that_cannot_be_read_is_told_from_one_of_something_else(
+    promised: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", "--guidance=shared.json", COLUMNS]) == 0
+    Path("other.json").write_text('{"tasks": 3}')
+    for name, said in (
+        ("gone.json", "gone.json: cannot be read: No such file"),
+        ("other.json", "other.json: no export of these tasks"),
+    ):
+        capsys.readouterr()
+        assert main(["audit", "--answers", name]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_share_holds_until_another_is_given(
     promised: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

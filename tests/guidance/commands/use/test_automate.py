@@ -419,3 +419,20 @@ def test_python_is_told_what_was_found(run: Path) -> None:
     found = stageb.automate(guidance=str(run), by="rules", max_error=0.03)["valves"]
     assert found.automation == read_guidance(run)["valves"].automation
     assert found.searches[""].bound
+
+
+def test_equal_rows_without_names_in_two_files_are_told_what_mends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.json").write_text(json.dumps({"valves": {"step": 1, "experiences": RULES}}))
+    rows = ["Temp,Kind,label", *(f"{90 + n % 10},even,pass" for n in range(300))]
+    Path("one.csv").write_text("\n".join(rows))
+    Path("two.csv").write_text("\n".join(rows[:3]))
+    given = ["--by=rules", f"--columns={COLUMNS},group_id=null", "--max_error=0.1"]
+    assert main(["automate", "rules.json", "--tickets=[one.csv, two.csv]", *given]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "stands at one.csv:2 already; it says the same, and rows have no names" in said
+    Path("both.csv").write_text("\n".join([*rows, *rows[1:3]]))
+    # ten that differ promise nothing
+    assert main(["automate", "rules.json", "--tickets=both.csv", *given]) == 1
