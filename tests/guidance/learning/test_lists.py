@@ -157,6 +157,24 @@ def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     assert {name for term in line if is_guard(term) for name in term.fields} == {"a", "b"}
 
 
+@pytest.mark.parametrize("size", [2, 4, 5])
+def test_lists_of_all_labels_have_together_no_more_conditions_than_asked_for(size: int) -> None:
+    """Three of four labels have a line of two conditions, and those for which there is room get
+    it."""
+    readings = table(400)
+    told = {"mid": "ab", "high": "cd", "top": "ef"}
+    labelled: dict[Verdict, int] = dict.fromkeys([*told, "low"], 0)
+    for place, each in enumerate(readings):
+        ones = {name for name, value in each.pairs.items() if value == "one"}
+        found = next((name for name, pair in told.items() if ones.issuperset(pair)), "low")
+        labelled[found] |= 1 << place
+    wrong = sum(held for name, held in labelled.items() if name != "low")
+    of = Material(find_terms(readings, Forms()), {}, labelled, wrong, frozenset(), EQUAL)
+    whole = learn_whole(of, folds(len(readings)), size)
+    assert whole and whole.size <= size
+    assert len(whole.lists) == size // 2 and all(each.size == 2 for each in whole.lists)
+
+
 def fails_by_points(each: Reading) -> bool:
     pairs = each.pairs
     return (
