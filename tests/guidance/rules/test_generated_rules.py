@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations, product
 from random import Random
 from typing import Any
 
@@ -53,11 +54,11 @@ from stageb.guidance.rules.judge import (
     write_rule,
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
-from stageb.guidance.rules.prompts import name_labels, words_of
+from stageb.guidance.rules.prompts import WORDS, name_labels, words_of
 from stageb.guidance.rules.sorting import make_sorter
 from stageb.guidance.rules.value_types import Computed, parse_number, read_content
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
-from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
+from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket, Verdict
 
 SIDES: list[Side] = ["above", "below"]
 LABELS = ("low", "high", "mid")
@@ -308,3 +309,25 @@ def test_rows_of_one_key_are_judged_alike_for_the_same_reason(language: str) -> 
             assert found.setdefault(key, said) == said, (content, mission.coded)
         kinds += len(found)
     assert kinds < len(rows) * len(make_missions(language))  # one is judged for others
+
+
+def test_rows_of_one_key_have_the_same_of_the_fields_that_rules_or_a_caller_name() -> None:
+    """Of two fields that are compared, a table may have one alone."""
+    vocabulary = Vocabulary.of(
+        [Ticket("m", "g", "pass", (("image_1", "Air: 40; Torque: 40; Type: H"),))]
+    )
+    rules = (
+        Rule("G0", WORDS["en"].neutral_headline),
+        Rule("G1", "Fail if Air × Torque is above 900."),
+    )
+    coded = read_rules(Guidance("m", 1, rules, 2), vocabulary, WORDS["en"])
+    assert isinstance(coded.each[0].code, RuleCode)
+    names = ("Air", "Type", "Note")
+    rows = [dict(zip(names, cells, strict=True)) for cells in product(["", "40"], repeat=3)]
+    columns = {name: [row[name] for row in rows] for name in names}
+    for named in ((), ("Type",), ("Torque", "Type")):
+        keys = [*make_sorter(coded, [*columns], named)(columns)]
+        for one, other in combinations(range(1, len(rows)), 2):
+            told = ("Air", *named)
+            alike = all(rows[one].get(name) == rows[other].get(name) for name in told)
+            assert (keys[one] == keys[other]) is alike, (rows[one], rows[other], named)
