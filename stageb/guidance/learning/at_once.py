@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets
+from stageb.guidance.learning.attempts import NO_ROOM
 from stageb.guidance.learning.gate.decide import STRONG, Decision, decide_by
 from stageb.guidance.learning.gate.judge import Verdicts, ask_once
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.proof import KEPT, Proof
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
-from stageb.guidance.learning.state import LearningStopped, MissionState
+from stageb.guidance.learning.state import LearningStopped, MissionState, NoRoom
 from stageb.guidance.learning.teacher import Learnt, Teacher
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.prompts import Case
@@ -140,6 +141,8 @@ def _fit(bundle: Bundle, guidance: Guidance, tools: Tools) -> WholeLesson:
         learnt = None if bundle.why_not else teacher.learn(groups, with_others=True)
     except LearningStopped:
         return WholeLesson(teacher=teacher, is_stopped=True)
+    except NoRoom:
+        return WholeLesson(teacher=teacher, why_not=NO_ROOM)
     if learnt is None:
         return WholeLesson(teacher=teacher)
     return WholeLesson(

@@ -14,6 +14,10 @@ from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 
 UNTESTED = "applied untested"
 ALL_RIGHT = "all right with high agreement"
+NO_ROOM = (
+    "the rules that were found are more than reflection.max_rules or reflection.max_guidance_tokens "
+    "allows"
+)
 NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
 APPLIED = (ACCEPTED, UNTESTED, PROVISIONAL)
 OUTCOME_TEXTS = {  # the furthest first

@@ -23,6 +23,7 @@ from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_lea
 from stageb.guidance.learning.gate.sequential import BettingTest
 from stageb.guidance.learning.material import MeasuredWhole
 from stageb.guidance.learning.stacking import Stacker
+from stageb.guidance.learning.state import NoRoom
 from stageb.guidance.learning.teacher import Learnt, Teacher
 from stageb.guidance.rules.edits import mark_provisional
 from stageb.guidance.rules.judge import read_rules, speaking_rules
@@ -120,7 +121,10 @@ class Proof:
     ) -> Dialogue[tuple[Bet | None, Preparers | None]]:
         """What ``groups`` teach bets on the ``block``. Where a model judges, ``preparers`` prepare
         that and the present guidance, and have the block judged under both."""
-        learnt = self.teacher.learn(groups) if self.learnt else None
+        try:
+            learnt = self.teacher.learn(groups) if self.learnt else None
+        except NoRoom:
+            learnt = None
         judged = [*chain(*block)]
         if preparers is None:
             if learnt is None:

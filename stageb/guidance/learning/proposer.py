@@ -61,6 +61,7 @@ class Lesson:
     tokens: int = 0  # read and made
     sizes: tuple[SizeEntry, ...] = ()  # of what code learns at once: the same in other sizes
     is_stopped: bool = False  # learning was told to stop on the way
+    why_not: str = ""  # why nothing is proposed, where that is known
 
     def rebase(self, made_for: Guidance, present: Guidance) -> Self:
         """The lesson without proposals for the guidance ``made_for`` that come too late for the

@@ -48,6 +48,10 @@ class LearningStopped(Exception):  # noqa: N818 - no error
     """Learning was told to stop between two of its small steps (``Tools.pause``)."""
 
 
+class NoRoom(Exception):  # noqa: N818 - no error
+    """Rules were found, and in no size are they within the limits on a guidance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Verdicts counted over tickets of one split."""

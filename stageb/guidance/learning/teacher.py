@@ -14,6 +14,7 @@ from stageb.guidance.learning.gathering import gather_material
 from stageb.guidance.learning.material import Material, MeasuredWhole, judge_whole
 from stageb.guidance.learning.proposer import Bundle
 from stageb.guidance.learning.reflection_file import SizeEntry
+from stageb.guidance.learning.state import NoRoom
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, learn_whole
@@ -63,13 +64,15 @@ class Teacher:
 
     def learn(self, groups: Sequence[Group], with_others: bool = False) -> Learnt | None:
         """What ``groups`` teach, if asked for ``with_others`` of ``SIZES``; None where that is
-        nothing, or has no room. Raises ``LearningStopped``."""
+        nothing. Raises ``LearningStopped``, and ``NoRoom`` where it is within the limits in no
+        size."""
         folds, has_own = self._cut(groups), has_labels(self.present.labels)
         if len(folds) < 2:
             return None
         most = self.tools.config.reflection.size or SIZE[has_own]
         smaller = [size for size in SIZES[has_own][::-1] if size < most]
         found = self._learn_sizes(folds, [most, *(SIZES[has_own] if with_others else ())])
+        is_too_long = False
         for size in (most, *smaller):  # smaller ones where there is no room
             whole = found.get(size) or self._learn_sizes(folds, [size]).get(size)
             edit = self._edit(whole, sum(folds)) if whole else None
@@ -77,6 +80,9 @@ class Teacher:
                 break
             if self._has_room(edit, whole):
                 return Learnt(whole, edit, found)
+            is_too_long = True
+        if is_too_long:
+            raise NoRoom
         return None
 
     def list_sizes(self, learnt: Learnt) -> tuple[SizeEntry, ...]:

@@ -185,6 +185,17 @@ def test_labels_that_nothing_tells_apart_leave_no_candidate(
     assert "Nothing in the tickets tells their labels apart" in said
 
 
+def test_rules_without_room_are_told_from_none(
+    tickets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {**ALL, "reflection.max_guidance_tokens": 4}
+    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
+    said = capsys.readouterr().out
+    assert "no edit was tried: the rules that were found are more than" in said
+    assert "raise reflection.max_rules or reflection.max_guidance_tokens" in said
+    assert "Nothing in the tickets tells" not in said and "no rules were found" not in said
+
+
 def test_present_rules_are_replaced_with_proof_alone(tickets: Path, tmp_path: Path) -> None:
     Path(tmp_path / "rules.txt").write_text("[valves]\nPass if colour is red.\n")
     for name, alpha in (("proven", 0.05), ("not", 1e-300)):

@@ -20,6 +20,7 @@ from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.learning.attempts import (
     ALL_RIGHT,
     NO_CANDIDATE,
+    NO_ROOM,
     Attempts,
     explain_refusals,
     name_last_stage,
@@ -439,6 +440,11 @@ def _advise_on_edits(attempts: Attempts, has_rules: bool) -> Iterator[str]:
             f"{count_of(ends['dropped'], 'edit')} lost their race, on tickets that are drawn "
             f"once: raise gate.race_size, or let code judge ({write_option('config', 'frugal')}), "
             f"where every train ticket teaches and tests."
+        )
+    if NO_ROOM in attempts.idle:
+        yield (
+            "Rules were found that have no room: raise reflection.max_rules or "
+            "reflection.max_guidance_tokens, or learn fewer (reflection.size)."
         )
     if NO_CANDIDATE in attempts.idle and has_rules:
         yield "The rules that it began with stand: nothing better was found."

@@ -49,6 +49,7 @@ def _make_bundle_row(mission: str, bundle: Bundle, lesson: Lesson) -> Row:
         "judged": bundle.asked,
         "eligible": not bundle.why_not,
         "why_not": bundle.why_not
+        or lesson.why_not
         or (TOLD_TO_STOP if lesson.is_stopped and not lesson.proposals else ""),
         "evidence": [
             describe_evidence(shown)
