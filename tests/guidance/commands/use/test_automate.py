@@ -218,10 +218,13 @@ def test_a_bound_is_of_a_missions_own_verdicts_on_tickets_that_played_no_part_in
 ) -> None:
     mine, others = judge_parts("valves", 500), judge_parts("pumps", 300)
     new, old = mine[::2], mine[1::2]
-    limits = {"max_error": {verdict: 0.12} if verdict else 0.12}
+    limits: dict[str, Any] = {"max_error": {verdict: 0.12} if verdict else 0.12}
     alone = find(new, **limits)
     assert alone.automation and not alone.seen
-    known = replace(TORN, **{seen: name_contents(old)})
+    names = name_contents(old)
+    known = (
+        replace(TORN, taught_by=names) if seen == "taught_by" else replace(TORN, chosen_by=names)
+    )
     mixed = [each for three in zip_longest(new, others, old) for each in three if each]
     assert find(mixed, known, "how a model is asked", **limits) == replace(alone, seen=len(old))
     if verdict:  # a limit of what another mission is judged, and one that is none

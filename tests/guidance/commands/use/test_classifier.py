@@ -32,6 +32,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from stageb.guidance.commands.use import columns
+from stageb.guidance.rules.fields import read_ticket
 
 ROWS = [{"seal": ("worn", "good", "new")[n % 3], "length": n % 40} for n in range(240)]
 CLASSES = ["NG" if row["seal"] == "worn" else "OK" for row in ROWS]
@@ -459,7 +460,7 @@ def test_many_rows_are_judged_as_each_by_itself(kind: Any, asks: str) -> None:
 
 def test_rows_that_rules_cannot_tell_apart_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     learnt = stageb.GuidanceClassifier().fit(ROWS, CLASSES)
-    asked = Mock(side_effect=columns.read_ticket)
+    asked = Mock(side_effect=read_ticket)
     monkeypatch.setattr(columns, "read_ticket", asked)
     many = [{"seal": row["seal"], "length": n} for n, row in enumerate(ROWS)]
     assert learnt.predict(many).tolist() == CLASSES
