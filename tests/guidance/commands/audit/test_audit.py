@@ -18,7 +18,14 @@ from times import TIMES
 
 from stageb.__main__ import main
 from stageb.errors import BadInputError
-from stageb.guidance.commands.audit.files import Promise, read_export, take_answers
+from stageb.guidance.commands.audit.files import (
+    AuditFolder,
+    Drawn,
+    Promise,
+    read_export,
+    take_answers,
+)
+from stageb.guidance.commands.audit.main import conclude
 from stageb.guidance.commands.audit.watch import (
     LEVEL,
     find_fault,
@@ -28,7 +35,7 @@ from stageb.guidance.commands.audit.watch import (
     trace_wealth,
 )
 from stageb.guidance.rules.guidance_file import load_seed
-from stageb.guidance.words.automation import Automation
+from stageb.guidance.words.automation import Automation, Bound
 from stageb.guidance.words.column_names import ColumnsConfig
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
@@ -288,6 +295,39 @@ def test_the_last_annotation_of_a_task_that_was_not_cancelled_is_its_answer(
         (path := Path(folder, "export.json")).write_text(json.dumps([task]))
         found = [(name, label) for _, name, label in read_export(path)]
     assert found == [("1", label) for label, is_cancelled in written if not is_cancelled][-1:]
+
+
+def test_an_answer_speaks_of_the_bounds_of_its_mission_and_of_the_verdict_that_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of valves that were judged fail every fourth is good; nothing else is wrong."""
+    promises = {
+        mission: Promise(
+            ("pass", "fail"),
+            Automation(0.95, "", "rules", "", 9, tuple(Bound(*each, {}, 9, 9, 0) for each in of)),
+        )
+        for mission, of in {
+            "valves": [("pass", 0.02), ("fail", 0.02)],
+            "pumps": [("", 0.02)],
+        }.items()
+    }
+    tickets, answers = list[dict[str, str]](), list[dict[str, str]]()
+    for number in range(240):
+        mission = "valves" if number % 2 else "pumps"
+        verdict = "pass" if number % 3 else "fail"
+        is_wrong = mission == "valves" and verdict == "fail" and number % 4 == 1
+        tickets.append({"id": f"{number}", "mission": mission, "verdict": verdict, "rule": "G1"})
+        answers.append({"id": f"{number}", "label": "pass" if is_wrong else verdict})
+    folder = AuditFolder(tmp_path)
+    folder.add_answers(answers)
+    assert conclude(folder, promises, [Drawn("day.jsonl", "", tickets, {})]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert [line.partition(" answers say")[0] for line in told[:3]] == [
+        "valves: 0 of 80",
+        "valves: 20 of 40",
+        "pumps: 0 of 120",
+    ]
+    assert ["ALARM" in line for line in told[:3]] == [False, True, False]
 
 
 @pytest.mark.parametrize(
