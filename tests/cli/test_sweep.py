@@ -94,8 +94,9 @@ def test_a_sweep_tries_values_and_writes_the_best_config_and_an_interrupted_one_
     assert main([*words, "--trials=3"]) == 0
     assert "trial 0" not in capsys.readouterr().err
     assert read_table(tmp_path / "part") == [head, *rows]
-    assert main([*words[:-2], words[-1]]) == 2
-    assert "holds a sweep over other values, or from another config" in capsys.readouterr().err
+    for others in ([*words[:-2], words[-1]], [*words, "--ppo.gamma=0.5"]):
+        assert main(others) == 2
+        assert "holds a sweep over other values, or from another config" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("here")
