@@ -172,6 +172,23 @@ def test_metadata_is_new_exactly_where_the_text_is(edit: tuple[Guidance, list[Op
             }
 
 
+@given(st.lists(st.tuples(TEXTS, st.booleans()), unique_by=lambda rule: rule[0]), st.lists(TEXTS))
+def test_where_the_order_decides_fixed_rules_keep_mark_and_place_whatever_is_said_again(
+    rules: list[tuple[str, bool]], said: list[str]
+) -> None:
+    """What says the same as another rule takes its place, behind the fixed ones."""
+    before = guidance("head", *(text for text, _ in rules))
+    marked = (
+        replace(rule, metadata={**rule.metadata, "fixed": is_fixed})
+        for rule, (_, is_fixed) in zip(before.rules[1:], rules, strict=True)
+    )
+    before = replace(before, rules=(before.rules[0], *marked), labels=("a", "b", "c"))
+    after = apply(before, list(map(add, said)), "r1")
+    fixed = [rule for rule in before.rules[1:] if rule.is_fixed]
+    assert list(after.rules[1 : len(fixed) + 1]) == fixed
+    assert sorted(texts(after).values()) == sorted({*texts(before).values(), *said})
+
+
 def test_each_operation() -> None:
     before = guidance("head", "one", "two", "three")
     after = apply(

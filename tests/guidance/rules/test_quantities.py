@@ -61,6 +61,18 @@ def test_values_are_equal_however_they_are_composed_and_stopped() -> None:
         assert fold_value(one) != fold_value(other)
 
 
+@given(st.integers(1, 10_000), st.sampled_from(["", ".5", ".05"]), st.integers(1, 3))
+def test_zeros_behind_a_decimal_point_alone_are_no_part_of_a_value(
+    whole: int, part: str, zeros: int
+) -> None:
+    """Those before it are: 10.0 is 10, and not 1."""
+    number, written = f"{whole}{part}", f"{whole}{part or '.'}{'0' * zeros}"
+    assert fold_value(written) == fold_value(number)
+    for value in (number, f"{whole}0{part}"):
+        found = is_one_of("code", value)(read_ticket({"code": written}))
+        assert found == (float(value) == float(written))
+
+
 def test_numbers_have_units_signs_currencies_and_powers() -> None:
     said = {"250 cm": (250, "cm"), "−93": (-93, ""), "+3": (3, ""), ".892": (0.892, ""), "4.2e4": (42000, ""),
             "$734": (734, "$"), "5 Pieces": (5, "piece"), "5 MW": (5, "MW"), "5 mW": (5, "mW")}  # fmt: skip
