@@ -10,13 +10,20 @@ from typing import Any
 
 import pytest
 from guidance.test_stacking import KEYS
+from guidance.trials import numbered
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import forks, small
 
 from stageb.__main__ import main
+from stageb.guidance.commands.fit.limits import RunLimits
+from stageb.guidance.config import BudgetConfig, LoopConfig
+from stageb.guidance.learning.schedule import GuidanceSchedule
+from stageb.guidance.learning.state import MissionState, State
 from stageb.guidance.learning.transitions import find_share
-from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.tickets.splits import split_tickets
 from stageb.store.commits import COMMIT
 from stageb.store.journal import Journal
 
@@ -41,6 +48,18 @@ def test_shares_are_equal_and_what_one_mission_leaves_goes_to_the_others(
     assert find_share(limit, used, ()) == equal
     for names in permutations(over):
         assert find_share(limit, used, names) == pytest.approx(share), "in whichever order"
+
+
+@given(st.lists(st.integers(0, 100), max_size=6))
+def test_seconds_of_all_steps_of_a_mission_count_and_of_no_other(steps: list[int]) -> None:
+    config = LoopConfig(tickets=["t.jsonl"], budget=BudgetConfig(seconds=300))
+    splits = dict.fromkeys(("m", "n"), split_tickets(numbered(20), config)["m"])
+    limits = RunLimits(config, GuidanceSchedule(splits, config, 4), Path("of no run"))
+    for seconds in steps:
+        limits.count_seconds("m", seconds)
+    state = State({name: MissionState(make_neutral(name, WORDS["en"])) for name in splits})
+    over = {"m": "budget.seconds"} if sum(steps) >= 150 else {}
+    assert limits.apply(state).over == over
 
 
 def write(folder: Path) -> Path:

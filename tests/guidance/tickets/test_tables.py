@@ -91,6 +91,18 @@ def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
     ) == 2
 
 
+@pytest.mark.parametrize("role", ["together", "split", "reason"])
+def test_what_a_column_says_of_a_ticket_is_no_field_of_it(role: str, tmp_path: Path) -> None:
+    text = "mission,group_id,label,seal,Note\nm,1,fail,worn,train\nm,2,pass,new,val\n"
+    path = write(tmp_path, text)
+    columns = ColumnsConfig(**{role: "Note"})  # type: ignore[arg-type]
+    tickets, _ = read_tickets([path], "error", columns)
+    assert [each.per_image for each in tickets] == [
+        (("image_1", "seal: worn"),),
+        (("image_1", "seal: new"),),
+    ]
+
+
 def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
     path = write(tmp_path, "mission,group_id,label,seal\nm,1,,new\nm,2,fail,worn\n")
     ((line, what, remedy),) = faults(path, ColumnsConfig())
