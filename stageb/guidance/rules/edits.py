@@ -66,7 +66,6 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
                 del rules[rule.key]
         elif operation.op == "remove":
             removed.append(rules.pop(operation.key or ""))
-    texts = {rule.text for rule in rules.values()}
     next_number = guidance.next_number
     adds, is_ordered = (
         [operation for operation in operations if operation.op == "add"],
@@ -86,10 +85,8 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
                 and rule.key != HEADLINE_KEY
             ):
                 del rules[rule.key]
-                texts.remove(rule.text)
-        if operation.text in texts:
+        if any(rule.text == operation.text for rule in rules.values()):
             continue
-        texts.add(operation.text)
         back = [rule for rule in removed if rule.text == operation.text and not is_ordered]
         if back:
             rule = min(back, key=number)
