@@ -8,8 +8,9 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from guidance.rules.made_rules import Fields, export_text, judge_by_python, judge_by_sql
@@ -204,6 +205,21 @@ def test_a_count_is_a_count_in_every_language() -> None:
     )
     (rule,) = json.loads(export_text(TreeExporter(), [mission]))["missions"]["m"]["rules"]
     assert (rule["if"]["at_least"], len(rule["if"]["of"])) == (2, 3)
+
+
+def test_a_count_in_columns_of_numbers_is_unknown_exactly_where_what_is_missing_decides() -> None:
+    codes = RuleCode("fail", AtLeast(2, tuple(Limit(name, "above", "3") for name in "ABC")))
+    mission = CodedMission(
+        "m", 0, CodedRules([CodedRule("G1", "", codes)]), numeric=frozenset("ABC")
+    )
+    rows: list[Mapping[str, int | None]] = [
+        dict(zip("ABC", cells, strict=True)) for cells in product((4, 2, None), repeat=3)
+    ]
+    judge = mission.coded.compile()
+    texts = [{name: str(cell) for name, cell in row.items() if cell} for row in rows]
+    said = [(found.verdict, found.rule or None) for found in map(judge, map(read_ticket, texts))]
+    assert judge_by_sql(mission, rows) == said  # type: ignore[arg-type]  # cells are numbers
+    assert {verdict for verdict, _ in said} == {"pass", "fail", None}
 
 
 def test_words_are_out_of_the_reach_of_sql_and_leave_open_what_hangs_on_them() -> None:

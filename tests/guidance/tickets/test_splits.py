@@ -245,6 +245,16 @@ def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> 
     assert not [i for i in splits.inclusion_prob if groups[both[i].group] == 2]
 
 
+def test_a_failure_that_was_resubmitted_as_passed_is_drawn_as_the_other_failures_are() -> None:
+    failures = [ticket for ticket in RARE if ticket.label == "fail"]
+    both = [*RARE, *(replace(ticket, label="pass") for ticket in failures[::2])]
+    splits = split_tickets(both, DEAR)["m"]
+    drawn = {both[i].group for i in (*splits.race_set, *splits.test_order)}
+    assert splits.inclusion_prob
+    for some in (failures[::2], failures[1::2]):
+        assert len(drawn & {ticket.group for ticket in some}) >= 90  # of 100
+
+
 def test_where_tickets_are_drawn_by_price_equal_ones_are_drawn_raced_and_studied_together() -> None:
     rare = [replace(ticket, per_image=(("image_1", f"part {n}"),)) for n, ticket in enumerate(RARE)]
     both = join_equal(
