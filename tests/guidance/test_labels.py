@@ -37,6 +37,7 @@ from stageb.guidance.rules.predicates import (
     PointsReached,
     Ruling,
     make_judge,
+    measure_margin,
     unreadable,
 )
 from stageb.guidance.rules.prompts import WORDS, name_labels, rollout_prompt, words_of
@@ -313,6 +314,22 @@ def test_of_cards_side_by_side_the_one_that_is_furthest_above_decides(
             label: max(points for each, points in above if each == label) for label, _ in above
         }
         assert dict(found.leads) == (leads if most >= 0 else {})
+
+
+@given(st.dictionaries(st.sampled_from(LABELS), st.integers(-3, 3), min_size=1))
+def test_a_margin_is_to_the_next_card_that_is_reached_or_to_the_headline(
+    above: dict[str, int],
+) -> None:
+    def measure(cards: dict[str, int]) -> int:
+        best = max(cards, key=lambda label: cards[label])
+        found = (best, "G1") if cards[best] >= 0 else (LABELS[0], "G0")
+        return measure_margin(Ruling(*found, leads=tuple(cards.items())), "G0")
+
+    reached = {label: points for label, points in above.items() if points >= 0}
+    if reached:
+        assert measure(above) == measure(reached) >= 0
+    else:
+        assert measure(above) == -max(above.values())
 
 
 def test_a_model_is_told_the_labels_and_which_rule_wins() -> None:

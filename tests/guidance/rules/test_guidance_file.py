@@ -323,6 +323,18 @@ def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_d
     assert (kept.step, kept.calibration) == (4, UNCALIBRATED)
 
 
+@given(guidances(), st.data())
+def test_no_key_is_given_again_after_a_person_takes_rules_out(
+    base: Guidance, data: st.DataObject
+) -> None:
+    left = data.draw(st.integers(1, len(base.rules)))
+    content = {base.mission: {"experiences": {each.key: each.text for each in base.rules[:left]}}}
+    kept = keep_origins(base, from_json(content, "g.json")[base.mission])
+    learnt = apply(kept, [Operation("add", None, (), "Fail if new.", "why", ("g1::fail",))])
+    new = {each.key for each in learnt.rules} - {each.key for each in kept.rules}
+    assert new.isdisjoint(each.key for each in base.rules)
+
+
 @pytest.mark.parametrize("name", [each.name for each in fields(Estimate)])
 @pytest.mark.parametrize("figure", [10**4000, 1e300, -1, True, "1", None, float("nan")])
 def test_an_estimate_that_no_run_comes_to_is_none(name: str, figure: Any) -> None:
