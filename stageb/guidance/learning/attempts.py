@@ -15,8 +15,7 @@ from stageb.guidance.words.types import PROVISIONAL, Estimate, Operation, Rule
 UNTESTED = "applied untested"
 ALL_RIGHT = "all right with high agreement"
 NO_ROOM = (
-    "the rules that were found are more than reflection.max_rules or reflection.max_guidance_tokens "
-    "allows"
+    "no room: the rules would be beyond reflection.max_rules or reflection.max_guidance_tokens"
 )
 NO_CANDIDATE = "no rules were found that do better on tickets which did not teach them"
 APPLIED = (ACCEPTED, UNTESTED, PROVISIONAL)
@@ -193,6 +192,7 @@ STAGES = {  # where the edit stopped that came furthest
     "dropped": "the edit that came furthest lost its race",
     "turns no evidence": "no edit mended a ticket that it was made for",
 }
+TOO_MANY = "more than reflection.max_rules or reflection.max_guidance_tokens allows"
 REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
     (
         r".*(no ticket has|no ticket mentions|is no number in|is neither a number)",
@@ -202,10 +202,7 @@ REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in 
         r"too late:",
         "named a rule that another edit of the same round had changed, or did what one had done",
     ),
-    (
-        r"no room",
-        "would be more than reflection.max_rules or reflection.max_guidance_tokens allows",
-    ),
+    (r"no room", f"would be {TOO_MANY}"),
     (r"text copied", "copied a ticket instead of saying what tickets have in common"),
     (r"no change", "would have changed nothing"),
     (r"no evidence|evidence:", "did not say which of the tickets shown they would fix"),
@@ -223,7 +220,10 @@ REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in 
     ),
 )
 OTHERWISE = "could not be used for other reasons"
-IDLE = {ALL_RIGHT: "the model was right and sure about all tickets that it could learn from"}
+IDLE = {
+    ALL_RIGHT: "the model was right and sure about all tickets that it could learn from",
+    NO_ROOM: f"the rules that were found are {TOO_MANY}",
+}
 LONGEST = 120  # characters of a rule, where one is shown beside what became of it
 
 

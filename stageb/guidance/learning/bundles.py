@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from stageb.guidance.judging.questions import Dialogue, sample_together
+from stageb.guidance.learning.attempts import NO_ROOM
 from stageb.guidance.learning.gate.decide import Decision, Edit, decide, decide_by
 from stageb.guidance.learning.gate.judge import ask_once, digest
 from stageb.guidance.learning.preparing import Preparer
@@ -24,12 +25,9 @@ from stageb.guidance.rules.edits import apply, named
 from stageb.guidance.rules.judge import check_proposal
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.splits import bundle_size, bundles_at_once, oversampling
-from stageb.guidance.words.types import FOLDS, Guidance, Proposal, Refusal
+from stageb.guidance.words.types import FOLDS, Guidance, Proposal
 from stageb.seeds import shuffled, stream
 
-NO_ROOM = (
-    "no room: the rules would be beyond reflection.max_rules or reflection.max_guidance_tokens"
-)
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
@@ -111,8 +109,7 @@ class Reflection:
             proposal = check_proposal(proposal, vocabulary, words)
             if not proposal.operations or tools.fits(apply(guidance, proposal.operations)):
                 return proposal
-            refused = (Refusal(each.text, NO_ROOM) for each in proposal.operations)
-            return replace(proposal, operations=(), refusals=(*proposal.refusals, *refused))
+            return proposal.refuse(NO_ROOM)
 
         return [replace(each, proposals=tuple(map(check, each.proposals))) for each in found]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from stageb.guidance.words.automation import Automation
@@ -450,6 +450,11 @@ class Proposal:
     operations: tuple[Operation, ...]  # what survived the checks
     refusals: tuple[Refusal, ...]  # what did not, and why
     cases: tuple[str, ...] = ()  # ticket_keys of the cases that the answer saw
+
+    def refuse(self, why: str) -> Proposal:
+        """It without its operations, each refused for this reason."""
+        refused = (Refusal(each.text, why) for each in self.operations)
+        return replace(self, operations=(), refusals=(*self.refusals, *refused))
 
 
 def shallow(record: Any) -> dict[str, Any]:
