@@ -58,6 +58,8 @@ DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
     r"(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}|\d\d([-/.])\d\d\3\d\d)(?:[T ].*)?"
 )
 HAN, KANA = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
+LETTER = re.compile(r"[^\W\d_]")
+WORD = re.compile("[\u4e00-\u9fff]|[^\\W\\d_\u4e00-\u9fff]+")  # a Chinese character is one
 NUMERAL = re.compile(r"[-+]?\d[\d.,:/-]*")
 # of numbers that no limit reads, by what they are
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
@@ -151,9 +153,20 @@ def warn_of_language(tickets: Sequence[Ticket], language: Language) -> Iterator[
 
 
 def are_chinese(tickets: Sequence[Ticket]) -> bool:
-    """Tell whether most tickets have Chinese characters, and no Japanese syllables among them."""
-    said = ["".join(text for _, text in ticket.per_image) for ticket in tickets]
-    return 2 * sum(bool(HAN.search(text)) and not KANA.search(text) for text in said) > len(said)
+    """Tell whether most tickets are Chinese; Japanese ones are not."""
+    return 2 * sum(map(_is_chinese, tickets)) > len(tickets)
+
+
+def _is_chinese(ticket: Ticket) -> bool:
+    """Whether most names of a ticket's fields are Chinese, or most words of what else it says. One
+    Chinese name among others makes no ticket Chinese, and English names make no Chinese text
+    English. Numbers are of no language."""
+    read = reading(ticket)
+    names = [name for name in read.pairs if LETTER.search(name)]
+    words = [word for said in (*read.pairs.values(), *read.texts) for word in WORD.findall(said)]
+    return not any(map(KANA.search, (*names, *words))) and any(
+        2 * sum(bool(HAN.search(one)) for one in each) > len(each) for each in (names, words)
+    )
 
 
 def warn_of_names(tickets: Sequence[Ticket]) -> Iterator[str]:

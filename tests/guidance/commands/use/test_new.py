@@ -63,9 +63,38 @@ def test_chinese_tickets_get_chinese_rules(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["predict", "--config", "my.yaml", "--print_config"])
     assert "language: zh" in capsys.readouterr().out
-    Path("my.yaml").unlink()
-    new(RACKS)
-    assert "Chinese" not in capsys.readouterr().out and "prompt" not in Path("my.yaml").read_text()
+
+
+NAMES = "id,size,speed,load,state,shift,Result"
+CHINESE = "id,尺寸,转速,负载,状态,班次,Result"
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "language"),
+    [
+        (NAMES, "{n},3{n},5.5,worn,early", "en"),
+        # whatever stands in one column, its name makes no ticket Chinese
+        (NAMES.replace("size", "密封圈的外部尺寸"), "{n},3{n},5.5,worn,early", "en"),
+        (NAMES.replace("state", "状态"), "{n},3{n},5.5,worn,early", "en"),
+        (NAMES.replace("state", "状态"), "{n},3{n},5.5,2,7", "en"),
+        (NAMES, "{n},3{n},5.5,worn,早", "en"),
+        # numbers are of no language, and codes and units are few words
+        (CHINESE, "{n},3{n},5.5,2,7", "zh"),
+        (CHINESE, "{n} mm,3{n},5.5,A12,7", "zh"),
+        # names in English, as programs write them
+        (NAMES, "{n},3{n},5.5,密封圈磨损,早", "zh"),
+        (NAMES, "{n},3{n},5.5,漏油,7", "zh"),
+        (CHINESE, "bolt,red,line 4,worn,early", "zh"),
+        (NAMES, "A12,B{n},line 4,轴承异响，需更换密封圈，清洗外壳后再测一次,7", "zh"),
+        (NAMES, "{n},3{n},5.5,シール摩耗,7", "en"),
+    ],
+)
+def test_rules_are_in_the_language_of_most_names_or_most_words(
+    header: str, values: str, language: str
+) -> None:
+    rows = "".join(f"r{n},{values.format(n=n)},{'NG' if n % 3 else 'OK'}\n" for n in range(30))
+    new(f"{header}\n{rows}", "--group", "id", "--label", "Result")
+    assert parse(["--config", "tickets", "--config", "my.yaml"]).config.prompt.language == language
 
 
 def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> None:
