@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig
@@ -112,6 +112,36 @@ def test_what_is_learnt_must_also_beat_the_best_constant_verdict_where_one_is_na
     better = [(n % 2 == 0, n % 10 < 8) for n in range(400)]  # right of half, and of four in five
     assert prove(better) and prove(better, constant="pass", passes=5)
     assert not prove(better, constant="fail", passes=2), "always fail is right of as many"
+
+
+NULLS = ("present", "constant")
+ENDS = range(20, 141, 20)  # six blocks
+GAINS = st.lists(st.sampled_from([-0.9, 0.0, 0.9]), min_size=6, max_size=6)
+
+
+@given(st.tuples(GAINS, GAINS))
+@example(([0.9, *[-0.9] * 4, 0.0], [0.0, *[0.9] * 5]))
+def test_two_nulls_are_rejected_where_each_of_them_would_be_alone(
+    gains: tuple[list[float], list[float]],
+) -> None:
+    """What is proven stays proven, whatever later blocks bring while the other catches up."""
+
+    def accept(*nulls: str) -> bool:
+        def learn(
+            groups: Sequence[Group], block: Sequence[Group], memory: None
+        ) -> Dialogue[tuple[Bet | None, None]]:
+            yield from ()
+            gained = {
+                name: own[ENDS.index(len(groups))]
+                for name, own in zip(NULLS, gains, strict=True)
+                if name in nulls
+            }
+            return Bet(0.3, 0.1, {name: [one] * len(block) for name, one in gained.items()}), None
+
+        proving = prove_learning(learn, [(place,) for place in range(140)], LEVEL, ENDS, None)
+        return answer_all(proving, refuse)[0].accepts
+
+    assert accept(*NULLS) == all(map(accept, NULLS))
 
 
 def test_luck_proves_something_with_the_chance_of_the_level_at_most() -> None:
