@@ -143,7 +143,7 @@ def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
 
 def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
     """Rules of few tickets are wrong, those of many right: so rules as they are in the end are to
-    be trusted."""
+    be trusted, both by who weighs them and by who chooses a judge."""
 
     def weigh(n: int, taught: int, is_right: bool) -> Weighed:
         label, other = ("pass", "fail") if n % 2 else ("fail", "pass")
@@ -155,7 +155,7 @@ def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
             label,
             None,
             taught,
-            {},
+            {"rules": is_right, "model": not is_right},
             "weighed",
         )
 
@@ -164,7 +164,12 @@ def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
         known = {n: weigh(n, early, False) for n in range(40)} | {
             n: weigh(n, late, True) for n in range(40, 80)
         }
-        assert (replace(stacker, weighed=known)._fit().rules > 0) == (late > early)
+        after = replace(stacker, weighed=known)
+        assert (after._fit().rules > 0) == (late > early)
+        assert after.measure_judges() == pytest.approx(
+            {"rules": late / (early + late), "model": early / (early + late)}, abs=1e-6
+        )
+        assert after.choose_judge() == ("rules" if late > early else "model")
 
 
 def test_the_verdict_follows_the_rules_where_they_are_right_and_the_model_where_it_knows_more() -> (
