@@ -476,15 +476,18 @@ def test_with_no_key_set_labels_of_any_kind_are_learnt(tmp_path: Path) -> None:
     ("judge", "labels", "most"),
     [("model", 12, 6), ("both", 12, 48), ("model", 3, 4), ("both", 3, 12)],
 )
-def test_more_labels_have_more_rules_and_each_that_code_judges_its_own(
-    judge: Literal["model", "both"], labels: int, most: int
+@pytest.mark.parametrize(
+    "limit",
+    [ReflectionConfig(max_rules=4), ReflectionConfig(max_rules=99, max_guidance_tokens=40)],
+    ids=["rules", "tokens"],
+)
+def test_more_labels_have_more_room_and_each_that_code_judges_its_own(
+    limit: ReflectionConfig, judge: Literal["model", "both"], labels: int, most: int
 ) -> None:
-    config = LoopConfig(
-        tickets=["t.jsonl"],
-        runner=RunnerConfig(judge=judge),
-        reflection=ReflectionConfig(max_rules=4),
+    config = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(judge=judge), reflection=limit)
+    tools = cast(
+        Tools, SimpleNamespace(config=config, count=lambda text: 10 * len(text.splitlines()))
     )
-    tools = cast(Tools, SimpleNamespace(config=config, count=lambda text: 0))
     rules = [
         Rule(f"G{number}", f"Queue {number} if Remark is {number}.") for number in range(most + 1)
     ]
