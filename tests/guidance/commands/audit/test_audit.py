@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from stageb.guidance.commands.audit.files import (
     read_export,
     take_answers,
 )
-from stageb.guidance.commands.audit.main import conclude
+from stageb.guidance.commands.audit.main import conclude, draw
 from stageb.guidance.commands.audit.watch import (
     LEVEL,
     find_fault,
@@ -211,6 +212,30 @@ def test_a_share_holds_until_another_is_given(
         sheet = Path(f"audit/sheet-{day:04}.csv").read_text(encoding="utf-8-sig")
         counts.append(len(list(csv.DictReader(sheet.splitlines()))))
     assert min(counts[:2]) > 150 > 40 > max(counts[2:])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1])
+def test_of_a_group_that_is_drawn_every_ticket_is_as_likely_as_any_other(
+    share: float, tmp_path: Path
+) -> None:
+    """Errors on the later photos of a case would never be seen by people."""
+    cases, photos = 600, 3
+    table, out = tmp_path / "day.csv", tmp_path / "day.jsonl"
+    rows = [(case, photo) for case in range(cases) for photo in range(photos)]
+    table.write_text("group_id,photo\n" + "".join(f"{case},{photo}\n" for case, photo in rows))
+    said = {"file": str(table), "mission": "valves", "verdict": "fail", "rule": "G1"}
+    judged = [
+        {**said, "line": line, "group_id": f"{case}", "decides": "stageb"}
+        for line, (case, _) in enumerate(rows, 2)
+    ]
+    out.write_text("".join(f"{json.dumps(row)}\n" for row in judged))
+    promises = {"valves": Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 9, ()))}
+    drawn, says = draw(str(out), "digest", share, promises, ColumnsConfig(mission_name="valves"))
+    assert len(drawn.tickets) == len({ticket.group_id for ticket in says.values()})
+    counts = Counter(text for ticket in says.values() for _, text in ticket.per_image)
+    assert counts.keys() == {f"photo: {photo}" for photo in range(photos)}
+    for count, chance in [(counts.total(), share)] + [(n, share / photos) for n in counts.values()]:
+        assert abs(count - cases * chance) <= 4 * (cases * chance * (1 - chance)) ** 0.5
 
 
 def test_what_cannot_be_used_begins_no_audit_and_keeps_no_share(
