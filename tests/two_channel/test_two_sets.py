@@ -58,14 +58,15 @@ def coco(path: str, split: str = "train", **more: Any) -> None:
 
 
 def yolo(yaml: str, *folders: str) -> None:
-    """A set whose folders of images are ``folders``."""
+    """A set whose folders of images are ``folders``, and of labels those with the last word
+    another."""
     write("set/data.yaml", yaml)
     for folder in folders:
         split = next(each for each in SIZES if each in folder)
         picture(f"set/{folder}/a.png", split)
         width = SIZES[split][0]
         write(
-            f"set/{folder.replace('images', 'labels')}/a.txt",
+            f"set/{'labels'.join(folder.rsplit('images', 1))}/a.txt",
             f"0 {20 / width} .5 {20 / width} .5\n",
         )
 
@@ -132,6 +133,7 @@ def test_splits_of_coco_lie_with_their_annotations(capsys: pytest.CaptureFixture
         ("train: train\nvalidation: val\nnames: [cat]\n", ("train", "val")),
         ("train: [images/train]\nnames: [cat]\n", ("images/train",)),
         ("train: train\nval: val\nnames: [cat]\n", ("train/images", "val/images")),
+        ("train: images/train/images\nnames: [cat]\n", ("images/train/images",)),
     ],
 )
 def test_what_data_yaml_names_is_converted(
