@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from guidance.test_stacking import KEYS
 from guidance.trials import numbered
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from programs import forks, small
 
 from stageb.__main__ import main
 from stageb.guidance.commands.fit.limits import RunLimits
-from stageb.guidance.config import BudgetConfig, LoopConfig
+from stageb.guidance.config import BudgetConfig, EarlyStopConfig, LoopConfig
 from stageb.guidance.learning.schedule import GuidanceSchedule
-from stageb.guidance.learning.state import MissionState, State
-from stageb.guidance.learning.transitions import find_share
+from stageb.guidance.learning.state import MissionState, Spent, State
+from stageb.guidance.learning.transitions import find_share, find_spent
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.splits import split_tickets
@@ -48,6 +48,56 @@ def test_shares_are_equal_and_what_one_mission_leaves_goes_to_the_others(
     assert find_share(limit, used, ()) == equal
     for names in permutations(over):
         assert find_share(limit, used, names) == pytest.approx(share), "in whichever order"
+
+
+LIMITS = ("rollouts", "tokens", "seconds")
+FEW = st.integers(0, 3)
+
+
+@given(
+    st.dictionaries(st.sampled_from(LIMITS), st.integers(2, 6), min_size=1),
+    st.lists(
+        st.tuples(st.tuples(FEW, FEW, FEW, FEW), st.booleans(), st.booleans()),
+        min_size=2,
+        max_size=3,
+    ),
+)
+@example({"rollouts": 3}, [((0, 0, 0, 0), True, False), ((1, 1, 0, 0), False, False)])
+@example({"rollouts": 4}, [((3, 3, 0, 0), True, True), ((1, 1, 0, 0), False, False)])
+def test_a_mission_has_spent_the_first_budget_of_which_it_has_used_its_share(
+    limits: dict[str, int], made: list[tuple[tuple[int, int, int, int], bool, bool]]
+) -> None:
+    """Rollouts and verdicts for the gate count together. A mission that has ended for another
+    reason is not named, unless code alone taught it, for nothing; what it leaves is the others'."""
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        budget=BudgetConfig(**limits),
+        early_stop=EarlyStopConfig(reflections=1),
+    )
+    missions, seconds = dict[str, MissionState](), dict[str, float]()
+    used: dict[str, dict[str, float]] = {limit: {} for limit in LIMITS}
+    for n, ((rollouts, judged, tokens, taken), is_done, is_unpaid) in enumerate(made):
+        name = f"m{n}"
+        missions[name] = MissionState(
+            make_neutral(name, WORDS["en"]),
+            spent=Spent(rollouts, judged, reflections=999, tokens=tokens, saved=999),
+            idle_bundles=int(is_done),
+            unpaid=is_unpaid,
+        )
+        if taken:
+            seconds[name] = taken
+        for limit, amount in zip(LIMITS, (rollouts + judged, tokens, taken), strict=True):
+            used[limit][name] = amount
+    done = [name for name, mission in missions.items() if mission.idle_bundles]
+    found = find_spent(State(missions), seconds, config)
+    for name, mission in missions.items():
+        reached = [
+            f"budget.{limit}"
+            for limit in LIMITS
+            if limit in limits and used[limit][name] >= find_share(limits[limit], used[limit], done)
+        ]
+        learns_on = name not in done or mission.unpaid
+        assert found.get(name) == (reached[0] if reached and learns_on else None)
 
 
 @given(st.lists(st.integers(0, 100), max_size=6))
