@@ -112,13 +112,20 @@ class MeasuredWhole(Whole):
 
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
-    """The tickets ``among`` these of which lines cannot tell whether one holds, so that code does
-    not judge them."""
+    """The tickets ``among`` these of which a list cannot tell whether a line of it holds, and which
+    no list before it has a verdict for, so that code does not judge them."""
     terms = (term for line in whole.lines for term in line)
     # of counts, what counts
     named = {each for term in terms for each in (term.conditions() if term.size > 1 else (term,))}
-    possible = {term: material.masks[term] | find_gap(term, material.gaps) for term in named}
-    return among & hold_any(Masks(possible), whole.lines) & ~hold_any(material.masks, whole.lines)
+    possible = Masks(
+        {term: material.masks[term] | find_gap(term, material.gaps) for term in named}
+    )
+    undecided = 0
+    for part in whole.lists:
+        held = hold_any(material.masks, part.lines)
+        undecided |= among & hold_any(possible, part.lines) & ~held
+        among &= ~held
+    return undecided
 
 
 def judge_whole(whole: Whole, masks: Masks, among: int) -> dict[Verdict, int]:
@@ -141,7 +148,7 @@ def find_wrong(whole: Whole, material: Material, among: int) -> int:
     return (
         free & ~right
         | among & material.held & material.wrong
-        | find_undecided(whole, material, among)
+        | find_undecided(whole, material, free)
     )
 
 

@@ -36,8 +36,8 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
     rule.
 
     - A rule that no operation names stays as it is, text, key and metadata.
-    - A merge keeps one of its rules: one whose text is the merged text already, otherwise the
-      lowest-numbered one, whose text becomes the merged text. The others go.
+    - A merge keeps one of its rules: one whose text is the merged text already, otherwise that
+      which stands first, whose text becomes the merged text. The others go.
     - An add whose text a rule has afterwards adds nothing; one whose text only removed rules had
       keeps the lowest-numbered of them. So nothing is lost and no key changes over a text that was
       there before and after.

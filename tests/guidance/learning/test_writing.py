@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.material import DecisionList, Whole
+from stageb.guidance.learning.material import DecisionList, Material, Whole, find_wrong
 from stageb.guidance.learning.scorecards import Scorecard
+from stageb.guidance.learning.terms import Conjunction, find_gaps, find_terms
 from stageb.guidance.learning.writing import join_codes, write_whole
 from stageb.guidance.rules.conditions import (
     All,
@@ -23,10 +25,10 @@ from stageb.guidance.rules.conditions import (
     Some,
     compile_expression,
 )
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
-from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.prompts import WORDS, name_labels
 from stageb.guidance.rules.value_types import read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import WordList, read_word_list
@@ -122,6 +124,58 @@ def test_limits_of_a_field_stand_together_from_below_upwards(line: list[Expressi
     assert isinstance(code, RuleCode)
     holds, meant = compile_expression(code.expression), compile_expression(All(tuple(line)))
     assert all(holds(reading(each)) == meant(reading(each)) for each in tickets)
+
+
+LABELS = ("no", "one", "two")  # the first of tickets that no rule speaks of
+OF_TWO = [OneOf(name, (value,)) for name in "ab" for value in "xy"]
+LABELLED = [
+    Ticket("m", f"g{n}", label, (), content=Content(tuple(pairs.items()), ()))
+    for n, (a, b, label) in enumerate(list(product(("x", "y", ""), ("x", "y", ""), LABELS)) * 3)
+    if (pairs := {name: value for name, value in zip("ab", (a, b), strict=True) if value})
+]
+LINES = st.lists(st.sampled_from(OF_TWO), min_size=1, max_size=2, unique=True).map(tuple)
+
+
+@given(
+    st.lists(st.lists(LINES, min_size=1, max_size=2), min_size=1, max_size=2),
+    st.integers(0, (1 << len(LABELLED)) - 1),
+)
+def test_what_is_learnt_is_wrong_where_the_written_rules_are(
+    lines: list[list[Conjunction]], held: int
+) -> None:
+    """Where fields are missing, too: a ticket that a list may still decide has no verdict by those
+    behind it, and one that a list before decides has its own. Those that fixed rules hold are right
+    or wrong whatever is learnt."""
+    lists = tuple(
+        DecisionList(label, tuple(some)) for label, some in zip(("one", "two"), lines, strict=False)
+    )
+    whole, known, words = (
+        Whole(lists, "no"),
+        Vocabulary.of(LABELLED),
+        name_labels(WORDS["en"], LABELS),
+    )
+    rules = [Rule(f"G{n}", each.text) for n, each in enumerate(write_whole(whole, known, words), 1)]
+    guidance = Guidance("m", 1, tuple(rules), 9, labels=LABELS)
+    judge = read_rules(guidance, known, words).compile()
+    readings = [reading(each) for each in LABELLED]
+    masks = find_terms(readings, Forms(wide=False))
+    material = Material(
+        masks,
+        find_gaps(masks, readings),
+        {
+            label: sum(1 << n for n, each in enumerate(LABELLED) if each.label == label)
+            for label in LABELS
+        },
+        0,
+        frozenset(),
+        {},
+        held=held,
+    )
+    wrong = find_wrong(whole, material, (1 << len(LABELLED)) - 1)
+    assert [bool(wrong >> n & 1) for n in range(len(LABELLED))] == [
+        not held >> n & 1 and judge(each).verdict != ticket.label
+        for n, (each, ticket) in enumerate(zip(readings, LABELLED, strict=True))
+    ]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
