@@ -9,6 +9,7 @@ its verdict, since people agree with what they read.
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -169,18 +170,22 @@ def read_sheet(path: Path) -> Iterator[tuple[str, str, str]]:
         what = error.what if isinstance(error, FaultError) else "not UTF-8"
         raise _refuse(str(path), 0, what, "save the sheet as CSV in UTF-8") from None
     separator = max(",;\t", key=text.partition("\n")[0].count)  # as spreadsheets save it
-    table = csv.DictReader(text.splitlines(), delimiter=separator)
-    if not {"id", RIGHT} <= {*(table.fieldnames or ())}:
+    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        names, rows = table.fieldnames or (), [(table.line_num, row) for row in table]
+    except csv.Error as error:
+        raise _refuse(str(path), table.reader.line_num, str(error), "empty that cell") from None
+    if not {"id", RIGHT} <= {*names}:
         raise _refuse(
             str(path),
             1,
             f"no columns id and {RIGHT}",
             "leave the sheet's first row as it was written",
         )
-    for row in table:
+    for line, row in rows:
         word = (row[RIGHT] or "").strip()
         if word:
-            yield f"{path}:{table.line_num}", str(row["id"]), word
+            yield f"{path}:{line}", str(row["id"]), word
 
 
 def read_export(path: Path) -> Iterator[tuple[str, str, str]]:
