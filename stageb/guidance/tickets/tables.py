@@ -526,6 +526,13 @@ def write_rows(rows: Iterable[Sequence[str]]) -> Iterator[tuple[int, bytes]]:
         line = "\t".join(row)
         # it takes quotes
         if len(row) < 2 or line.count("\t") >= len(row) or any(mark in line for mark in '"\r\n'):
-            csv.writer(written := io.StringIO(), "excel-tab", lineterminator="\n").writerow(row)
-            line = written.getvalue().removesuffix("\n")
+            line = write_line(row, "\t")
         yield number, f"{line}\n".encode("utf-8", "surrogatepass")
+
+
+def write_line(cells: Sequence[str], delimiter: str) -> str:
+    """A row of a table without its end."""
+    # a line break is put in quotes only where its characters end the writer's lines
+    table = csv.writer(text := io.StringIO(newline=""), delimiter=delimiter, lineterminator="\r\n")
+    table.writerow(cells)
+    return text.getvalue().removesuffix("\r\n")

@@ -603,6 +603,7 @@ def test_cells_of_parquet_may_hold_what_parts_cells(tmp_path: Path) -> None:
         'he said "no"',
         '"',
         "two\nlines",
+        "two\rlines",
         'a\t"b"\n',
         " blank ",
         "end\n",

@@ -50,7 +50,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = csv.writer(file, delimiter=";", lineterminator="\r\n")
         table.writerow(["id", "checked", "note", "seen"])
         for n, ticket in enumerate(tickets):
-            note = 'a "quoted"\nnote; of two lines' if n == 3 else ""
+            note = {3: 'a "quoted"\nnote; of two lines', 31: "of\ntwo"}.get(n, "")
             table.writerow(
                 [f"v-{n}", WORDS[ticket["label"]], note, "; ".join(ticket["per_image"].values())]
             )
