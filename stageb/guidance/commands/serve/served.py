@@ -36,7 +36,7 @@ from stageb.guidance.words.types import Guidance, Ticket
 from stageb.untrusted.strict_json import FaultError
 
 MOST_FAULTS = 20  # of a request that are told
-NAMELESS = "ticket"  # the group_id of one that names none
+NAMELESS = "ticket"  # the group_id of one that names none, inside the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +129,7 @@ class ServedGuidance:
         ticket = self.read(said)
         self.check(TicketLine("", 0, ticket, None))
         guidance, ruling = self.guidance[ticket.mission], judge_by_code(self.code, ticket)
-        named = {
-            "mission": ticket.mission,
-            "group_id": None if ticket.group_id == NAMELESS else ticket.group_id,
-        }
+        named = {"mission": ticket.mission, "group_id": None if ticket.apart else ticket.group_id}
         row = make_ruled_row(ticket, ruling, self.code, guidance.step)
         return {**named, **finish_row(row, guidance, self.promises.get(ticket.mission))}
 
@@ -169,8 +166,8 @@ def _make_reader(
     columns: ColumnsConfig, mission: str | None
 ) -> Callable[[Mapping[str, Any]], Ticket]:
     """A reader of objects: one with ``per_image`` as a line of JSON Lines, any other as a row of a
-    table by its columns' names. Labels are not read; ``mission`` is that of tickets that name none.
-    It raises ``FaultError``."""
+    table by its columns' names. Labels are not read; ``mission`` is that of tickets that name none;
+    one that names no group stands ``apart``. It raises ``FaultError``."""
     roles = list_roles(columns)
 
     def name(said: Mapping[str, Any], column: str | None) -> str:
@@ -180,17 +177,16 @@ def _make_reader(
 
     def read(said: Mapping[str, Any]) -> Ticket:
         if "per_image" in said:
-            return make_ticket(
-                {"mission": mission, "group_id": NAMELESS, **said, "label": None}, False, None
-            )
+            row = {"mission": mission, "group_id": NAMELESS, **said, "label": None}
+            return make_ticket(row, False, None, apart="group_id" not in said)
         summaries, content = read_object(said, roles)
-        named = columns.mission_name or name(said, columns.mission) or mission
+        group = name(said, columns.group_id)
         row = {
-            "mission": named,
-            "group_id": name(said, columns.group_id) or NAMELESS,
+            "mission": columns.mission_name or name(said, columns.mission) or mission,
+            "group_id": group or NAMELESS,
             "per_image": summaries,
         }
-        return make_ticket(row, False, content)
+        return make_ticket(row, False, content, apart=not group)
 
     return read
 

@@ -222,6 +222,16 @@ def test_numbers_are_read_as_those_of_parquet_and_summaries_as_those_of_json_lin
     assert [row[1] for row in told] == ["pass", "fail", None]
 
 
+def test_a_group_is_told_by_the_name_that_its_ticket_gave_it(shared: Running) -> None:
+    """Whatever word that is; and by none where it gave none."""
+    plain, prose = {"Type": "H"}, {"mission": "milling", "per_image": {"1": "Type: H"}}
+    for name in ("g-1", "ticket", "None"):
+        rows = shared.judge([{**each, "group_id": name} for each in (plain, prose)])
+        assert [row["group_id"] for row in rows] == [name, name]
+    rows = shared.judge([plain, {**plain, "group_id": None}, {**plain, "group_id": " "}, prose])
+    assert [row["group_id"] for row in rows] == [None] * 4
+
+
 def test_who_decides_is_what_was_promised_of_these_rules(start: Start) -> None:
     plain = make_guidance(*RULES)
     bound = Bound("", 0.02, {"G2": 0}, 400, 300, 1)
