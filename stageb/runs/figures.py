@@ -25,6 +25,7 @@ def rounded(value: float | None) -> float | None:
 
 def short(number: float) -> str:
     """Three digits and a unit: 1.23 M."""
+    number = float(f"{number:.3g}")  # first, since 999.9 rounds to the next unit
     for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= limit:
             return f"{number / limit:.3g} {unit}"

@@ -5,17 +5,31 @@ from __future__ import annotations
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from stageb.runs.figures import make_console, make_table, print_table, wilson
+from stageb.runs.figures import make_console, make_table, print_table, short, wilson
 
 
 def test_wilsons_interval_is_that_of_the_literature() -> None:
     low, high = wilson(81, 263)  # Newcombe, Statistics in Medicine 1998, table I
     assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
     assert wilson(0, 0) == (0, 1)
+
+
+@given(st.floats(1, 9.9e14))
+@example(999.9)
+@example(999_999)
+@example(999_499)
+def test_a_number_is_told_in_three_digits_of_the_largest_unit_that_they_reach(
+    number: float,
+) -> None:
+    figure, _, unit = short(number).partition(" ")
+    assert 1 <= float(figure) < 1000
+    assert "e" not in figure
+    assert len(figure.replace(".", "")) <= 3
+    assert float(figure) * 1000 ** " kMBT".index(unit or " ") == pytest.approx(number, rel=5e-3)
 
 
 def printed(width: int, rows: list[tuple[str, str, str, str]]) -> list[str]:
