@@ -3,6 +3,7 @@ it to people."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import fcntl
 import hashlib
@@ -13,7 +14,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,14 @@ def json_text(value: Any) -> str:
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Rows as JSON Lines, their keys in the order given."""
     return encode("".join(f"{json_text(row)}\n" for row in rows))
+
+
+def csv_line(cells: Iterable[str], separator: str) -> str:
+    """A row of a table, without its end."""
+    # csv puts a line break in quotes only where its own lines end with that character
+    writer = csv.writer(text := StringIO(newline=""), delimiter=separator, lineterminator="\r\n")
+    writer.writerow(cells)
+    return text.getvalue().removesuffix("\r\n")
 
 
 def whole_rows(path: Path, data: bytes, remedy: str) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ is made here of a spreadsheet, by tabs. Texts in quotes may hold any of these, a
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections import Counter
@@ -290,6 +289,10 @@ class TableReader:
         said["per_image"], said["content"] = self._read_texts(cells)
         return {name: cells[place] for place, name in self._rest if name or cells[place]} | said
 
+    def write_row(self, cells: Sequence[str]) -> str:
+        """The line of a row of this file, without its end."""
+        return disk.csv_line(cells, self.delimiter)
+
     def read_columns(
         self, cells: Sequence[Sequence[str]]
     ) -> tuple[dict[str, Sequence[Any]], Mapping[str, Sequence[str]]]:
@@ -526,13 +529,5 @@ def write_rows(rows: Iterable[Sequence[str]]) -> Iterator[tuple[int, bytes]]:
         line = "\t".join(row)
         # it takes quotes
         if len(row) < 2 or line.count("\t") >= len(row) or any(mark in line for mark in '"\r\n'):
-            line = write_line(row, "\t")
+            line = disk.csv_line(row, "\t")
         yield number, f"{line}\n".encode("utf-8", "surrogatepass")
-
-
-def write_line(cells: Sequence[str], delimiter: str) -> str:
-    """A row of a table without its end."""
-    # a line break is put in quotes only where its characters end the writer's lines
-    table = csv.writer(text := io.StringIO(newline=""), delimiter=delimiter, lineterminator="\r\n")
-    table.writerow(cells)
-    return text.getvalue().removesuffix("\r\n")

@@ -29,7 +29,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.tables import TableReader, table_lines, write_line
+from stageb.guidance.tickets.tables import TableReader, table_lines
 from stageb.guidance.tickets.tickets import KIND, claim_place, find_label, read_entries
 from stageb.guidance.words.column_names import ColumnsConfig, is_sheet, is_table
 from stageb.guidance.words.types import PASS_FAIL, Ticket
@@ -330,8 +330,11 @@ def _write_text(path: str, columns: ColumnsConfig, words: Mapping[int, str], out
     """Write a ticket file anew as text."""
     data = b"".join(_write_lines(path, columns, words))
     if is_sheet(path) and output.suffix.lower() == ".csv":
-        rows = csv.reader(io.StringIO(data.decode(), newline=""), delimiter="\t")
-        data = "".join(f"{write_line(row, ',')}\n" for row in rows).encode()
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(
+            csv.reader(io.StringIO(data.decode(), newline=""), delimiter="\t")
+        )
+        data = text.getvalue().encode()
     disk.write(output, lambda beside: beside.write_bytes(data), "nothing else")
 
 
@@ -412,8 +415,7 @@ def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) ->
             if row.line in words:
                 cells = [*row.cells]
                 cells[table.header.index(columns.label)] = words[row.line]
-                text = write_line(cells, table.delimiter)
-                _replace(lines, row.line, row.raw.count(b"\n") + 1, text)
+                _replace(lines, row.line, row.raw.count(b"\n") + 1, table.write_row(cells))
     else:
         for line, word in words.items():
             said = json.loads(lines[line - 1].removeprefix(codecs.BOM_UTF8))
