@@ -207,6 +207,45 @@ def test_many_words_of_a_rule_are_a_list_that_has_a_name(language: str) -> None:
         assert judged == ["fail" if word in some else "pass" for word in LEAKS]
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["fail", "pass"]),
+            st.lists(st.sampled_from([*LEAKS, "rust"]), min_size=4, unique=True),
+        ),
+        min_size=2,
+        max_size=3,
+    )
+)
+def test_lists_of_the_same_words_have_names_of_their_own(found: list[tuple[str, Any]]) -> None:
+    """So that each rule is read back with the words that are meant."""
+    telling = [(name, *each) for name, each in zip("abc", found, strict=False)]
+    parts = tuple(
+        DecisionList(
+            verdict,
+            tuple(
+                (Mentions((word,)), OneOf(name, ("x",)))
+                for name, each, some in telling
+                if each == verdict
+                for word in some
+            ),
+        )
+        for verdict in ("fail", "pass")
+    )
+    pairs = [(name, word) for name, _, _ in telling for word in (*LEAKS, "rust")]
+    told = [f"a: y; b: y; c: y; {word}".replace(f"{name}: y", f"{name}: x") for name, word in pairs]
+    tickets = [Ticket("m", f"g{n}", "pass", (("image_1", each),)) for n, each in enumerate(told)]
+    known, words = Vocabulary.of(tickets), WORDS["en"]
+    texts = [each.text for each in write_whole(Whole(parts, "pass"), known, words)]
+    lists = [each for text in texts if (each := read_word_list(text))]
+    assert len({each.name for each in lists}) == len(found) == len(texts) / 2
+    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *texts]))
+    judge = read_rules(Guidance("m", 1, rules, 9), known, words).compile()
+    meant = {(name, word): verdict for name, verdict, some in telling for word in some}
+    judged = [judge(reading(each)).verdict for each in tickets]
+    assert judged == [meant.get(pair, "pass") for pair in pairs]
+
+
 @pytest.mark.parametrize(
     ("telling", "name"),
     [(("39", "un", "strike", "talks"), "strike"), (("39", "un"), "39"), (("漏水", "松动"), "漏水")],
