@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.judging.selection import latest_of_the_best, select
@@ -49,10 +49,20 @@ def test_the_winner_is_the_coolest_then_the_first() -> None:
     assert (chosen.selected_candidate, chosen.reason) == (2, "reason 2")
 
 
-def test_low_agreement_says_how_many() -> None:
-    chosen = select(TICKET, of("pass", "pass", "pass", "fail"), 0.8)
-    assert chosen.low_agreement
-    assert chosen.manual_review == "low agreement: 3 of 4"
+@given(
+    st.lists(st.sampled_from(["pass", "fail"]), min_size=1, max_size=6),
+    st.integers(0, 6),
+    st.integers(1, 6),
+)
+@example(["pass", "pass", "pass", "fail"], 3, 4)
+def test_agreement_is_low_below_what_is_asked_for_and_says_how_many(
+    verdicts: list[Verdict], part: int, whole: int
+) -> None:
+    agreeing, count = max(map(verdicts.count, verdicts)), len(verdicts)
+    chosen = select(TICKET, of(*verdicts, None), part / whole)
+    assert chosen.low_agreement == (agreeing * whole < part * count)
+    told = f"low agreement: {agreeing} of {count}"
+    assert chosen.manual_review == (told if chosen.low_agreement else "")
 
 
 def test_no_usable_answer_is_wrong_whatever_the_label() -> None:
