@@ -1,6 +1,7 @@
 """What the ranks do for the loop that no ticket is named in: answering reflections together."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from stageb.guidance.judging.questions import Dialogue, SampleAnswers, answer_al
 from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.words.types import Round, Ticket
+from stageb.guidance.words.types import Answers, Round, Rule, Ticket
 from stageb.job.world import World, run
 
 
@@ -83,6 +84,27 @@ def test_a_round_gives_every_rank_as_many_tickets_as_its_limit() -> None:
         35,
         35,
     ]
+
+
+@pytest.mark.parametrize("judge", ["model", "both"])
+@pytest.mark.parametrize("kind", ["round", "distill"])
+def test_what_is_distilled_is_answered_by_the_model_whoever_judges(judge: Any, kind: Any) -> None:
+    tickets = [Ticket("m", f"g{i}", "pass", (("image_1", f"a: {i % 2}"),)) for i in range(4)]
+    model = ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo")
+    config = LoopConfig(tickets=["none"], model=model, runner=RunnerConfig(judge=judge))
+    start = make_neutral("m", WORDS["en"])
+    guidance = replace(start, rules=(*start.rules, Rule("G1", "Fail if a is 1.")), next_number=2)
+    answers: list[Answers] = []
+
+    def main(world: World) -> int:
+        ranks = GuidanceRanks(config, tickets, world)
+        ranks.load()
+        batch = Round((0, 0, 2, 0), 0, "m", "train", 0, tuple(range(4)), last=True, kind=kind)
+        answers.extend(ranks.roll_out(batch, guidance, lambda count: None))
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+    assert [each.by_rules for each in answers] == [judge == "both" and kind == "round"] * 4
 
 
 # Dialogues that are led together
