@@ -141,10 +141,11 @@ def test_one_mission_does_not_spend_what_another_learns_by(
     assert "code alone" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("scope", ["auto", "bundle"])
 def test_what_costs_nothing_is_learnt_whatever_was_spent_and_the_table_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scope: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = fit(write(tmp_path), tmp_path, 10)
+    run = fit(write(tmp_path), tmp_path, 10, **{"reflection.scope": scope})
     said = capsys.readouterr().out
     for name in ("valves", "pumps"):
         made = read_guidance(run)[name]
