@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from guidance.made import guidances
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
@@ -235,6 +236,32 @@ def test_a_step_back_does_not_give_back_what_was_spent(tmp_path: Path) -> None:
         path, GuidanceChange("promoted from", "", more, new=True), lambda before, after: True
     )
     assert read_guidance(path)["m"].spent == SPENT.plus(SPENT)
+
+
+SEEN = st.frozensets(st.sampled_from([f"{n:012x}" for n in range(4)]))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(SEEN, SEEN), min_size=2, max_size=4), st.data())
+def test_no_step_forgets_which_tickets_taught_or_chose_what_came_later(
+    made: list[tuple[frozenset[str], frozenset[str]]], data: st.DataObject
+) -> None:
+    """Neither a step back, nor one that a person takes: on these tickets nothing is proven anew."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "shared.json"
+
+        def use(guidance: Guidance) -> None:
+            change = GuidanceChange("promoted from", "", guidance, new=True)
+            apply_change(path, change, lambda before, after: True)
+
+        for step, (taught, chosen) in enumerate(made):
+            rules = (Rule("G0", "headline"), Rule("G1", f"Fail if a is {step}."))
+            use(Guidance("m", step, rules, 2, taught_by=taught, chosen_by=chosen))
+        past = read_guidance(f"{path}@{data.draw(st.integers(0, len(made) - 1))}")["m"]
+        use(replace(past, rules=past.rules[:1], taught_by=frozenset(), chosen_by=frozenset()))
+        for guidance in (past, read_guidance(path)["m"]):
+            assert guidance.taught_by == frozenset().union(*(taught for taught, _ in made))
+            assert guidance.chosen_by == frozenset().union(*(chosen for _, chosen in made))
 
 
 def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them_and_what_older_files_had(
