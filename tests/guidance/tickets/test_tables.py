@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow
 import pytest
 from guidance.made_sheets import write_xlsx
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -404,6 +406,26 @@ def test_what_a_spreadsheet_quotes_comes_back(
 
 
 NUMBERS = ColumnsConfig(mission_name="m", group_id=None)
+
+
+@given(st.lists(st.integers(1, 120), min_size=1, max_size=12, unique=True))
+@example([1, 2, 10])
+def test_columns_of_images_say_what_a_line_of_json_does_by_the_numbers(numbers: list[int]) -> None:
+    """In whatever order they stand, and not by their names: image_2 is before image_10."""
+    said = {f"image_{number}": f"seen: {number}" for number in numbers}
+    texts = {
+        "t.csv": f"label,{','.join(said)}\npass,{','.join(said.values())}\n",
+        "t.jsonl": json.dumps(
+            {"mission": "m", "group_id": "g", "label": "pass", "per_image": said}
+        ),
+    }
+    with TemporaryDirectory() as folder:
+        (row, line) = (
+            read_tickets([write(Path(folder), text, name)], "error", NUMBERS)[0][0]
+            for name, text in texts.items()
+        )
+    assert row.per_image == tuple((f"image_{n}", f"seen: {n}") for n in sorted(numbers))
+    assert replace(row, group_id="g") == line
 
 
 @pytest.mark.parametrize(
