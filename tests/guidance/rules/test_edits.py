@@ -259,6 +259,8 @@ TEXT = st.text("ab 中文,.\n", max_size=20)
 def test_changes_say_all_that_differs_and_nothing_else(one: Guidance, other: Guidance) -> None:
     rules = {rule.key: rule.text for rule in one.rules}
     found = compare_rules(one, other)
+    numbers = [int(change.key.removeprefix("G")) for change in found]
+    assert numbers == sorted(numbers)
     assert all(rules.get(change.key, "") == change.before != change.after for change in found)
     rules |= {change.key: change.after for change in found}
     assert {key: text for key, text in rules.items() if text} == {
