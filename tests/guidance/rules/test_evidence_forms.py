@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bending import NASTY, TEXTS
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.rules.conditions import (
@@ -417,6 +417,17 @@ def test_names_are_compared_where_they_have_values_in_common() -> None:
     assert find_conditions(alike)[Same("a", "b")] == 0b001
     assert find_conditions(alike)[Same("a", "b", False)] == 0b110
     assert of_kind(find_conditions(alike), "over", "under") == set()
+
+
+@given(st.sets(st.sampled_from("pqrs"), min_size=2), st.sets(st.sampled_from("pqrs"), min_size=2))
+@example({"p", "q", "r"}, {"p", "q", "s"})
+def test_names_are_compared_where_half_of_their_values_are_common(
+    one: set[str], other: set[str]
+) -> None:
+    readings = [Reading({"a": a, "b": b}, frozenset()) for a in one for b in other]
+    found = of_kind(find_conditions(readings), "equals", "differs")
+    both = {Same("a", "b"), Same("a", "b", False)}
+    assert found == (both if len(one & other) >= len(one ^ other) else set())
 
 
 @given(READINGS, st.data())
