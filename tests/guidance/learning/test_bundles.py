@@ -34,6 +34,7 @@ from stageb.guidance.rules.prompts import rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import (
     FOLDS,
     Answers,
@@ -479,6 +480,24 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
     assert mission.left == Budget((0.1, 0.1, 0.05))
     assert len(mission.guidance.rules) == 2
     assert mission.guidance.spent.edits == pytest.approx((0.4, 0.1, 0.05))
+
+
+@pytest.mark.parametrize("dear", ["pass", "fail"])
+def test_what_is_looked_at_weighs_by_its_price_whether_rolled_out_or_judged(dear: Verdict) -> None:
+    """The fewer of a cheap label were drawn, the more does each stand for."""
+    world = made_up(Random("prices"), batch_size=9, evidence_tickets=20)
+    price = PriceConfig(**{"false_alarm" if dear == "pass" else "missed_failure": 8.0})
+    world.config = replace(world.config, price=price)
+    tools = world.tools()
+    start = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool[:9])
+    mission, (bundle,) = world.answer(Reflection(tools).draw(start))
+    keys = {case.ticket.key for case in bundle.judged}
+    assert keys & {*mission.seen} and keys - {*mission.seen}
+    drawn = min(tools.splits.inclusion_prob.values(), default=1.0)
+    for case in bundle.judged:
+        cost = price.by_label[case.ticket.label] / 8.0
+        assert case.weight == pytest.approx(1.0 if case.ticket.label == dear else cost / drawn)
+    assert len({case.weight for case in bundle.judged}) == 2
 
 
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:

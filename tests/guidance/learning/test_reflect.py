@@ -284,6 +284,26 @@ def test_evidence_is_counted_over_all_tickets_of_the_kind_and_not_over_the_cases
     assert all(not shown.evidence.clues for shown in reflection_of(judged, Parrot("x"), none).shown)
 
 
+@given(st.sampled_from([0.05, 0.2, 0.7, 1.0, 1.4, 5.0, 20.0]))
+def test_a_clue_mends_more_than_it_breaks_at_the_prices_of_both(price: float) -> None:
+    """Beside values that tell, some are so rare among errors that no price makes a rule of them."""
+    counts = {"x": (40, 20), "y": (30, 60), "z": (10, 120)}  # errors, and tickets judged right
+    judged = [
+        Case(Ticket("m", f"{value}{n}", label, (("image_1", f"a: {value}"),)), is_right, None, cost)
+        for value, both in counts.items()
+        for label, is_right, cost, count in zip(
+            ("fail", "pass"), (False, True), (price, 1.0), both, strict=True
+        )
+        for n in range(count)
+    ]
+    clues = reflection_of(judged, Parrot("x")).shown[0].evidence.clues
+    single = {(each.wrong, each.right) for each in clues}
+    for value in "xy":
+        wrong, right = counts[value]
+        assert (counts[value] in single) == (wrong * price > right), clues
+    assert counts["z"] not in single
+
+
 def test_evidence_to_mend_a_rule_is_counted_between_tickets_that_it_decided() -> None:
     def told(group: str, label: Verdict, right: bool, reason: str, text: str) -> Case:
         return Case(Ticket("m", group, label, (("image_1", text),)), right, reason)
