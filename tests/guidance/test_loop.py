@@ -260,6 +260,12 @@ def test_what_was_spent_is_what_the_files_hold_and_never_more_than_was_forecast(
     accepted = sum(row["applied"] for row in reflections)
     assert spent["reflections"] <= told[1] + 4 * accepted
     assert spent["judged"] <= told[3]
+    # steps divide among them what validate learns the pace of
+    timings = [json.loads(line) for line in (plain.run / "timings.jsonl").read_text().splitlines()]
+    assert sum(row["tickets"] for row in timings) == len(plain.rows("selections"))
+    assert sum(row["bundles"] for row in timings) == sum(
+        bool(row["proposals"]) for row in reflections
+    )
     assert (
         f"Spent: {spent['rollouts']:,} rollouts, {spent['judged']:,} verdicts for the gate"
         in plain.out

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
+from stageb.guidance.tickets.stream import TicketStream
 from stageb.guidance.tickets.tickets import (
     BadRecord,
     describe_left_out,
@@ -263,6 +264,24 @@ def test_digests_tell_tickets_apart() -> None:
     ]
     assert len({fingerprint(tickets) for tickets in others}) == len(others)
     assert fingerprint([replace(ticket, extra={"x": 1})]) == fingerprint([ticket])
+
+
+def test_a_digest_of_files_is_of_every_byte_in_its_place(tmp_path: Path) -> None:
+    """However large they are; but not of their names."""
+
+    def tell(*texts: bytes, name: str = "part") -> str:
+        files = [tmp_path / f"{name}-{number}" for number in range(len(texts))]
+        for file, text in zip(files, texts, strict=True):
+            file.write_bytes(text)
+        stream = TicketStream([*map(str, files)], lambda file, entry: entry)
+        return stream.digest()
+
+    whole = b"a ticket " * 400_000
+    others = [whole[:at] + b"A" + whole[at + 1 :] for at in range(0, len(whole), 9 * 50_000)]
+    cuts = [(whole[:at], whole[at:]) for at in (0, 1, 1 << 20, len(whole))]
+    parts = [(whole,), *((other,) for other in others), *cuts, (whole[:-1],), ()]
+    assert len({tell(*texts) for texts in parts}) == len(parts)
+    assert tell(whole, name="other") == tell(whole)
 
 
 def test_a_line_with_images_alone_is_told_who_writes_their_summaries(tmp_path: Path) -> None:

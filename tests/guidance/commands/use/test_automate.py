@@ -149,6 +149,10 @@ def test_where_too_few_tickets_are_held_out_it_says_how_many_more(
         ("pass", "stageb"),
         ("fail", "person"),
     }
+    # one that is not takes none away
+    kept = read_guidance(run)
+    assert automate(str(run), "--max_error=0.0001") == 1
+    assert read_guidance(run) == kept
 
 
 def test_tickets_that_taught_prove_nothing_and_of_a_group_one_is_drawn(
