@@ -153,18 +153,20 @@ NUMBERS = {
 
 def draw_numbers(draw: Random) -> Cells:
     return {
-        name: draw.choice([None, draw.randint(-2, 9), round(draw.uniform(-1, 99), 2), 1, 64])
-        for name in NUMBERS
+        name: draw.choice(
+            [None, draw.randint(-2, 9), round(draw.uniform(-1, 99), 2), *map(float, values)]
+        )
+        for name, values in NUMBERS.items()
     }
 
 
 COUNTS = {
-    "plug": ["1", "0", "2"],
+    "of_plug": ["1", "0", "2"],
     "a": ["3", "1"],
     "a_b": ["1", "2"],
-    "plug_state_loose": ["1", "0"],
+    "of_plug_state_loose": ["1", "0"],
     "lid": ["torn", "fine"],
-    "image_1_plug": ["1", "2"],
+    "image_1_of_plug": ["1", "2"],
 }
 
 
@@ -236,8 +238,8 @@ def make_ticket(kind: Kind, row: Cells) -> Ticket:
 def make_missions(
     name: str, kind: Kind, missions: int, size: int
 ) -> list[tuple[CodedMission, list[Cells]]]:
-    """Rules as texts, read beside so many tickets; every other mission has labels of its own, and
-    some cards."""
+    """Rules as texts, read beside so many tickets; every other mission has labels of its own.
+    Every other rule gives points."""
     FIELDS[name], MENTIONED[name] = (
         {key: [*values] for key, values in kind.values.items()},
         ["lid", "worn"],
@@ -254,8 +256,9 @@ def make_missions(
         while len(texts) < 5:
             code = next(codes)
             if labels == LABELS:
-                card = generate_points(draw, name) if draw.random() < 0.6 else code.condition
-                code = replace(code, verdict=draw.choice(LABELS), condition=card)
+                code = replace(code, verdict=draw.choice(LABELS))
+            if draw.random() < 0.5:
+                code = replace(code, condition=generate_points(draw, name), exception=None)
             has_words = any(isinstance(each, Mentions) for each in code.expression.conditions())
             texts += [write_rule(code, words)] if not has_words or draw.random() < 0.05 else []
         rules = tuple(

@@ -4,19 +4,25 @@ same, in every row."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product, repeat
 from typing import Any
 
 import pytest
 from guidance.exports.databases import ENGINES, ask
-from guidance.exports.kinds import KINDS, Cells, Kind, make_missions
+from guidance.exports.kinds import KINDS, Cells, Kind, make_missions, make_ticket
 from guidance.rules.made_rules import judge_by_python
+from guidance.rules.test_generated_rules import LABELS
 from times import TIMES
 
-from stageb.guidance.exports.protocol import CodedMission
-from stageb.guidance.exports.sql import limit_to_sql, write_sql
+from stageb.guidance.exports.protocol import CodedMission, code_mission
+from stageb.guidance.exports.sql import judge_rows, limit_to_sql, write_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.prompts import WORDS, name_labels
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule
 
 MISSIONS = {"sqlite": 6 * TIMES, "spark": 2}  # of each kind; of the others 2, or more
 ROWS = {"spark": 600 * TIMES, "sqlite": 60}  # of each mission; of the others 60, or more
@@ -75,3 +81,37 @@ def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(
             assert is_same, (row, found, wanted, [rule.text for rule in mission.coded.each])
             told += found[0] is not None
     assert told > missions or "JSON" in name
+
+
+CARD = (
+    "{} if it has {} points or more: 1 if {} is above 0; 1 if {} is above 0; -1 if {} is above 0."
+)
+
+
+@pytest.mark.parametrize("least", [-1, 0, 1, 2])
+@pytest.mark.parametrize("verdicts", ["Fail", "Pass Fail", "High", "High Mid", "Low High Mid"])
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_sql_counts_points_as_code_does_below_at_and_above_the_least(
+    least: int, verdicts: str, is_typed: bool
+) -> None:
+    """And of rules whose points are compared chooses the same one."""
+    rows = [dict(zip("abc", cells, strict=True)) for cells in product(("0", "1", ""), repeat=3)]
+    kind = Kind({}, lambda draw: {}, is_typed=is_typed)
+    tickets, turns = [make_ticket(kind, row) for row in rows], ("abc", "bca", "cab")
+    texts = [
+        CARD.format(*each)
+        for each in zip(verdicts.split(), repeat(least), *zip(*turns, strict=True), strict=False)
+    ]
+    labels = PASS_FAIL if "Fail" in verdicts else LABELS
+    rules = [name_labels(WORDS["en"], labels).neutral_headline, *texts]
+    guidance = Guidance(
+        "m", 1, tuple(Rule(f"G{n}", text) for n, text in enumerate(rules)), 9, labels=labels
+    )
+    coded = read_rules(guidance, Vocabulary.of(tickets), WORDS["en"])
+    mission, judge = code_mission(guidance, coded, kind.columns, tickets, is_typed), coded.compile()
+    expected = [
+        (None, None) if ticket.is_blank else judge(reading(ticket))[:2] for ticket in tickets
+    ]
+    asked = [{name: cell for name, cell in row.items() if cell} for row in rows]
+    assert judge_rows(mission, asked) == expected
+    assert len({*expected}) > 1

@@ -85,15 +85,15 @@ def generate_condition(draw: Random, language: str) -> Expression:
 
 
 def generate_points(draw: Random, language: str) -> Expression:
+    """Points of which some reach the least just so."""
     parts = [
         list(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([1, 1, 2]))))
         for _ in range(4)
     ]
-    scored = [(draw.randint(-9, 9), join(part)) for part in parts]
+    scored = [(draw.randint(-9, 9), join(part)) for part in parts][: draw.choice([1, 2, 4])]
     listed = [Mentions((word,)) for word in draw.sample(MENTIONED[language], draw.choice([0, 2]))]
-    return Points(
-        draw.randint(-5, 12), (*scored[: draw.choice([1, 2, 4])], *((4, word) for word in listed))
-    )
+    scored += [(4, word) for word in listed]
+    return Points(sum(points for points, _ in scored if draw.random() < 0.5), tuple(scored))
 
 
 def generate_all(draw: Random, language: str) -> Expression:
