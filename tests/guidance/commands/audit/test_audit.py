@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from math import comb
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -84,6 +85,19 @@ def test_the_rule_at_fault_is_the_one_whose_errors_stand_out() -> None:
     assert fault.rule == "G2"
     assert find_fault(rank_rules(answers[:300], 0.02)) is None
     assert find_fault(rank_rules([], 0.02)) is None
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.sampled_from([0.02, 0.1, 0.5]))
+def test_a_rule_is_blamed_by_the_chance_of_as_many_errors_or_more(
+    errors: list[bool], share: float
+) -> None:
+    (found,) = rank_rules([("G1", each) for each in errors], share)
+    count, wrong = len(errors), sum(errors)
+    chances = [
+        comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(wrong, count + 1)
+    ]
+    assert (found.answered, found.wrong) == (count, wrong)
+    assert found.p == pytest.approx(sum(chances), abs=1e-12)
 
 
 def test_shares_that_chance_explains_have_not_shifted() -> None:
@@ -307,9 +321,7 @@ def test_answers_agree_wherever_they_were_written_or_none_of_them_counts(
 
 
 @given(
-    texts=st.lists(
-        st.text(st.sampled_from('a ,;"\t\n\v\f\x1c\x85\u2028'), max_size=4), min_size=1
-    ),
+    texts=st.lists(st.text(st.sampled_from('a ,;"\t\n\v\f\x1c\x85\u2028'), max_size=4), min_size=1),
     separator=st.sampled_from(",;\t"),
     ends=st.sampled_from(["\n", "\r\n"]),
 )

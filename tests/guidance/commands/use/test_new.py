@@ -153,6 +153,11 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
         ("x,Faulty\n1,no\n2,YES\n", (), "fails", ["YES"]),
         ("x,class\n1,low\n2,high\n3,medium\n", (), "label", "class"),  # labels of their own
         ("x,class\n1,low\n2,high\n3,medium\n", (), "passes", ["pass"]),
+        # of several that mean it, a name that tells, then the last
+        ("x,Before,After\n1,ok,ng\n2,ng,ng\n3,ng,ok\n", (), "label", "After"),
+        ("x,Result,After\n1,ok,ng\n2,ng,ng\n3,ng,ok\n", (), "label", "Result"),
+        ("x,Result 1,Result 2,By\n1,ok,ng,a\n2,ng,ng,b\n3,ng,ok,a\n", (), "label", "Result 2"),
+        ("x,First result,Second result\n1,ok,u\n2,ng,v\n", (), "label", "First result"),
         # by its name and its values, which come again
         (TOPICS.format("Queue", "Text"), (), "label", "Queue"),
         (TOPICS.format("Routed To", "Text"), (), "label", "Routed To"),

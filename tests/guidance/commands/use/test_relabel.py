@@ -361,7 +361,21 @@ def make_judge(
 def doubt(
     labels: tuple[Verdict, ...], texts: Sequence[str], rows: list[tuple[str, str, Verdict]]
 ) -> list[tuple[str, str, str]]:
-    """Names of doubted tickets, other verdicts on them, and the kinds of these doubts."""
+    """Names of doubted tickets, other verdicts on them, and the kinds of these doubts, where rules
+    tell: whatever was said last, as a model may have, which judged."""
     tickets = made(rows)
-    found = find_doubts(tickets, make_judge(labels, texts, tickets), {})
-    return [(each.ticket.group_id, each.verdict, each.kind) for each in found]
+    judge = make_judge(labels, texts, tickets)
+    (found,) = {
+        tuple(
+            (each.ticket.group_id, each.verdict, each.kind, each.why)
+            for each in find_doubts(tickets, judge, last)
+        )
+        for last in (
+            {},
+            *(
+                {("valves", each.key): {"verdict": said, "reason": "seen"} for each in tickets}
+                for said in labels
+            ),
+        )
+    }
+    return [each[:3] for each in found]
