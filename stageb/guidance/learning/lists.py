@@ -151,10 +151,13 @@ def refine(
         if moved == kept or cost(moved) > cost(kept):
             break
         kept = moved
-    for line in kept[::-1]:
-        others_alone = [each for each in kept if each is not line]
-        if others_alone and cost(others_alone) <= cost(kept):
-            kept = others_alone
+    place = len(kept)
+    while place and len(kept) > 1:
+        place -= 1
+        without = [*kept[:place], *kept[place + 1 :]]
+        if cost(without) <= cost(kept):
+            # one that was needed beside this line may mend nothing now
+            kept, place = without, len(without)
     return kept
 
 
@@ -165,9 +168,9 @@ def _cost(
     masks: Masks, wanted: int, negatives: int, alarm: float, lines: Sequence[Conjunction]
 ) -> float:
     """What the tickets cost that lines judge wrong, of which a negative one costs ``alarm`` wanted
-    ones."""
+    ones; rounded, so that what is equal compares as equal."""
     held = hold_any(masks, lines)
-    return (wanted & ~held).bit_count() + alarm * (negatives & held).bit_count()
+    return round((wanted & ~held).bit_count() + alarm * (negatives & held).bit_count(), 9)
 
 
 def _move_limits(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning import whole as wholes
 from stageb.guidance.learning.forms import learn_lists
-from stageb.guidance.learning.lists import Demands, cover
+from stageb.guidance.learning.lists import Demands, cover, refine
 from stageb.guidance.learning.material import (
     Material,
     MeasuredWhole,
@@ -45,7 +45,16 @@ from stageb.guidance.learning.terms import (
 )
 from stageb.guidance.learning.whole import FOLDS
 from stageb.guidance.learning.writing import write_whole
-from stageb.guidance.rules.conditions import Mentions, Missing, Not, OneOf, Same, conjoin
+from stageb.guidance.rules.conditions import (
+    AtLeast,
+    Mentions,
+    Missing,
+    Not,
+    OneOf,
+    Same,
+    compile_expression,
+    conjoin,
+)
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import RuleCode
@@ -215,6 +224,19 @@ def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
         (2, False),
         (3, True),
     }
+
+
+@pytest.mark.parametrize(
+    ("least", "count"), [(least, count) for count in range(3, 7) for least in range(2, count)]
+)
+def test_at_least_so_many_of_some_are_found_and_fewer(least: int, count: int) -> None:
+    readings = table(400)
+    parts = tuple(OneOf(name, ("one",)) for name in "abcdef"[:count])
+    holds = compile_expression(AtLeast(least, parts))
+    fails = mask([place for place, each in enumerate(readings) if holds(each)])
+    passes = (1 << 400) - 1 & ~fails
+    found = find_counts(find_terms(readings, Forms()), {}, fails, passes)
+    assert fails in found.values() and passes in found.values()
 
 
 def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
@@ -546,6 +568,31 @@ def test_where_missed_failures_are_dearer_a_card_fails_more(seed: int) -> None:
         first = grow_cards(masks, label(fails, 200), everything, {"fail": missed, "pass": alarm})[0]
         failing.append(judge_compared([first], masks, everything)["fail"].bit_count())
     assert failing[0] < failing[1] < failing[2]
+
+
+@given(
+    st.lists(st.integers(0, 255), min_size=1, max_size=5),
+    st.integers(0, 255),
+    st.sampled_from([0.25, 0.5, 0.75]),
+)
+@example([0b1111, 0b0011], 0b1111, 0.5)
+@example([0b1000010, 0b1101111, 0b0010011], 0b10110001, 0.25)
+def test_without_any_line_that_is_kept_more_would_be_judged_wrong(
+    held: list[int], wanted: int, least: float
+) -> None:
+    terms = [OneOf(name, ("x",)) for name in "abcde"[: len(held)]]
+    masks, negatives = Masks(dict(zip(terms, held, strict=True))), 255 & ~wanted
+
+    def cost(lines: list[Conjunction]) -> float:
+        said = hold_any(masks, lines)
+        missed, alarms = ((said ^ wanted) & side for side in (wanted, negatives))
+        return (1 - least) * missed.bit_count() + least * alarms.bit_count()
+
+    lines: list[Conjunction] = [(term,) for term in terms]
+    kept = refine(lines, masks, wanted, negatives, least)
+    assert kept and cost(kept) <= cost(lines) + 1e-9
+    for line in kept if len(kept) > 1 else ():
+        assert cost([each for each in kept if each != line]) > cost(kept) + 1e-9
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
