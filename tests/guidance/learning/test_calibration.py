@@ -1,8 +1,10 @@
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stageb.guidance.learning.calibration import (
     LEAST_SLOPE,
@@ -89,11 +91,29 @@ def test_a_ticket_far_above_the_least_points_is_surer_than_one_that_just_reaches
     )
 
 
-def test_two_calibrations_in_turn_are_one() -> None:
-    first, then = Calibration(2.0, 1.0), Calibration(0.5, -3.0)
-    assert then.after(first).of(4.0) == then.of(first.of(4.0))
-    assert then.after(replace(first, rules=3.0)).given("fail").of(4.0) == then.of(
-        first.of(4.0) - 3.0
+NUMBERS = st.sampled_from([-3.0, -0.5, 0.0, 0.25, 1.0, 4.0])
+
+
+@given(st.data(), st.sampled_from([PASS_FAIL, ("low", "medium", "high")]), st.booleans())
+def test_two_calibrations_in_turn_are_one(
+    data: st.DataObject, labels: tuple[Verdict, ...], is_first: bool
+) -> None:
+    """Whichever of them weighs what the rules say, by verdicts and by points."""
+    each_label = st.tuples(*[NUMBERS] * len(labels))
+
+    def draw(weighs_rules: bool) -> Calibration:
+        rules, points = (data.draw(NUMBERS) if weighs_rules else 0.0 for _ in range(2))
+        slope, offsets = data.draw(st.sampled_from([0.5, 2.0])), data.draw(each_label)
+        return Calibration.of_labels(labels, slope, offsets, rules, points)
+
+    first, then, scores = draw(is_first), draw(not is_first), data.draw(each_label)
+    ruling = data.draw(st.sampled_from([None, *labels]))
+    leads = data.draw(st.sets(st.sampled_from(labels)).map(sorted))
+    said = ruling, tuple((label, data.draw(st.integers(-4, 4))) for label in leads)
+    in_turn = then.given(*said).weigh(first.given(*said).weigh(scores))
+    together = then.after(first).given(*said).weigh(scores)
+    assert [each - together[-1] for each in together] == pytest.approx(
+        [each - in_turn[-1] for each in in_turn]
     )
 
 
