@@ -18,7 +18,7 @@ from programs import forks, small
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.errors import BadInputError
-from stageb.guidance.config import LoopConfig
+from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import RuleLearner
 from stageb.guidance.learning.gate.budget import Pool
@@ -273,6 +273,24 @@ def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
         assert replace(tools, config=config).fits(TORN) == (most == 2 * room)
 
 
+@pytest.mark.parametrize("scope", ["all", "bundle"])
+def test_where_code_learns_nothing_the_present_guidance_is_prepared_unless_edits_are_tested_later(
+    scope: Any,
+) -> None:
+    """Its calibration takes the tickets that these are tested on."""
+    trial = Trial(right=0.5)
+    for n, ticket in enumerate(trial.tickets):
+        trial.tickets[n] = replace(ticket, per_image=(("image_1", f"part {n}"),))
+    config = replace(CONFIG, reflection=ReflectionConfig(scope=scope))
+    vocabulary = Vocabulary.of(trial.tickets)
+    learner = RuleLearner(replace(trial.stacker.tools, config=config, vocabulary=vocabulary))
+    mission, (bundle,) = answer_all(learner.draw(MissionState(START)), trial.answer)
+    (lesson,) = answer_all(learner.propose([bundle], START), trial.answer)
+    assert lesson.learnt is None and not bundle.why_not
+    result = answer_all(learner.prove(mission, bundle, lesson), trial.answer)
+    assert result.decision.winner is None and bool(result.prepared) == (scope == "all")
+
+
 # Who judges
 
 
@@ -300,6 +318,28 @@ def test_who_is_right_most_often_judges_and_of_equals_code() -> None:
     )
     judge, shares = judge_after(Trial(right=0.85, sees=1.2))
     assert shares[cast(JudgeName, judge)] == max(shares.values())
+
+
+def test_where_rules_say_nothing_they_are_measured_by_what_judges_there_then() -> None:
+    """Tickets that do not tell a state mostly fail: the calibration beside rules knows, and the
+    model's own does not, since of all tickets most pass."""
+    trial = Trial(right=1.0, sees=0.0)
+    for n in range(300):
+        said = {0: "state: torn; ", 3: "", 6: "", 9: ""}.get(n % 10, "state: new; ")
+        label = "pass" if "new" in said or n % 40 == 3 else "fail"
+        images = (("image_1", f"{said}number: {n}"),)
+        trial.tickets[n] = replace(trial.tickets[n], label=label, per_image=images)
+    tools = replace(trial.stacker.tools, vocabulary=Vocabulary.of(trial.tickets))
+    trial.stacker = replace(trial.stacker, tools=tools)
+    assert trial.run().judge == "rules"
+    for block, guidance in zip(trial.blocks, trial.prepared, strict=True):
+        for i in block if guidance else ():
+            known, label = trial.stacker.weighed[i], trial.tickets[i].label
+            assert guidance and known.ruling in (None, label)
+            log_odds, _ = guidance.calibration.given(known.ruling).weigh((trial.log_odds(i), 0.0))
+            assert known.by["rules"] == known.by["weighed"] == ((log_odds > 0) == (label == "pass"))
+    shares = trial.stacker.measure_judges()
+    assert shares["rules"] > 0.9 > 0.7 > shares["model"]
 
 
 def test_no_judge_is_more_than_a_point_behind_code_as_all_tickets_teach_it() -> None:

@@ -43,6 +43,10 @@ def judge(question: JudgeTickets) -> list[list[Judgement]]:
     found = []
     for guidance, positions in question.asked:
         assert guidance.calibration == UNCALIBRATED and guidance.shown
+        # it could copy the verdict
+        assert {each.source for each in guidance.shown}.isdisjoint(
+            TICKETS[i].key for i in positions
+        )
         sides = [1 if TICKETS[i].label == "pass" else -1 for i in positions]
         odds = {side: 2.0 * side + BIAS for side in sides}
         found.append(
