@@ -35,21 +35,26 @@ class Preparer:
     def calibrate(
         self, some: Sequence[Guidance], positions: Sequence[int], verdicts: Verdicts
     ) -> Dialogue[tuple[list[Guidance], Verdicts]]:
-        """Each guidance, calibrated by the first of these tickets, and the verdicts known then: new
-        rules shift all verdicts, which would hide what they are worth."""
-        tools, asked = self.tools, positions[:CALIBRATED_ON]
+        """Each guidance, calibrated by the first of these tickets that it does not show, whose
+        verdicts the model could copy, and the verdicts known then: new rules shift all verdicts,
+        which would hide what they are worth."""
+        tools = self.tools
         if not tools.weighs or not tools.config.needs_preparing:
             return list(some), verdicts
-        judged, verdicts = yield from ask_once(
-            self.judge.judgements([(each, asked) for each in some]), verdicts
-        )
+        asked = [(each, self.leave_out_shown(each, positions)[:CALIBRATED_ON]) for each in some]
+        judged, verdicts = yield from ask_once(self.judge.judgements(asked), verdicts)
         calibrated = []
-        for guidance, judgements in zip(some, judged, strict=True):
-            known = dict(zip(asked, judgements, strict=True))
+        for (guidance, unshown), judgements in zip(asked, judged, strict=True):
+            known = dict(zip(unshown, judgements, strict=True))
             guidance, p_correct = calibrate(guidance, known, tools.tickets, tools.temperature)
             calibrated.append(guidance)
             verdicts = verdicts.plus(guidance, p_correct)
         return calibrated, verdicts
+
+    def leave_out_shown(self, guidance: Guidance, positions: Sequence[int]) -> list[int]:
+        """The positions of tickets that are no demonstrations of this guidance."""
+        shown = {each.source for each in guidance.shown}
+        return [i for i in positions if self.tools.tickets[i].key not in shown]
 
 
 def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
@@ -61,9 +66,7 @@ def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState,
     guidance = preparer.demonstrate(
         mission.guidance, [Case(tools.tickets[i], False, None) for i in positions]
     )
-    named = {each.source for each in guidance.shown}
-    others = [i for i in positions if tools.tickets[i].key not in named]
-    (guidance,), verdicts = yield from preparer.calibrate([guidance], others, Verdicts())
+    (guidance,), verdicts = yield from preparer.calibrate([guidance], positions, Verdicts())
     if guidance == mission.guidance:
         return mission, verdicts
     known = {tools.tickets[i].key: p for i, p in verdicts.of(guidance).items()}

@@ -98,8 +98,7 @@ class Stacker(Preparer):
         judge: JudgeName = self.choose_judge(by_folds) if self._has_rules(guidance) else "model"
         if not self.tools.weighs:
             return (yield from self._prepare_unweighed(guidance, judge, len(taught), block))
-        shown = {each.source for each in guidance.shown}
-        reference = [i for i in self.reference if self.tools.tickets[i].key not in shown]
+        reference = self.leave_out_shown(guidance, self.reference)
         (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
         labels = guidance.labels
         said = [find_scores(each, labels) for each in judged]

@@ -13,7 +13,8 @@ from stageb.guidance.commands.fit.first_guidance import check_sealed
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.gate.budget import Pool
-from stageb.guidance.learning.preparing import prepare
+from stageb.guidance.learning.gate.judge import Verdicts
+from stageb.guidance.learning.preparing import Preparer, prepare
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import is_unprepared
@@ -76,6 +77,25 @@ def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels
     assert 0 < judged.judged == len(mission.p_correct) <= CALIBRATED_ON
     assert min(mission.p_correct.values()) > 0.5  # as they are judged once calibrated
     assert from_json(to_json(guidance), "a test")["m"] == guidance
+
+
+def test_no_ticket_that_a_guidance_shows_calibrates_it() -> None:
+    """Edits keep what the present guidance shows, and are calibrated on tickets that they race
+    on."""
+    mine = tools()
+    prepared = answer_all(prepare(START, mine), judge)[0].guidance
+    shown = prepared.demonstrations
+    some = [
+        replace(prepared, calibration=UNCALIBRATED, demonstrations=each)
+        for each in (shown, shown[:6], shown[6:])
+    ]
+    preparer, race_on = Preparer(mine, mine.make_judge(START.guidance)), mine.splits.race_set
+    found, verdicts = answer_all(preparer.calibrate(some, race_on, Verdicts()), judge)
+    for guidance, each in zip(found, some, strict=True):
+        assert guidance.demonstrations == each.demonstrations and guidance.calibration.slope > 0
+        known = {TICKETS[i].key for i in verdicts.of(guidance)}
+        unshown = {TICKETS[i].key for i in race_on} - {one.source for one in each.shown}
+        assert known == unshown and len(known) < CALIBRATED_ON
 
 
 def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -> None:
