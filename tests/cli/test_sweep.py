@@ -252,6 +252,25 @@ def test_values_that_cannot_be_are_told_before_anything_runs(
 
 
 @pytest.mark.parametrize(
+    ("over", "ends"),
+    [
+        ("ppo.epochs=1..3", (1, 3)),
+        ("runner.envs_per_rank=2..8:log", (2, 8)),  # or null
+        ("ppo.entropy_weight=0..2", (0.0, 2.0)),
+        ("ppo.target_kl=1..2", (1.0, 2.0)),  # or null
+        ("ppo.target_kl=1e-3..0.1:log", (1e-3, 0.1)),
+    ],
+)
+def test_a_range_is_of_whole_numbers_where_its_key_takes_no_others(
+    over: str, ends: tuple[float, float]
+) -> None:
+    given = ["--loop=ppo"]
+    span = sweep.read_span(over, type(parse(given).config), given)
+    assert [*map(repr, span.values)] == [*map(repr, ends)]
+    assert (span.is_range, span.is_log) == (True, over.endswith(":log"))
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         ([], "the following arguments are required: --over"),

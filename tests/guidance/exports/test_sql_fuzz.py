@@ -3,8 +3,8 @@ same, in every row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product, repeat
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import WORDS, name_labels
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule
+from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
 
 MISSIONS = {"sqlite": 6 * TIMES, "spark": 2}  # of each kind; of the others 2, or more
 ROWS = {"spark": 600 * TIMES, "sqlite": 60}  # of each mission; of the others 60, or more
@@ -83,6 +83,27 @@ def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(
     assert told > missions or "JSON" in name
 
 
+def compare_in_sqlite(
+    rules: Sequence[str],
+    labels: tuple[Verdict, ...],
+    rows: Sequence[Mapping[str, str]],
+    is_typed: bool,
+) -> list[tuple[str | None, str | None]]:
+    """Verdict and rule of each row by SQL, which are those by code."""
+    kind = Kind({}, lambda draw: {}, is_typed=is_typed)
+    texts = [name_labels(WORDS["en"], labels).neutral_headline, *rules]
+    all_rules = tuple(Rule(f"G{n}", text) for n, text in enumerate(texts))
+    guidance = Guidance("m", 1, all_rules, len(texts), labels=labels)
+    tickets = [make_ticket(kind, row) for row in rows]
+    coded = read_rules(guidance, Vocabulary.of(tickets), WORDS["en"])
+    judge = coded.compile()
+    found = judge_rows(code_mission(guidance, coded, kind.columns, tickets, is_typed), rows)
+    assert found == [
+        (None, None) if each.is_blank else judge(reading(each))[:2] for each in tickets
+    ]
+    return found
+
+
 CARD = (
     "{} if it has {} points or more: 1 if {} is above 0; 1 if {} is above 0; -1 if {} is above 0."
 )
@@ -95,23 +116,17 @@ def test_sql_counts_points_as_code_does_below_at_and_above_the_least(
     least: int, verdicts: str, is_typed: bool
 ) -> None:
     """And of rules whose points are compared chooses the same one."""
-    rows = [dict(zip("abc", cells, strict=True)) for cells in product(("0", "1", ""), repeat=3)]
-    kind = Kind({}, lambda draw: {}, is_typed=is_typed)
-    tickets, turns = [make_ticket(kind, row) for row in rows], ("abc", "bca", "cab")
-    texts = [
-        CARD.format(*each)
-        for each in zip(verdicts.split(), repeat(least), *zip(*turns, strict=True), strict=False)
-    ]
+    names = zip(verdicts.split(), ("abc", "bca", "cab"), strict=False)
+    rules = [CARD.format(verdict, least, *fields) for verdict, fields in names]
+    cells = product(("0", "1", None), repeat=3)
+    rows = [{name: cell for name, cell in zip("abc", each, strict=True) if cell} for each in cells]
     labels = PASS_FAIL if "Fail" in verdicts else LABELS
-    rules = [name_labels(WORDS["en"], labels).neutral_headline, *texts]
-    guidance = Guidance(
-        "m", 1, tuple(Rule(f"G{n}", text) for n, text in enumerate(rules)), 9, labels=labels
-    )
-    coded = read_rules(guidance, Vocabulary.of(tickets), WORDS["en"])
-    mission, judge = code_mission(guidance, coded, kind.columns, tickets, is_typed), coded.compile()
-    expected = [
-        (None, None) if ticket.is_blank else judge(reading(ticket))[:2] for ticket in tickets
-    ]
-    asked = [{name: cell for name, cell in row.items() if cell} for row in rows]
-    assert judge_rows(mission, asked) == expected
-    assert len({*expected}) > 1
+    assert len({*compare_in_sqlite(rules, labels, rows, is_typed)}) > 1
+
+
+@pytest.mark.parametrize("blank", " \t\n\r\u00a0")
+def test_sql_takes_up_to_eight_blanks_for_one_as_code_does(blank: str) -> None:
+    rows = [{"Note": f"{blank * count}worn{blank * count}out{blank}"} for count in range(1, 9)]
+    rows += [{"Note": f"worn{blank} {blank}out"}, {"Note": "wornout"}]
+    found = compare_in_sqlite(["Fail if Note is worn out."], PASS_FAIL, rows, False)
+    assert [rule for _, rule in found] == ["G1"] * (len(rows) - 1) + ["G0"]

@@ -503,20 +503,24 @@ def test_what_cannot_be_served_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     guidance = make_guidance(*RULES)
-    Path("asks.json").write_text(format_file([replace(guidance, judge="model")]))
+    for name, judge in (("asks.json", "model"), ("weighs.json", "weighed")):
+        turning = make_guidance(*RULES, mission="turning")
+        Path(name).write_text(format_file([guidance, replace(turning, judge=judge)]))
     Path("unnamed.json").write_text(format_file([replace(guidance, named=())]))
     Path("rules.json").write_text(format_file([guidance]))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for words, said in [
-            (["asks.json"], "--by rules"),
+            (["asks.json"], "a model judges 'turning' better"),
+            (["weighs.json"], "--by rules has the rules judge alone"),
             (["unnamed.json"], "--vocabulary FILE"),
             (["none.json"], "there is no such file"),
-            (["rules.json", "--port", port], "choose another, or 0"),
+            (["rules.json"], "choose another, or 0"),
             (["rules.json", "--host", "no.such.host.invalid"], "name an address of this machine"),
             (["rules.json", "--port", "70000"], "at most 65535"),
         ]:
-            assert main(["serve", *words]) == 2, words
+            # so that what should be refused does not serve for good
+            assert main(["serve", words[0], "--port", port, *words[1:]]) == 2, words
             assert said in capsys.readouterr().err
 
 
