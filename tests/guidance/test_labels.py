@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from programs import small
 
 from stageb.__main__ import main
+from stageb.cli.parsing import parse
 from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.errors import BadInputError
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
@@ -175,6 +176,29 @@ def test_a_label_that_most_points_give_is_learnt_as_cards(tmp_path: Path) -> Non
         re.match(r"Queue [abc] if it has -?\d+ points or more: -?\d ", card.text) for card in cards
     )
     assert all(card.metadata["sources"] for card in cards)
+
+
+@pytest.mark.parametrize("labels", [("pass", "fail"), ("low", "high", "mid")])
+@pytest.mark.parametrize("engine", ["transformers", "scripted"])
+@pytest.mark.parametrize("judge", ["both", "model"])
+def test_what_tickets_settle_stands_in_the_config_of_the_run(
+    labels: Sequence[str], engine: str, judge: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it can be learnt on from, and used, without them."""
+    started: list[tuple[Any, str]] = []
+
+    def start(config: Any, resolved_yaml: str, *_: object) -> int:
+        started.append((config, resolved_yaml))
+        return 0
+
+    monkeypatch.setattr("stageb.guidance.loop.run", start)
+    rows = [(labels[n % len(labels)], f"seal: v{n}") for n in range(60)]
+    tickets = write(tmp_path / "t.jsonl", rows)
+    keys = {"runner.judge": judge, "model.engine": engine, "reflection.scope": "auto"}
+    assert main(small.arguments(tickets, tmp_path, keys=keys)) == 0
+    ((config, resolved_yaml),) = started
+    (tmp_path / "config.yaml").write_text(resolved_yaml)
+    assert parse(["--config", str(tmp_path / "config.yaml")]).config == config
 
 
 def test_labels_dealt_by_chance_teach_nothing(tmp_path: Path) -> None:

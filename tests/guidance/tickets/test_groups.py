@@ -284,6 +284,32 @@ def test_a_large_group_leaves_room_for_others() -> None:
     )
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcd"), st.sampled_from("xyz"), st.sampled_from(["pass", "fail"])
+        ),
+        max_size=9,
+    )
+)
+def test_groups_of_several_names_are_counted_and_of_these_those_with_both_labels(
+    rows: list[tuple[str, str, str]],
+) -> None:
+    tickets = join_equal(
+        [Ticket("m", name, label, (("image_1", said),)) for name, said, label in rows]
+    )
+    groups: dict[str, list[Ticket]] = {}
+    for ticket in tickets:
+        groups.setdefault(ticket.group, []).append(ticket)
+    several = [own for own in groups.values() if len({each.group_id for each in own}) > 1]
+    found = [
+        (each.tickets, each.groups, each.group_ids, each.mixed) for each in find_repeats(tickets)
+    ]
+    mixed = sum(len({each.label for each in own}) > 1 for own in several)
+    wanted = (len(rows), len(groups), len({name for name, _, _ in rows}), mixed)
+    assert found == [wanted] * bool(several)
+
+
 def test_people_are_told_with_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.jsonl"
     rows = [

@@ -177,8 +177,42 @@ def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
         f"(95 % interval {low:+.3f} to {high:+.3f}): cheaper"
     )
     assert lines[1].startswith("valves, accuracy, whatever the prices: -")
+    neither = "neither is shown to be cheaper"  # slightly dearer, and slightly cheaper
+    for price, found in ((2, "dearer"), (4, neither), (5, neither)):
+        assert main(options("evaluate", {**keys, "price.missed_failure": price})) == 0
+        said = capsys.readouterr().out
+        assert [line.endswith(f"): {found}") for line in said.splitlines()].count(True) == 1
     assert main(options("evaluate", keys)) == 0
     assert "whatever the prices" not in capsys.readouterr().out
+
+
+def test_guidances_are_compared_where_their_labels_are_the_same_in_whatever_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of train tickets the most frequent one stands first."""
+
+    def write(name: str, *labels: str) -> str:
+        rules = {"G0": f"A ticket is {labels[0]} unless a rule says otherwise."}
+        rules |= {"G1": f"{labels[1].capitalize()} if seal is worn."}
+        content = {"mail": {"step": 1, "labels": labels, "experiences": rules}}
+        (tmp_path / name).write_text(json.dumps(content))
+        return str(tmp_path / name)
+
+    (tmp_path / "t.csv").write_text(
+        "mission,group_id,seal,label\nmail,1,worn,low\nmail,2,new,high\n"
+    )
+    keys: dict[str, Any] = {
+        "guidance": write("new.json", "high", "low", "mid"),
+        "tickets": str(tmp_path / "t.csv"),
+        "output": str(tmp_path / "out"),
+        "by": "rules",
+    }
+    for labels in (("high", "low", "other"), ("high", "low"), ("high", "low", "mid", "other")):
+        assert main(options("evaluate", {**keys, "compare": write("other.json", *labels)})) == 2
+        assert "its labels of mission 'mail' are others" in capsys.readouterr().err
+    keys["compare"] = write("old.json", "low", "mid", "high")
+    assert main(options("evaluate", keys)) == 0
+    assert "mail: +100.0 points" in capsys.readouterr().out
 
 
 def test_labels_are_needed_once_each_and_for_both_guidances(
