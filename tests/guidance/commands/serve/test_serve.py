@@ -25,7 +25,7 @@ from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.rules.guidance_file import format_file
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.automation import Automation, Bound
-from stageb.guidance.words.types import Guidance, Rule
+from stageb.guidance.words.types import Guidance, JudgeName, Rule
 from stageb.store import disk
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
@@ -503,7 +503,8 @@ def test_what_cannot_be_served_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     guidance = make_guidance(*RULES)
-    for name, judge in (("asks.json", "model"), ("weighs.json", "weighed")):
+    judges: dict[str, JudgeName] = {"asks.json": "model", "weighs.json": "weighed"}
+    for name, judge in judges.items():
         turning = make_guidance(*RULES, mission="turning")
         Path(name).write_text(format_file([guidance, replace(turning, judge=judge)]))
     Path("unnamed.json").write_text(format_file([replace(guidance, named=())]))
