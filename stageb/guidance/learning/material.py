@@ -117,9 +117,7 @@ def find_undecided(whole: Whole, material: Material, among: int) -> int:
     terms = (term for line in whole.lines for term in line)
     # of counts, what counts
     named = {each for term in terms for each in (term.conditions() if term.size > 1 else (term,))}
-    possible = Masks(
-        {term: material.masks[term] | find_gap(term, material.gaps) for term in named}
-    )
+    possible = Masks({term: material.masks[term] | find_gap(term, material.gaps) for term in named})
     undecided = 0
     for part in whole.lists:
         held = hold_any(material.masks, part.lines)
