@@ -115,7 +115,6 @@ def fold_value(value: str) -> str:
 
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
 LEAST_STEM = 3  # characters of a word without its ending, and of a stem
-MOST_STEM = 5  # characters of a stem that is counted
 ANY = "*"  # stands for any further letters behind a stem
 MOST_CHARS = 48  # of a word that is counted, and of a value that a counted line names
 # characters of a word that counts with any ending, too
@@ -293,15 +292,6 @@ def _follow(words: Sequence[tuple[str, ...]], start: int, wanted: Sequence[str])
     return len(there) == len(wanted) and all(
         word in forms for word, forms in zip(wanted, there, strict=True)
     )
-
-
-def find_stems(word: str) -> Iterator[str]:
-    """The stems by which a folded word is mentioned and counted, the longest first: ``vibration``
-    as ``vibra*``; none of a number, or of a script without spaces."""
-    if word[0].isalpha() and not begins_cjk(word):
-        yield from (
-            word[:size] + ANY for size in range(min(MOST_STEM, len(word) - 1), LEAST_STEM - 1, -1)
-        )
 
 
 @lru_cache(maxsize=1 << 16)

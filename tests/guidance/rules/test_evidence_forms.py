@@ -87,7 +87,12 @@ def test_any_text_can_be_read_and_what_is_read_fits_on_a_line(summaries: list[st
     for word in found.words:
         assert 1 < len(word) <= MOST_CHARS
         assert len(word.splitlines()) == len(word.split()) == 1
-    assert find_conditions([found, found]) == dict.fromkeys(find_conditions([found]), 3)
+    once, twice = (
+        # characters are a word where they come often enough
+        {each: mask for each, mask in find_conditions(some).items() if not begins_cjk(each.word)}
+        for some in ([found], [found, found])
+    )
+    assert twice == dict.fromkeys(once, 3)
 
 
 NUMBERS = st.sampled_from(["0", "1", "2", "3", "2.5", "-4", "12 mm", "1400"])
@@ -341,7 +346,8 @@ def test_a_stem_stands_for_all_words_that_begin_so() -> None:
         for text in ("vibrates", "high vibration", "vibrating shaft", "quiet shaft")
     ]
     found = find_conditions(readings, Forms(wide=True))
-    assert found[Mentions(("vibra*",))] == 0b111
+    assert found[Mentions(("vibrat*",))] == 0b111  # all that these words have in common
+    assert Mentions(("vibra*",)) not in found
     assert Mentions(("shaft*",)) not in found  # no stem of several words
     assert not any(condition.word.endswith("*") for condition in find_conditions(readings))
 

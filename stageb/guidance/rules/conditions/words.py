@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import takewhile
 from math import log
 from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,7 +33,6 @@ from stageb.guidance.rules.value_types import (
     begins_cjk,
     find_mentioned,
     find_phrases,
-    find_stems,
     find_words,
     fold_text,
     list_runs,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.wordings import Grammar
 
 LEAST_PHRASE = 3  # tickets
+ALIKE = range(LEAST_STEM, 6)  # letters in which words of one stem may begin alike, or more
 JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
 # which no rule names: they hold a sentence together, and say nothing of a case
 STOP_WORDS = frozenset(
@@ -210,7 +211,7 @@ def is_mentionable(text: str) -> bool:
 
 def find_mentions(table: Table, found: Found) -> Found:
     """Words of prose and of columns of texts, wherever a ticket mentions them, or in the only text
-    alone; and stems."""
+    alone; or whole words, and stems, which join those that differ in their endings."""
     readings, column = table.readings, table.only_text
     words = {word for each in readings for word in each.words}
     words |= {
@@ -220,7 +221,9 @@ def find_mentions(table: Table, found: Found) -> Found:
         for word in find_words(each.pairs[name])
     }
     words -= STOP_WORDS
-    if fragments := set(filter(begins_cjk, words)):
+    if table.forms.wide:
+        words &= find_whole_words(readings)
+    elif fragments := set(filter(begins_cjk, words)):
         words -= fragments - _find_free_runs(_count_texts(readings))
     if column:
         readings = [read_value(each.pairs.get(column, "")) for each in readings]
@@ -236,20 +239,34 @@ def find_mentions(table: Table, found: Found) -> Found:
 
 
 def _find_stems(words: Mapping[str, int]) -> dict[str, int]:
-    """Stems of several words, the longest first."""
-    masks: dict[str, list[int]] = {}
-    for word, mask in words.items():
-        for stem in find_stems(word):
-            masks.setdefault(stem, []).append(mask)
-    several = sorted((stem for stem, found in masks.items() if len(found) > 1), key=_rank_length)
-    return {stem: reduce(or_, masks[stem]) for stem in several}
+    """What several words begin with, as far as they are alike, the longest first."""
+    families: dict[str, list[str]] = {}
+    for word in words:
+        for size in ALIKE if word[0].isalpha() and not begins_cjk(word) else ():
+            if size < len(word):
+                families.setdefault(word[:size], []).append(word)
+    stems = {_find_beginning(some): some for some in families.values() if len(some) > 1}
+    return {
+        stem + ANY: reduce(or_, (words[word] for word in stems[stem]))
+        for stem in sorted(stems, key=_rank_length)
+    }
+
+
+def _find_beginning(words: Sequence[str]) -> str:
+    """What all of them begin with: then the first and the last of the alphabet do."""
+    pairs = zip(min(words), max(words), strict=False)
+    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def find_phrased(table: Table, found: Found) -> Found:
-    """Phrases of free text that ``LEAST_PHRASE`` tickets have or more, where each of their words
-    stands elsewhere, too."""
+    """Phrases of whole words of free text that ``LEAST_PHRASE`` tickets have or more, where each of
+    their words stands elsewhere, too, and not both the first and the last one only hold a sentence
+    together."""
+    if not table.forms.wide:
+        return {}
+    known = find_whole_words(table.readings) | STOP_WORDS
     masks: dict[str, int] = {}
-    for position, each in enumerate(table.readings if table.forms.wide else ()):
+    for position, each in enumerate(table.readings):
         pieces = [
             *each.texts,
             *(fold_text(each.pairs[name]) for name in table.texts & each.pairs.keys()),
@@ -266,6 +283,8 @@ def find_phrased(table: Table, found: Found) -> Found:
             mask.bit_count() >= LEAST_PHRASE
             and mask not in alone
             and not JOINING.intersection(words)
+            and not STOP_WORDS.issuperset((words[0], words[-1]))
+            and known.issuperset(words)
         ):
             phrases[Mentions((phrase,), table.only_text)] = mask
     return phrases
