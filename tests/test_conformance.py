@@ -96,6 +96,7 @@ every = pytest.mark.parametrize(
 pytestmark = pytest.mark.timeout(1800)
 
 
+# loop -> package; what all loops share is put to the test by guidance and the smallest one each time
 PACKAGES = {
     "guidance": "guidance",
     "snake": "ppo",
@@ -106,7 +107,10 @@ CASES = [
     pytest.param(
         loop,
         id=loop.name,
-        marks=[pytest.mark.loop(PACKAGES[loop.name])] if loop.name in PACKAGES else [],
+        marks=[
+            *([pytest.mark.loop(PACKAGES[loop.name])] if loop.name in PACKAGES else []),
+            *([] if loop.name in ("guidance", "regression") else [slow]),
+        ],
     )
     for loop in LOOPS
 ]

@@ -117,6 +117,7 @@ def ticket(mission: str, group: str, label: str) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_run_on_hostile_names_stays_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

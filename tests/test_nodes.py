@@ -28,6 +28,7 @@ def nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
         yield made
 
 
+@pytest.mark.slow
 def test_guidance_is_learnt_on_two_nodes_as_by_one_process(
     tmp_path: Path, nodes: tuple[Node, Node]
 ) -> None:
@@ -46,6 +47,7 @@ def test_guidance_is_learnt_on_two_nodes_as_by_one_process(
     assert differing(content(one), content(two)) == []
 
 
+@pytest.mark.slow
 def test_snake_learns_on_two_nodes_as_on_two_ranks_of_one(
     tmp_path: Path, nodes: tuple[Node, Node]
 ) -> None:
@@ -57,6 +59,7 @@ def test_snake_learns_on_two_nodes_as_on_two_ranks_of_one(
     assert differing(content(tmp_path / "here" / "run"), content(tmp_path / "there" / "run")) == []
 
 
+@pytest.mark.slow
 def test_a_node_that_vanishes_is_named_and_both_end(
     tmp_path: Path, nodes: tuple[Node, Node]
 ) -> None:

@@ -96,6 +96,7 @@ def copy_source(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_script_beside_the_checkout_imports_the_package(tmp_path: Path) -> None:
     """Although the folder there has its name."""
     checkout, site = copy_source(tmp_path / "stageb"), tmp_path / "site"
@@ -289,6 +290,7 @@ def built(committed: Path) -> dict[str, bytes]:
     return build(committed, 0o022)
 
 
+@pytest.mark.slow
 def test_a_build_has_the_same_bytes_at_another_time(
     committed: Path, built: dict[str, bytes]
 ) -> None:

@@ -63,6 +63,7 @@ def answered() -> Answered:
     return scores, samples
 
 
+@pytest.mark.slow
 def test_a_rank_finds_the_same_bits_however_many_threads_the_machine_offers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

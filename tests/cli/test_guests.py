@@ -75,6 +75,7 @@ def test_without_a_guest_the_command_line_answers(guest: str, tmp_path: Path) ->
     assert [text for _, text in answers[:2] if f" {guest}" in text] == []
 
 
+@pytest.mark.slow
 def test_without_any_guest_guidance_is_learnt(tmp_path: Path) -> None:
     folder = copy_without(GUESTS, tmp_path)
     rows = [f"r-{n},{'worn' if n % 3 else 'new'},{'NG' if n % 3 else 'OK'}" for n in range(90)]

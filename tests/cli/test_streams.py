@@ -161,7 +161,8 @@ def test_nobody_is_asked_about_a_change_that_could_not_be_shown(place: Path) -> 
 
 
 @pytest.mark.parametrize(("streams", "code"), [("2> /dev/full", 0), ("> /dev/full", 1)])
-@pytest.mark.parametrize("world_size", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 2])
 def test_a_run_goes_on_whatever_cannot_be_told(
     streams: str, code: int, world_size: int, tmp_path: Path
 ) -> None:
@@ -212,7 +213,8 @@ def test_what_looks_at_guidance_and_tickets_ends_without_a_word(tmp_path: Path) 
     assert run_unread(words, with_errors=True) == (UNREAD, "")
 
 
-@pytest.mark.parametrize("world_size", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 2])
 def test_a_run_whose_table_nobody_reads_ends_without_a_word_and_whole(
     tmp_path: Path, world_size: int
 ) -> None:

@@ -51,6 +51,7 @@ def read_table(root: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_sweep_tries_values_and_writes_the_best_config_and_an_interrupted_one_goes_on_with_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 from docs.pages import ROOT
 from docs.test_guides import assert_parses
@@ -71,6 +72,7 @@ def test_what_it_copies_is_in_the_checkout_and_what_it_installs_exists() -> None
     assert "pypi.org" in (FOLDER / "Containerfile").read_text(), "the torch of CUDA"
 
 
+@pytest.mark.slow
 def test_its_steps_install_a_command(tmp_path: Path) -> None:
     """Run in a folder as clean as the image's, without a network: packages are those of this
     environment."""

@@ -40,6 +40,7 @@ LAUNCHERS = ("fabric", "torchrun", "srun", "python")
 OTHERS = set(
     "cd curl docker export git mlflow pip sbatch source tensorboard transformers unzip vllm wandb".split()
 )
+LONG = {"extending", "governance", "images", "many-rows", "own-environment", "report", "sweep"}
 SECONDS = 200  # for one block, on a busy machine
 
 
@@ -56,7 +57,13 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in LONG else [])
+        for page in GUIDES
+    ],
+)
 def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shell) -> None:
     if page.stem == "sweep":
         pytest.importorskip("optuna")
@@ -150,6 +157,7 @@ def test_one_that_does_not_exist_is_found(line: str) -> None:
             assert_exists(words)
 
 
+@pytest.mark.slow
 def test_the_cells_of_the_page_on_python_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_starts: None
 ) -> None:
@@ -163,6 +171,7 @@ def test_the_cells_of_the_page_on_python_run(
     assert names["found"].figures["figures"]["guidance"]["all"]["acc"] > 0.97
 
 
+@pytest.mark.slow
 def test_the_page_of_the_python_api_has_every_public_name_with_code_that_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

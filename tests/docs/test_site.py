@@ -19,6 +19,7 @@ from stageb.cli.draft import list_keys
 from stageb.settings import section_of
 
 
+@pytest.mark.slow
 def test_the_site_is_whole_and_asks_nothing_of_a_network(tmp_path: Path) -> None:
     pytest.importorskip("sphinx", reason="the extra docs is not installed: bin/docs brings it")
     build = [

@@ -27,6 +27,7 @@ print(passes(3))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the thresholds are glibc's")
 def test_a_pass_takes_the_pages_of_the_last_one() -> None:
     """In a process of its own, which is as it was afterwards."""

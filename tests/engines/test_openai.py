@@ -254,6 +254,7 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_server_that_weighs_keeps_the_contract_of_a_scorer(server: Server) -> None:
     server.usually = model()
     probed = connect(server).probe(VERDICTS)
@@ -344,6 +345,7 @@ def test_verdicts_weigh_what_the_tokens_do_that_begin_them_alone(server: Server)
         probed.score([VERDICTS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("can", ["weigh", "go on", "neither"])
 def test_a_run_through_a_server_does_what_the_server_can(
     server: Server, tmp_path: Path, can: str
@@ -1010,6 +1012,7 @@ def test_a_long_answer_is_read(server: Server) -> None:
     assert ask(server) == Completion("Verdict: pass", 4, "stop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chunk",
     [b"-1\r\n" + b" " * 65536, b"1\r\n \r\n" * 1000, b"10000\r\n" + b" " * 65536 + b"\r\n", b""],

@@ -85,6 +85,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(decoding, "STEPS_PACKED", {"cpu"})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 @every
 def test_contract(folders: dict[str, str], kind: str) -> None:
@@ -94,6 +95,7 @@ def test_contract(folders: dict[str, str], kind: str) -> None:
     check_resumer(engine)
 
 
+@pytest.mark.slow
 def test_contract_where_rows_hold_copies_of_what_is_shared(folders: dict[str, str]) -> None:
     engine = load(folders["qwen3"], attn_implementation="eager")
     check_contract(engine)

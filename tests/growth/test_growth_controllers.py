@@ -116,6 +116,7 @@ def test_a_probe_tries_all_and_grows_what_brute_force_finds_best(epochs: int) ->
         assert set(tried) == set(product(range(3), range(2))) and len(tried) <= 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_probe_stops_in_time_to_grow_the_best_it_knows_and_goes_on_beside_what_it_kept(
     epochs: int,

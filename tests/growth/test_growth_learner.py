@@ -89,6 +89,7 @@ def learnt(updates: int, futile: float) -> tuple[PolicyLearner, list[Figures]]:
     return learner, figures
 
 
+@pytest.mark.slow
 def test_it_learns_to_grow_what_pays_and_its_values_foresee_the_returns() -> None:
     learner, figures = learnt(18, futile=0.0)
     sought = answers(40, 1, 1)
@@ -105,6 +106,7 @@ def test_it_learns_to_grow_what_pays_and_its_values_foresee_the_returns() -> Non
     assert 0 < max(each.clip_frac for each in figures) < 0.5
 
 
+@pytest.mark.slow
 def test_it_learns_to_leave_hosts_alone_where_nothing_pays() -> None:
     learner, _ = learnt(12, futile=1.0)
     _, found = round_of(learner, [None] * 40, 2, greedy=True)

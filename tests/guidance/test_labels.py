@@ -155,6 +155,7 @@ def test_a_line_judges_tickets_that_lack_its_field(tmp_path: Path) -> None:
     assert read_rows(run, "metrics.jsonl")[-1]["acc"] > 0.97
 
 
+@pytest.mark.slow
 def test_a_label_that_most_points_give_is_learnt_as_cards(tmp_path: Path) -> None:
     """Each label has points for values of all fields: no list of few conditions says that."""
     rng, rows = random.Random(1), []
@@ -201,6 +202,7 @@ def test_what_tickets_settle_stands_in_the_config_of_the_run(
     assert parse(["--config", str(tmp_path / "config.yaml")]).config == config
 
 
+@pytest.mark.slow
 def test_labels_dealt_by_chance_teach_nothing(tmp_path: Path) -> None:
     for seed in range(3):
         run = learn(

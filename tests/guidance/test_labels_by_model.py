@@ -334,6 +334,7 @@ WEIGHED = {
 }
 
 
+@pytest.mark.slow
 def test_a_model_that_judges_is_given_what_code_learns_with_a_calibration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -408,6 +409,7 @@ def test_right_answers_are_kept_as_training_data_in_the_words_of_the_labels(tmp_
     )
 
 
+@pytest.mark.slow
 def test_the_shipped_model_judges_by_rules_of_any_labels_and_proposes_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

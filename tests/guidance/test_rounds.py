@@ -75,6 +75,7 @@ def at_once(bench: Bench) -> Iterator[list[dict[str, Any]]]:
         yield [row for _, row in rows]
 
 
+@pytest.mark.slow
 def test_it_learns_and_an_edit_that_comes_too_late_is_refused(bench: Bench) -> None:
     waves = list(at_once(bench))
     assert all(len(rows) == 3 for rows in waves)
@@ -114,6 +115,7 @@ def test_equal_bytes_on_any_number_of_ranks(bench: Bench, world_size: int) -> No
     conformance.check_collectives(bench, world_size)
 
 
+@pytest.mark.slow
 def test_killed_amid_a_round_and_resumed_on_other_ranks(bench: Bench) -> None:
     """In the midst of what was sampled at once, too: its rows are written, and no commit stands
     behind them yet."""
@@ -140,6 +142,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_leaves_the_same_bytes(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -489,6 +489,7 @@ def run(tickets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "run"
 
 
+@pytest.mark.slow
 def test_a_model_that_judges_is_given_what_code_learns(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -511,6 +512,7 @@ def test_a_model_that_judges_is_given_what_code_learns(
     assert "rules as code: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_of_few_tickets_rules_that_seem_better_than_the_model_decide(tmp_path: Path) -> None:
     """A label that takes seven fields to tell is learnt from a hundred tickets, but not from
     fifty."""
@@ -636,6 +638,7 @@ def test_the_judge_that_is_learnt_judges_rounds_predictions_and_promoted_files(
     assert "judged by: the rules as code" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_bytes(
     tickets: Path, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def has_commits(folder: Path, number: int) -> bool:
     return commits(folder) >= number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_run_without_val_that_is_interrupted_learns_as_much_as_one_that_is_not(
     tmp_path: Path, world_size: int
@@ -96,6 +97,7 @@ print("went on", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_from_python_ctrl_c_is_an_exception_and_another_call_goes_on_in_any_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def wait(label: str) -> None:
 # --- Good order -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_bye_never_looks_like_a_loss(tmp_path: Path) -> None:
     """Whichever rank comes to its end first, and however close together."""
 
@@ -417,6 +418,7 @@ def test_a_hang_in_quiet_work(tmp_path: Path, rank: int) -> None:
     assert ends_with(tmp_path, act, f"rank {rank} failed at loading the model: {cause}") == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_slow_disk_is_no_hang(tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def act(mine: int, dog: Watchdog) -> None:

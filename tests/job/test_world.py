@@ -253,6 +253,7 @@ def result(items: int = 7, size: int = 1) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "world_size"),
     [

@@ -23,6 +23,7 @@ def test_gymnasium_finds_no_fault(mode: str | None) -> None:
         check_env(SnakeEnv(GameConfig(size=6), render_mode=mode))
 
 
+@pytest.mark.slow
 def test_a_vector_is_gymnasiums_vector_of_single_games() -> None:
     config, count = GameConfig(size=5, patience=12), 24
     ours = SnakeVectorEnv(count, config)

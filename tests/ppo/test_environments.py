@@ -65,6 +65,7 @@ def last_row(root: Path) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "ranks", "units"),
     [("CartPole-v1", 1, 0), ("CartPole-v1", 2, 4), ("2048", 2, 0), ("2048", 1, 4)],
@@ -92,6 +93,7 @@ def test_a_killed_run_goes_on_to_the_very_bytes(
         assert bool((games["memory"] != 0).any()) and bool((games["returns"] != 0).any())
 
 
+@pytest.mark.slow
 def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +152,7 @@ def test_a_run_offers_the_agent_of_its_best_evaluation_and_goes_on_from_its_last
     )
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_where_more_steps_are_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +215,7 @@ def test_no_step_of_those_that_a_gpu_records_waits_for_the_device(name: str) -> 
             assert each.device.type == "meta" and len(each) == 4
 
 
+@pytest.mark.slow
 def test_what_only_a_mask_tells_is_played_without_a_fault_and_without_it_never_learnt(
     tmp_path: Path,
 ) -> None:
@@ -241,6 +245,7 @@ REMEMBERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_what_was_seen_at_first_is_remembered_to_the_last_and_without_a_memory_never(
     tmp_path: Path,
 ) -> None:
@@ -259,6 +264,7 @@ def test_what_was_seen_at_first_is_remembered_to_the_last_and_without_a_memory_n
         assert main([*words, "--episodes", "50"]) == 0
 
 
+@pytest.mark.slow
 def test_an_agent_with_a_memory_learns_alike_on_two_ranks(tmp_path: Path) -> None:
     keys: dict[str, Any] = {
         "env__name": "CartPole-v1",
@@ -388,6 +394,7 @@ def test_what_is_counted_and_what_was_best_go_on_after_any_commit(
     assert row["update"] == row["skipped_so_far"] == 2
 
 
+@pytest.mark.slow
 def test_several_seeds_are_a_table_and_a_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +458,7 @@ def test_seeds_that_cannot_be_are_refused(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_numbers_are_learnt_to_be_chosen_from_observations_and_rewards_of_any_scale(
     tmp_path: Path,
 ) -> None:
@@ -498,6 +506,7 @@ def test_an_agent_and_an_environment_of_ones_own_are_named_again_for_a_run_of_so
         assert told in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_play_shows_a_game_of_any_environment_that_can_be_looked_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -563,6 +572,7 @@ def test_what_cannot_be_played_is_told_with_its_key(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_guides_environment_is_learnt_and_a_killed_run_of_it_goes_on_to_the_very_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

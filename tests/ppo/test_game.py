@@ -97,6 +97,7 @@ def test_a_win_brings_its_reward_beside_the_last_foods() -> None:
 # Many games at once
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     st.sampled_from([4, 5, 6, 7, 8, 15, 16, 30]), st.integers(0, 2**32), st.sampled_from([3, 40])

@@ -92,6 +92,7 @@ def start(arguments: list[str], folder: Path) -> Job:
     return Job.start([sys.executable, "-m", "stageb", *arguments], folder, path)
 
 
+@pytest.mark.slow
 def test_a_vector_that_hands_out_its_own_buffer_is_learnt_without_keys(tmp_path: Path) -> None:
     few = {
         "--runner.total_steps=8192",
@@ -109,6 +110,7 @@ def test_a_vector_that_hands_out_its_own_buffer_is_learnt_without_keys(tmp_path:
     assert last_row(tmp_path)["eval/return"] == 20  # chance: 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "workers"), [("async_cartpoles", 0), ("Plain", 3)])
 def test_processes_of_games_end_with_the_run_and_none_of_their_signals_reaches_it(
     tmp_path: Path, make: str, workers: int
@@ -122,6 +124,7 @@ def test_processes_of_games_end_with_the_run_and_none_of_their_signals_reaches_i
     assert "games with the most probable actions" in job.err and "Warning" not in job.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", ["KILL", "TERM"])
 def test_processes_of_games_end_with_a_run_that_is_ended(tmp_path: Path, signal: str) -> None:
     job = start(short(tmp_path, "async_cartpoles", runner__total_steps=1 << 30), tmp_path / "job")
@@ -136,6 +139,7 @@ def test_processes_of_games_end_with_a_run_that_is_ended(tmp_path: Path, signal:
     assert (job.code, left) == (137 if signal == "KILL" else 143, 0), job.err
 
 
+@pytest.mark.slow
 def test_games_in_processes_are_the_games_of_one(tmp_path: Path) -> None:
     for workers in (0, 3):
         assert main(short(tmp_path / str(workers), "Plain", env__workers=workers)) == 0
@@ -150,6 +154,7 @@ def test_a_process_of_games_that_is_gone_ends_the_run(
     assert "its process ended, exit code 7" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_vector_and_games_in_processes_go_on_after_a_kill_to_the_very_bytes(
     tmp_path: Path,
 ) -> None:
@@ -190,6 +195,7 @@ def test_every_step_of_a_rollout_and_of_an_evaluation_is_a_sign_of_life() -> Non
     assert heartbeat.now().count - played >= 3 * 20
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_games_that_never_end_ends(tmp_path: Path) -> None:
     """By its limit, or when the run's time has passed."""
     for name, keys in (("steps", {"evaluation__limit": 50}), ("seconds", {"budget__seconds": 2})):
@@ -210,6 +216,7 @@ def test_an_evaluation_makes_no_more_games_than_a_rollout_and_plays_the_same_epi
     assert all(torch.allclose(each, found[0]) for each in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "wanted", "steps", "rate"),
     [
@@ -350,6 +357,7 @@ def test_faults_in_a_vector_are_told_in_a_line(
     assert said.count("\n") == 1 and "programs/games.py:" in said
 
 
+@pytest.mark.slow
 def test_validate_says_what_it_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for make, told in (
         ("Plain", ["observations (3,) of float32", "took 20 steps"]),
@@ -417,6 +425,7 @@ def test_an_exported_agent_names_actions_as_the_game_counts_them_and_says_what_i
         )
 
 
+@pytest.mark.slow
 def test_envs_per_rank_play_more_games_on_more_ranks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -465,6 +474,7 @@ def test_the_precision_of_fabric_run_is_the_runs_and_another_cannot_resume_it(
     )
 
 
+@pytest.mark.slow
 def test_a_run_under_fabric_run_tells_its_precision_and_one_in_another_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

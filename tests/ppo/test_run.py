@@ -47,6 +47,7 @@ def replay() -> Replay:
     )
 
 
+@pytest.mark.slow
 def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
     rows = read_rows(finished)
     assert [row["update"] for row in rows] == list(range(1, 25))
@@ -87,6 +88,7 @@ def test_a_checkpoint_is_plain(finished: Path) -> None:
     assert checkpoint["games"]["grids"].shape == (GAMES, 25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", ["weights", "moments"])
 def test_a_run_whose_ranks_part_ends_before_its_next_commit_and_goes_on_from_the_last(
     tmp_path: Path, parts: str
@@ -135,6 +137,7 @@ def test_a_compiled_run_learns_what_a_plain_one_does_and_goes_on_to_the_very_byt
         assert first[name] == pytest.approx(wanted[name], rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
     cut = {
         "runner__rollout_steps": 8,
@@ -359,6 +362,7 @@ def test_weights_that_are_no_numbers_are_refused(
 # Learning
 
 
+@pytest.mark.slow
 def test_it_learns(tmp_path: Path) -> None:
     """The first seventh of what configs/snake/5x5.yaml plays, some seconds."""
     torch.set_num_threads(1)

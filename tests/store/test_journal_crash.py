@@ -123,6 +123,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_run_killed_between_any_two_changes_of_its_folder_stands_at_its_last_commit(
     tmp_path: Path,
@@ -158,6 +159,7 @@ def test_a_run_killed_between_any_two_changes_of_its_folder_stands_at_its_last_c
         assert content(root / "run") == expected, f"killed at line {line}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_run_killed_again_while_it_is_brought_back_to_its_commit(tmp_path: Path) -> None:
     work(tmp_path / "whole")

@@ -286,6 +286,7 @@ def adapted(root: Path, **sections: Any) -> DetectorLearner:
     )
 
 
+@pytest.mark.slow
 def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path) -> None:
     plain = made.detector(root)
     learner = adapted(root)

@@ -51,6 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "run"
 
 
+@pytest.mark.slow
 def test_a_run_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +118,7 @@ def test_what_answers_came_to_is_told(whole: Path) -> None:
     assert read_rows(whole)[-1]["eval/recall_50"] > 0
 
 
+@pytest.mark.slow
 def test_adapters_of_a_checkpoint_are_saved_merged_and_go_on_after_a_kill(tmp_path: Path) -> None:
     """What transformers loads answers as what has learnt did."""
     base, keys = (
@@ -180,6 +182,7 @@ def test_boxes_may_stand_before_names(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +242,7 @@ def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path:
     assert any(not torch.equal(weight, held[name]) for name, weight in weights(run).items())
 
 
+@pytest.mark.slow
 def test_evaluate_takes_the_best_checkpoint_unless_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,6 +274,7 @@ def test_evaluate_takes_the_best_checkpoint_unless_told(
         assert f"after {steps} steps" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_ends_where_val_no_longer_rises_and_so_does_one_that_was_killed(
     tmp_path: Path,
 ) -> None:
@@ -291,6 +296,7 @@ def test_a_run_ends_where_val_no_longer_rises_and_so_does_one_that_was_killed(
         assert differing(content(folder / "run"), content(tmp_path / "whole" / "run")) == []
 
 
+@pytest.mark.slow
 def test_two_ranks_paste_what_one_does(tmp_path: Path) -> None:
     keys = {
         "augmentation__copy_paste": 3,
@@ -329,6 +335,7 @@ def looking(folder: Path, loop: str = "scribbling", ranks: int = 1, /, **keys: A
     ]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,6 +89,7 @@ def rows(to: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (to / "predictions.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_every_world_size_writes_the_same_bytes_and_so_does_a_call_that_was_killed(
     run: Path, images: Path, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_every_world_size_writes_the_same_bytes_and_so_does_a_call_that_was_kill
     )
 
 
+@pytest.mark.slow
 def test_pictures_may_be_answered_in_the_views_that_a_run_has_learnt_from(
     images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

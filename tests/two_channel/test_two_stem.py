@@ -142,6 +142,7 @@ def test_muon_takes_the_filters(found: Detector) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_run_from_end_to_end(
     tmp_path: Path, optimizer: str, capsys: pytest.CaptureFixture[str]

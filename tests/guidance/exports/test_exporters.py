@@ -162,6 +162,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", DECIDED)
 def test_columns_and_values_of_any_name_stay_names(form: str) -> None:
     """Documents can be read, no name stands for two things, and engines that run here judge by

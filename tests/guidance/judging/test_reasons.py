@@ -139,6 +139,7 @@ def test_verdicts_do_not_change_and_reasons_go_on_from_them(words: Words) -> Non
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [EN, BEGUN], ids=["written", "begun"])
 def test_the_shipped_model_says_the_same_to_the_byte(words: Words) -> None:
     """Verdicts, reasons and tokens, sampled and greedy, although what goes on is computed in other

@@ -191,6 +191,7 @@ def test_where_no_rule_can_be_learnt_for_nothing_the_table_says_that_nothing_was
     assert capsys.readouterr().out.count("learnt nothing: budget.rollouts spent") == 2
 
 
+@pytest.mark.slow
 def test_a_higher_budget_leaves_what_it_would_have_left_from_the_start(tmp_path: Path) -> None:
     tickets = write(tmp_path)
     low, straight = (
@@ -207,6 +208,7 @@ def test_a_higher_budget_leaves_what_it_would_have_left_from_the_start(tmp_path:
             assert (low / name / file).read_bytes() == (straight / name / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_shares_leave_the_same_bytes_on_any_number_of_ranks_and_after_a_kill(
     tmp_path: Path,
 ) -> None:

@@ -288,6 +288,7 @@ def test_labels_that_follow_none_suggest_no_count() -> None:
     assert find_counts(study.masks, {}, fails, ((1 << 300) - 1) & ~fails) == {}
 
 
+@pytest.mark.slow
 def test_points_are_learnt_as_points() -> None:
     readings = table(900)
     fails = mask([place for place, each in enumerate(readings) if fails_by_points(each)])
@@ -311,6 +312,7 @@ def test_where_there_is_nothing_to_learn_the_estimate_promises_little(seed: int)
     assert whole is None or whole.present - whole.cost < 0.05
 
 
+@pytest.mark.slow
 def test_a_dear_miss_makes_more_tickets_fail() -> None:
     draw = Random(3)
     readings = table(500)

@@ -340,6 +340,7 @@ def test_numbers_below_0_are_told_apart_as_those_above(number: float, further: f
     )
 
 
+@pytest.mark.slow
 def test_repeats_are_counted_in_little_memory() -> None:
     dice, counter, wanted = random.Random(4), RepeatCounter(), Counter[str]()
     for _ in range(60_000):

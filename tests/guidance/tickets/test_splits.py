@@ -207,6 +207,7 @@ def test_where_code_judges_the_gate_sees_more_of_the_others_and_epochs_do_not() 
     assert 20 <= raced["fail"] <= 40  # enough to race on, and most are left to teach and to test
 
 
+@pytest.mark.slow
 def test_what_is_drawn_weighs_as_the_whole_does() -> None:
     """The mean gain, each ticket at what its label weighs, is over seeds that of all tickets at
     their prices."""

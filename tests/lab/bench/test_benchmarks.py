@@ -35,6 +35,7 @@ def bench(*arguments: str) -> int:
     return main([arguments[0], *SMALL, *arguments[1:]])
 
 
+@pytest.mark.slow
 def test_rollout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
     assert (
@@ -95,6 +96,7 @@ def test_the_checks_tell_wrong_answers(tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
+@pytest.mark.slow
 def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
     monkeypatch.setattr(fake_vllm.LLM, "forgot", 0)
@@ -109,6 +111,7 @@ def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.Monke
     assert plain["keys_equal"] is None and plain["greedy_equal"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("new", "tokens"), [("1", [0, 6, 6, 6]), ("8", None)])
 def test_prompts_of_a_run_ask_every_engine_for_verdicts(
     new: str, tokens: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +151,7 @@ def test_prompts_of_a_run_ask_every_engine_for_verdicts(
     assert tokens is None or [row["new_tokens"] for row in record["engines"]] == tokens
 
 
+@pytest.mark.slow
 def test_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
     assert main(["precision", "--tickets", "4", "--new-tokens", "6", "--json", str(file)]) == 0

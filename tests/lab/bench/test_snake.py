@@ -48,6 +48,7 @@ def test_peers_hand_the_network_the_boards_that_the_loop_does() -> None:
 SMALL = {"envs": 4, "rollout_steps": 4, "global_batch": 8}
 
 
+@pytest.mark.slow
 def test_rows_of_the_real_command_are_told_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

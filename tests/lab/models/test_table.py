@@ -12,6 +12,7 @@ def given(out: Path, **more: object) -> argparse.Namespace:
     return argparse.Namespace(**{**plain, **more})
 
 
+@pytest.mark.slow
 def test_runs_that_ended_are_not_run_again_and_failed_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def some(language: Language = "en") -> tuple[Lesson, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_answers_are_operations_that_the_loop_accepts(language: Language) -> None:
     accepted = total = 0
@@ -48,6 +49,7 @@ def test_answers_are_operations_that_the_loop_accepts(language: Language) -> Non
     assert accepted > 0.9 * total
 
 
+@pytest.mark.slow
 def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it() -> None:
     quoted = mended = 0
     for lesson in some():
@@ -132,6 +134,7 @@ def test_lessons_come_from_their_seed_alone() -> None:
 # The teacher: masks are what rules mean, and edits do what their scores say
 
 
+@pytest.mark.slow
 def test_a_book_judges_a_pool_as_it_judges_each_ticket() -> None:
     for lesson in islice(lessons(random.Random(2), 1.0), 40):
         pool, book = lesson.stage.pool, lesson.stage.book

@@ -130,6 +130,7 @@ def test_rows_are_cut_into_tokens_as_the_engine_feeds_prompts(tmp_path: Path) ->
     assert tokenizer.decode(segments[0][1]) == answer + "<|end|>"
 
 
+@pytest.mark.slow
 def test_a_few_steps_leave_a_checkpoint_that_the_engine_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +201,7 @@ def test_the_shipped_model_follows_unseen_rules(
     assert parsed[0] == verdict
 
 
+@pytest.mark.slow
 def test_verdicts_on_unseen_words_stay_accurate(shipped: Engine) -> None:
     """A small draw of what ``lab.tiny.evaluate`` measures, without brackets, which the checkpoint
     has never learnt."""

@@ -60,6 +60,7 @@ def test_false_alarms_are_as_rare_as_is_said_however_often_one_looks(max_error: 
     assert alarms <= LEVEL * runs + 3 * (runs * LEVEL * (1 - LEVEL)) ** 0.5
 
 
+@pytest.mark.slow
 def test_a_broken_bound_is_found_though_it_held_for_long() -> None:
     random = Random(1)
     for before in (0, 600):
@@ -156,6 +157,7 @@ def fill(
         table.writerows(rows)
 
 
+@pytest.mark.slow
 def test_a_week_with_a_drift_on_the_fourth_day(
     promised: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out" / "run"
 
 
+@pytest.mark.slow
 def test_sizes_are_listed_and_taken(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -377,6 +377,7 @@ def _find_references(value: Any) -> Iterator[str]:
         yield from _find_references(inner)
 
 
+@pytest.mark.slow
 def test_a_request_has_limits(start: Start) -> None:
     running = start("--max_tickets", "5", "--max_kib", "2", "--max_seconds", "1.5")
     room = 2048 - len(json.dumps({"Remarks": ""}))

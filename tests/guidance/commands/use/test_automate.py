@@ -95,6 +95,7 @@ def predict(source: str, tickets: str, **keys: Any) -> list[dict[str, Any]]:
     return made.rows(out)
 
 
+@pytest.mark.slow
 def test_what_is_promised_holds_for_new_tickets_and_exports_decide_alike(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +136,7 @@ def test_what_is_promised_holds_for_new_tickets_and_exports_decide_alike(
     assert "at most 3 % of these are wrong" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_where_too_few_tickets_are_held_out_it_says_how_many_more(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,6 +290,7 @@ def test_the_test_tickets_of_a_run_alone_test_its_rules() -> None:
     assert places == {known[i].place for each in splits.values() for i in each.test}
 
 
+@pytest.mark.slow
 def test_of_other_rules_and_other_judges_nothing_is_promised(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,6 +308,7 @@ def test_of_other_rules_and_other_judges_nothing_is_promised(
     assert {row["decides"] for row in predict(str(run), "old.csv")} == {None}
 
 
+@pytest.mark.slow
 def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -377,6 +381,7 @@ def test_missions_with_labels_of_their_own_have_bounds_of_their_own(
     assert alone == {"urgent", "pass"}
 
 
+@pytest.mark.slow
 def test_a_model_decides_alone_from_a_share_of_answers_on(run: Path) -> None:
     made.write_parts(Path("new.csv"), 600, 5)
     keys = [

@@ -245,6 +245,7 @@ def test_what_the_model_cannot_do_is_a_fault(
     assert "engine scripted cannot give probabilities" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_config_of_another_loop_is_checked_for_its_keys(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -325,6 +325,7 @@ def test_a_small_gain_of_which_the_race_saw_little_is_tested_all_the_same() -> N
 # Where there is nothing to learn
 
 
+@pytest.mark.slow
 def test_where_there_is_nothing_to_learn_a_run_accepts_as_rarely_as_alpha_says() -> None:
     """Labels are drawn at random; an edit is right on all of the tickets that taught it, and
     elsewhere it judges anew, by a coin."""
