@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import combinations
 
 from stageb.guidance.rules.conditions import FINDERS, Expression
+from stageb.guidance.rules.conditions.words import find_whole_words
 from stageb.guidance.rules.fields import OF_ONE_IMAGE
 from stageb.guidance.rules.value_types import (
     Quantity,
@@ -91,6 +92,11 @@ class Table:
         return frozenset(
             name for name in texts if any(map(is_text, set(self.columns[name].values())))
         )
+
+    @cached_property
+    def whole_words(self) -> frozenset[str]:
+        """The words that free text and fields mention, as they stand there."""
+        return find_whole_words(self.readings)
 
     @cached_property
     def only_text(self) -> str:

@@ -222,7 +222,7 @@ def find_mentions(table: Table, found: Found) -> Found:
     }
     words -= STOP_WORDS
     if table.forms.wide:
-        words &= find_whole_words(readings)
+        words &= table.whole_words
     elif fragments := set(filter(begins_cjk, words)):
         words -= fragments - _find_free_runs(_count_texts(readings))
     if column:
@@ -264,7 +264,7 @@ def find_phrased(table: Table, found: Found) -> Found:
     together."""
     if not table.forms.wide:
         return {}
-    known = find_whole_words(table.readings) | STOP_WORDS
+    known = table.whole_words | STOP_WORDS
     masks: dict[str, int] = {}
     for position, each in enumerate(table.readings):
         pieces = [
