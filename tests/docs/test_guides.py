@@ -40,6 +40,7 @@ LAUNCHERS = ("fabric", "torchrun", "srun", "python")
 OTHERS = set(
     "cd curl docker export git mlflow pip sbatch source tensorboard transformers unzip vllm wandb".split()
 )
+# whose commands take more than five seconds
 LONG = {"extending", "governance", "images", "many-rows", "own-environment", "report", "sweep"}
 SECONDS = 200  # for one block, on a busy machine
 
