@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from itertools import takewhile
+from functools import partial
+from itertools import chain, takewhile
 from math import log
-from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stageb.guidance.rules import predicates
@@ -31,7 +30,6 @@ from stageb.guidance.rules.value_types import (
     MOST_PHRASE,
     Reading,
     begins_cjk,
-    find_mentioned,
     find_phrases,
     find_words,
     fold_text,
@@ -227,29 +225,27 @@ def find_mentions(table: Table, found: Found) -> Found:
         words -= fragments - _find_free_runs(_count_texts(readings))
     if column:
         readings = [read_value(each.pairs.get(column, "")) for each in readings]
+    stems = _find_stems(words) if table.forms.wide else frozenset()
+    ends = range(LEAST_STEM, max(map(len, stems), default=0) + 1)
     masks: dict[str, int] = {}
     for position, each in enumerate(readings if words else ()):
-        others = (find_mentioned(text) for pair in each.pairs.items() for text in pair)
-        for word in words & each.words.union(*others):
+        begun = stems.intersection(word[:end] for word in each.mentioned for end in ends)
+        for word in chain(words & each.mentioned, (stem + ANY for stem in begun)):
             masks[word] = masks.get(word, 0) | 1 << position
-    listed = {word: masks[word] for word in sorted(masks, key=_rank_length)}
-    if table.forms.wide:
-        listed |= _find_stems(listed)
-    return {Mentions((word,), column): mask for word, mask in listed.items()}
+    return {
+        Mentions((word,), column): masks[word]
+        for word in sorted(masks, key=lambda word: (word.endswith(ANY), *_rank_length(word)))
+    }
 
 
-def _find_stems(words: Mapping[str, int]) -> dict[str, int]:
-    """What several words begin with, as far as they are alike, the longest first."""
+def _find_stems(words: Iterable[str]) -> frozenset[str]:
+    """What several words begin with, as far as they are alike."""
     families: dict[str, list[str]] = {}
     for word in words:
         for size in ALIKE if word[0].isalpha() and not begins_cjk(word) else ():
-            if size < len(word):
+            if size <= len(word):
                 families.setdefault(word[:size], []).append(word)
-    stems = {_find_beginning(some): some for some in families.values() if len(some) > 1}
-    return {
-        stem + ANY: reduce(or_, (words[word] for word in stems[stem]))
-        for stem in sorted(stems, key=_rank_length)
-    }
+    return frozenset(_find_beginning(some) for some in families.values() if len(some) > 1)
 
 
 def _find_beginning(words: Sequence[str]) -> str:
