@@ -204,12 +204,12 @@ def _make_counter(
             (part for part, holds in parts if holds(ticket)), key=lambda part: -abs(part[0])
         )
         told = [(points, part.unlist()) for points, part in met[:MOST_TOLD]]
-        said = [*Points(0, join_words(told)).write_scored(grammar)]
+        said = [*replace(card, scored=join_words(told)).write_scored(grammar)]
         if others := [points for points, _ in met[MOST_TOLD:]]:
             said.append(grammar.others.format(total=sum(others), count=len(others)))
-        total, spelled = sum(points for points, _ in met), words.verdicts[verdict]
+        total, spelled = card.start + sum(points for points, _ in met), words.verdicts[verdict]
         tally = grammar.tally.format(
-            total=total, s="s" * (total != 1), verdict=spelled, least=card.least
+            total=total, s="s" * (total != 1), verdict=spelled, least=card.least + card.start
         )
         return tally, grammar.part.join(said)
 

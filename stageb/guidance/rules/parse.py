@@ -16,7 +16,7 @@ of reach.
                | TEXT ("mentions" | "does not mention") (WORD {"," WORD} ["or" WORD] | "a" LISTED)
                  leak*: what begins so
                | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
-               | "it has" INTEGER "points or more:" scored {";" scored}
+               | "it has" INTEGER "points or more:" [INTEGER "to begin with;"] scored {";" scored}
                  the whole of a condition
     scored     = INTEGER "if" all
                | INTEGER "for each" ("of" WORD {"," WORD} | LISTED) "that" TEXT "mentions"
@@ -172,6 +172,7 @@ class RuleReader:
         self._points = compile_form(
             grammar.points + "{parts}", least=r"-?\d{1,3}", s="s?", parts=".+"
         )
+        self._start = compile_form(grammar.start, points=r"\d{1,3}")
         self._scored = re.compile(rf"(-?\d{{1,2}})({re.escape(grammar.scored)})?(.+)")
         forms = {grammar.each_of_list: grammar.of_list, grammar.each_word: ("", "")}
         self._each = {
@@ -320,7 +321,10 @@ class RuleReader:
 
     def _read_points(self, least: int, text: str) -> Read:
         parts: list[tuple[int, Expression]] = []
-        for piece in text.split(self.grammar.part):
+        first, *others = text.split(self.grammar.part)
+        if start := self._start.fullmatch(first) if others else None:
+            least -= int(start["points"])
+        for piece in others if start else (first, *others):
             if not (scored := self._scored.fullmatch(piece)):
                 return OutOfReach(f"{piece!r} does not say what has points")
             part = self.read(scored[3]) if scored[2] else self._read_each(scored[3])

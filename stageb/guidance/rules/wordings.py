@@ -242,6 +242,7 @@ class Grammar:
     # before the conditions that have some, with {least}, and {s} behind a word that may stand in
     # the plural
     points: str
+    start: str  # the points that every ticket has
     scored: str  # between points and their condition
     each_word: str  # behind points, of words of which each has them, with {words} and {name}
     others: str  # behind what a ticket has most points for, with {total} and {count}
@@ -312,6 +313,7 @@ ENGLISH = Grammar(
     exactly="exactly {count} of ({parts})",
     part="; ",
     points="it has {least} point{s} or more: ",
+    start="{points} to begin with",
     scored=" if ",
     each_word=" for each of {words} that {name} mentions",
     others="{total} for {count} more",
@@ -340,6 +342,7 @@ CHINESE = Grammar(
     exactly="恰有{count}项成立（{parts}）",
     part="；",
     points="总分至少{least}：",
+    start="起始{points}分",
     scored="分若",
     each_word="分，{name}每提到以下一项：{words}",
     others="其余{count}项共{total}分",

@@ -198,9 +198,10 @@ def test_a_card_says_what_a_ticket_has_points_for_in_the_language_of_its_rules(
         rules = (Rule("G0", words.neutral_headline), Rule("G1", write_rule(code, words)))
         coded = read_rules(Guidance("m", 1, rules, 2), known, words)
         why = make_explainer(coded)(coded.compile()(reading(ticket)), reading(ticket))
+        shown, limit = (each + max(0, -least) for each in (total, least))  # none asks for less
         tally = {
-            "en": f"{total} point{'s' * (total != 1)}, fail from {least} on",
-            "zh": f"{total}分，{least}分起不通过",
+            "en": f"{shown} point{'s' * (shown != 1)}, fail from {limit} on",
+            "zh": f"{shown}分，{limit}分起不通过",
         }[language]
         if total < least:
             assert (
@@ -213,7 +214,7 @@ def test_a_card_says_what_a_ticket_has_points_for_in_the_language_of_its_rules(
             said = why.removeprefix(tally + {"en": ": ", "zh": "："}[language])
             opening, end = begin_rule("fail", words)
             read = parse_rule(
-                f"{opening}{choose_grammar(words).points.format(least=total, s='s' * (total != 1))}{said}{end}",
+                f"{opening}{choose_grammar(words).points.format(least=shown, s='s' * (shown != 1))}{said}{end}",
                 known,
                 words,
             )
@@ -222,6 +223,34 @@ def test_a_card_says_what_a_ticket_has_points_for_in_the_language_of_its_rules(
                 part.fields for part, is_held in zip(parts, held, strict=True) if is_held
             )
             assert read.expression.least == sum(each for each, _ in read.expression.scored) == total
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        (
+            "-3 points or more: 2 if state is torn",
+            "0 points or more: 3 to begin with; 2 if state is torn",
+        ),
+        (
+            "3 points or more: 5 to begin with; -1 if state is torn",
+            "0 points or more: 2 to begin with; -1 if state is torn",
+        ),
+        (
+            "3 points or more: 3 to begin with; -1 if state is torn",
+            "0 points or more: -1 if state is torn",
+        ),
+        ("3 points or more: -1 if state is torn; 3 to begin with", ""),
+        ("3 points or more: 3 to begin with", ""),
+    ],
+)
+def test_no_card_asks_for_fewer_points_than_0(said: str, written: str) -> None:
+    read = parse_rule(f"Fail if it has {said}.", TOUCHED_VOCABULARY, EN)
+    assert isinstance(read, RuleCode) == bool(written)
+    if isinstance(read, RuleCode):
+        again = write_rule(read, EN)
+        assert again == f"Fail if it has {written}."
+        assert parse_rule(again, TOUCHED_VOCABULARY, EN) == read
 
 
 @pytest.mark.parametrize(

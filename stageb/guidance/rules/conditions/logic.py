@@ -224,6 +224,11 @@ class Points(Expression):
         return self
 
     @property
+    def start(self) -> int:
+        """The points that rules say a ticket begins with, so that none asks for fewer than 0."""
+        return max(0, -self.least)
+
+    @property
     def parts(self) -> tuple[Expression, ...]:
         return tuple(part for _, part in self.scored)
 
@@ -233,12 +238,15 @@ class Points(Expression):
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
         """The points of each part; it is never denied: a rule says "unless"."""
-        opening = grammar.points.format(least=self.least, s="s" * (self.least != 1))
+        least = self.least + self.start
+        opening = grammar.points.format(least=least, s="s" * (least != 1))
         return opening + grammar.part.join(self.write_scored(grammar))
 
     def write_scored(self, grammar: Grammar) -> Iterator[str]:
-        """Write each part with its points; neighbouring words with equal points are listed, or
-        named by their word list."""
+        """Write what a ticket begins with, and each part with its points; neighbouring words with
+        equal points are listed, or named by their word list."""
+        if self.start:
+            yield grammar.start.format(points=self.start)
 
         def find_kind(scored: tuple[int, Expression]) -> tuple[int, str, str]:
             points, part = scored
