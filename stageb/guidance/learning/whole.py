@@ -5,11 +5,12 @@ Forms are tried from the plainest on: lists of lines on single fields, added to 
 in their place, for one verdict or the other; lines with conditions that mend few tickets; word
 lists; counts; cards; lines that compare or compute with two fields. Each is learnt without each of
 ``FOLDS`` parts of the tickets, and each size of it judged on that part. Of the sizes that have no
-more conditions than asked for, the one that costs least is taken, the smallest of those that cost
-the same; a form takes the place of a plainer one if it costs less by ``Form.enough`` standard
-errors, and by two errors, or if it says as much in half of the conditions. What judges all tickets
-that taught it right is taken before what costs as much and does not: tables without noise have such
-rules. None is taken where the present guidance costs as little.
+more conditions than asked for, the smallest is taken whose cost is within ``NEAR`` standard errors
+of the least (the 1 SE rule of Breiman et al., "Classification and Regression Trees", 1984, 3.4.3);
+a form takes the place of a plainer one if it costs less by ``Form.enough`` standard errors, and by
+two errors, or if it says as much in half of the conditions. What judges all tickets that taught it
+right is taken before what costs as much and does not: tables without noise have such rules. None is
+taken where the present guidance costs as little.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but
 for the commonest: that is what tickets have of which no list speaks (cf. Cohen, "Fast effective
@@ -52,6 +53,7 @@ from stageb.guidance.learning.word_lists import find_lists
 from stageb.guidance.words.labels import has_labels
 
 FOLDS = 5
+NEAR = 1.0  # standard errors that a smaller one may cost more
 ERRORS = 2  # of the dearer kind, by which it must be better as well
 RIGHTED = 2  # tickets that a condition more must set right in what judges all tickets right
 FEWEST = 3  # conditions that a shorter one is hoped to have
@@ -143,7 +145,7 @@ def _choose(
         found = _try_kinds(form.kinds, material, folds)
         for size in sizes:
             small = [each for each in found if each.size <= size]
-            least = _find_least(small, material) if small else None
+            least = _find_smallest(small, material, folds) if small else None
             if least and (
                 size not in best or _beats(least, best[size], form.enough, material, folds)
             ):
@@ -151,11 +153,17 @@ def _choose(
     return best
 
 
-def _find_least(found: Sequence[_Found], material: Material) -> _Found:
-    """What costs least, the smallest of equals; or what alone is exact and costs about as much."""
+def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[int]) -> _Found:
+    """The smallest of what costs about as little as the best, if that is not exact; or what alone
+    is exact and costs about as much."""
     best = min(found, key=lambda each: each[:3])
-    exact = (each for each in found if _is_exact(each, best, material))
-    return min(exact, key=lambda each: each[:3], default=best)
+    exact = [each for each in found if _is_exact(each, best, material)] if best.misfits else [best]
+    if exact:
+        return min(exact, key=lambda each: each[:3])
+    near = (
+        each for each in found if find_gain(best.wrong, each.wrong, material, sum(folds)) <= NEAR
+    )
+    return min(near, key=lambda each: (each.size, *each[:3]))
 
 
 def _beats(

@@ -312,6 +312,15 @@ def test_where_there_is_nothing_to_learn_the_estimate_promises_little(seed: int)
     assert whole is None or whole.present - whole.cost < 0.05
 
 
+def test_a_longer_guidance_is_no_better_for_what_chance_may_bring() -> None:
+    readings, draw = table(300, 11), Random(11)
+    fails = [fails_by_rule(each) ^ (draw.random() < 0.2) for each in readings]
+    found = learn_whole(
+        material(readings, mask([n for n, each in enumerate(fails) if each])), folds(300)
+    )
+    assert found and found.size <= 8  # twice as many as the rule has
+
+
 @pytest.mark.slow
 def test_a_dear_miss_makes_more_tickets_fail() -> None:
     draw = Random(3)
