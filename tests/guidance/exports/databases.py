@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -28,6 +29,14 @@ TYPES = {
     "postgres": {"number": "DOUBLE PRECISION", "flag": "BOOLEAN", "text": "TEXT"},
     "duckdb": {"number": "DOUBLE", "flag": "BOOLEAN", "text": "TEXT"},
 }
+
+
+def import_engine(module: str, variable: str) -> Any:
+    """The module that reaches an engine: where ``variable`` asks for it, one that cannot be
+    imported is an error, and no reason to skip."""
+    if variable not in os.environ:
+        pytest.skip(f"{variable} is not set")
+    return import_module(module)
 
 
 def ask(
@@ -81,9 +90,8 @@ def _ask_postgres(query: str, types: Mapping[str, str], rows: Rows) -> Rows:
 
 @cache
 def _connect_postgres() -> Any:
-    if "STAGEB_POSTGRES" not in os.environ:
-        pytest.skip("STAGEB_POSTGRES names no server")
-    return pytest.importorskip("psycopg").connect(os.environ["STAGEB_POSTGRES"], autocommit=True)
+    connect = import_engine("psycopg", "STAGEB_POSTGRES").connect
+    return connect(os.environ["STAGEB_POSTGRES"], autocommit=True)
 
 
 def _ask_mysql(query: str, types: Mapping[str, str], rows: Rows) -> Rows:
@@ -98,10 +106,8 @@ def _ask_mysql(query: str, types: Mapping[str, str], rows: Rows) -> Rows:
 
 @cache
 def _connect_mysql() -> Any:
-    if "STAGEB_MYSQL" not in os.environ:
-        pytest.skip("STAGEB_MYSQL names no server")
+    connect = import_engine("pymysql", "STAGEB_MYSQL").connect
     host, port, user, database = os.environ["STAGEB_MYSQL"].split(":")
-    connect = pytest.importorskip("pymysql").connect
     return connect(host=host, port=int(port), user=user, database=database, autocommit=True)
 
 
@@ -115,9 +121,8 @@ def _ask_spark(query: str, types: Mapping[str, str], rows: Rows) -> Rows:
 
 @cache
 def _start_spark() -> Any:
-    if "STAGEB_SPARK" not in os.environ:
-        pytest.skip("STAGEB_SPARK is not set")
-    builder = pytest.importorskip("pyspark.sql").SparkSession.builder.master("local[1]")
+    spark = import_engine("pyspark.sql", "STAGEB_SPARK")
+    builder = spark.SparkSession.builder.master("local[1]")
     for name, value in {
         "ui.enabled": "false",
         "sql.shuffle.partitions": "1",

@@ -1,11 +1,10 @@
-"""Rules as PMML: by the words of the standard, and by pypmml where it and Java are installed, and
-``STAGEB_PMML`` is set."""
+"""Rules as PMML: by the words of the standard, and where ``STAGEB_PMML`` is set by pypmml, which
+needs Java and JPype1."""
 
 from __future__ import annotations
 
 import json
 import operator
-import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import pytest
+from guidance.exports.databases import import_engine
 from guidance.exports.kinds import Cells
 from guidance.exports.typed import SIZE, TYPED_KINDS, Judge, compare
 
@@ -22,10 +22,7 @@ from stageb.guidance.exports.sql_dialects import DIALECTS
 
 
 def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
-    if "STAGEB_PMML" not in os.environ:
-        pytest.skip("STAGEB_PMML is not set")
-    pypmml = pytest.importorskip("pypmml")
-    model = pypmml.Model.fromString(
+    model = import_engine("pypmml", "STAGEB_PMML").Model.fromString(
         PmmlExporter().write([decisions.mission], DIALECTS["sqlite"]).files
     )
     names = list(decisions.kinds)
