@@ -260,15 +260,17 @@ def count_more(
     max_error: float,
     level: float,
 ) -> int | None:
-    """About how many tickets beside those ``tested`` would prove some set of ``find_bound``, if
-    such tickets are decided, and decided wrongly, as often; of a set that decided none, as often as
-    the pilot's. None where no number would."""
+    """About how many tickets beside those ``tested`` would prove the first set of the sequence that
+    so many make, if such tickets are decided, and decided wrongly, as often; of a set that decided
+    none, as often as the pilot's. Those behind a first one that is not proven are never tested.
+    None where no number would."""
     pilot, tested = _keep(verdict, pilot), _keep(verdict, tested)
     least, share, errors, enough = dict[str, float](), 0.0, 0.0, list[float]()
-    levels = order_levels(pilot)
+    levels, first = order_levels(pilot), ROOM * count_needed(0, max_error, level)
     if not levels:  # nothing is known yet
-        enough.append(ROOM * count_needed(0, max_error, level))
+        enough.append(first)
     for each in levels:
+        most = first / share if share else inf  # from so many on a smaller set is the first
         least[each.decider] = min(each.margin, least.get(each.decider, inf))
         share, errors = share + each.share, errors + each.share * (1 - each.accuracy)
         decided, wrong = _count(least, tested)
@@ -277,7 +279,9 @@ def count_more(
         if error < max_error and (
             needed := _count_enough(error, max_error, level, of_all * MOST_FURTHER_TICKETS)
         ):
-            enough.append(ROOM * needed / of_all)
+            begins = first / share if each is not levels[-1] else 0
+            tickets = max(ROOM * needed / of_all, begins, len(tested) + 1)
+            enough += [tickets] if tickets < most else []
     more = ceil(min(enough, default=inf) - len(tested)) if enough else MOST_FURTHER_TICKETS + 1
     return max(1, more) if more <= MOST_FURTHER_TICKETS else None
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.judging.automation import (
+    BoundSearch,
     Judged,
     binomial_tail,
     count_more,
@@ -172,6 +173,21 @@ def test_what_is_missing_is_about_what_it_takes() -> None:
     assert 180 <= told <= 400  # of all tickets: 29 of those judged so, one in ten of them
     hopeless: Errors = {"G1": (1.0, 0.4)}
     assert count_more(draw(hopeless, 400, 1), draw(hopeless, 400, 2), "", 0.02, 0.05) is None
+
+
+def test_what_is_missing_proves_the_first_set_and_not_one_behind_it() -> None:
+    """All tickets together are proven already; but the surest ones, which stand first, are not."""
+    told: Errors = {"G1": (0.2, 0.0), "G2": (0.8, 0.01)}
+    pilot, misled = draw(told, 2000, 1), {**told, "G1": (0.2, 0.01)}
+    tested = [Judged("G1", 0, "fail", n >= 2) for n in range(200)]
+    tested += [Judged("G2", 0, "fail", n >= 4) for n in range(800)]
+    assert find_bound(pilot, tested, "", 0.02, 0.05) == BoundSearch(None, 200, 2)
+    more = count_more(pilot, tested, "", 0.02, 0.05)
+    assert more is not None
+    after = [find_bound(pilot, draw(misled, 1000 + more, key), "", 0.02, 0.05) for key in range(20)]
+    assert sum(each.bound is not None for each in after) > 10
+    never = [each._replace(is_right=n >= 8) for n, each in enumerate(tested)]
+    assert count_more(pilot, never, "", 0.02, 0.05) is None
 
 
 RULES = Guidance(

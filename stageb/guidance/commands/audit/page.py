@@ -56,7 +56,7 @@ class AuditedBound:
             f"the verdict is wrong"
         )
         if not self.is_broken:
-            return f"{said}; nothing speaks against at most {limit}{of}"
+            return f"{said}; no proof that more than {limit}{of} are wrong"
         at = next(place for place, wealth in enumerate(self.wealth, 1) if is_alarm(wealth))
         fault = find_fault(self.rules)
         why = (

@@ -31,6 +31,7 @@ from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.automation import MODEL, Automation, write_share
+from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Ticket, Verdict
 from stageb.seeds import stream, uniform
 
@@ -65,22 +66,25 @@ class MissionBounds:
             )
         for verdict, found in self.searches.items():
             if found.bound is None:
-                limit, of = (
-                    write_share(self.limits[verdict]),
-                    f" of those judged {verdict}" if verdict else "",
-                )
-                count = self.more[verdict]
-                more = (
-                    f"about {count:,} more labelled tickets would do"
-                    if count
-                    else "more tickets would not do"
-                )
-                are = "is" if found.wrong == 1 else "are"
-                tried = (
-                    f"{found.wrong:,} of the {found.decided:,} surest verdicts of "
-                    f"{self.groups:,} tickets {are} wrong"
-                )
-                yield f"cannot promise {limit}{of}: {more} ({tried})"
+                yield self._describe_lack(verdict, found)
+
+    def _describe_lack(self, verdict: Verdict, found: BoundSearch) -> str:
+        limit, of = self.limits[verdict], f" of those judged {verdict}" if verdict else ""
+        if limit == 1:
+            return f"decides none{of} alone: no labelled ticket is judged so"
+        count, tickets = self.more[verdict], count_of(self.groups, "ticket")
+        more = (
+            f"about {count_of(count, 'more labelled ticket')} would do"
+            if count
+            else "more tickets would not do"
+        )
+        tried = (
+            f"{found.wrong:,} of the {found.decided:,} surest verdicts of {tickets} "
+            f"{'is' if found.wrong == 1 else 'are'} wrong"
+            if found.decided
+            else f"of {tickets} none has one of the surest verdicts"
+        )
+        return f"cannot promise {write_share(limit)}{of}: {more} ({tried})"
 
 
 def take_test(

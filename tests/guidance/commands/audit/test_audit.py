@@ -284,7 +284,7 @@ def test_answers_are_read_once_and_in_part_and_what_was_drawn_is_not_drawn_again
     said = capsys.readouterr().out
     assert "day.jsonl: was drawn from before" in said
     assert (
-        "valves: 0 of 10 answers say that the verdict is wrong; nothing speaks against at most 2 %"
+        "valves: 0 of 10 answers say that the verdict is wrong; no proof that more than 2 % are wrong"
         in said
     )
     assert f"{drawn - 10} of {drawn} tickets drawn have no answer yet" in said

@@ -331,6 +331,23 @@ def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(
     assert load_seed("shared.json")["valves"] == first
 
 
+def test_a_verdict_that_no_labelled_ticket_gets_is_no_promise_and_no_failed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1 sets no bound, so nothing of it can be promised; and a single ticket is one ticket."""
+    monkeypatch.chdir(tmp_path)
+    rules = {"G0": "A ticket fails unless a rule passes it.", "G1": "Pass if seal is new."}
+    Path("g.json").write_text(json.dumps({"valves": {"step": 1, "experiences": rules}}))
+    Path("t.csv").write_text("mission,group_id,seal,label\nvalves,t1,worn,fail\n")
+    assert automate("g.json", "--tickets=t.csv", "--max_error", "{pass: 1, fail: 0.05}") == 1
+    said = capsys.readouterr().out
+    assert (
+        "valves: decides none of those judged pass alone: no labelled ticket is judged so" in said
+    )
+    assert "valves: cannot promise 5 % of those judged fail: about 6" in said
+    assert "(of 1 ticket none has one of the surest verdicts)" in said
+
+
 def test_missions_with_labels_of_their_own_have_bounds_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
