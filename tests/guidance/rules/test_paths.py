@@ -120,6 +120,13 @@ def test_fields_that_could_be_mistaken_keep_their_paths() -> None:
     twins = Vocabulary.of([count({"a": {"b": 1}, "a的b": 1, "c": 1})])
     called = call_counts(twins, choose_grammar(ZH))
     assert set(called) == {"统计_c"}
+    said = json.dumps({"统计": {"a": {"b": 1}, "c": 1}, "a的b": "x", "C": "y"}, ensure_ascii=False)
+    content = read_said({"per_image": {"image_1": said}}, Columns())[1]
+    named = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", said),), content=content)])
+    assert call_counts(named, choose_grammar(ZH)) == {}  # fields of texts that are called so
+    code = parse_rule("不通过：若a的b为x。", named, ZH)
+    assert isinstance(code, RuleCode)
+    assert code.expression == OneOf("a的b", ("x",))
     rows = Vocabulary.of(
         [Ticket("m", "g", "pass", (), content=read_said({"扭矩_最大": "3"}, Columns())[1])]
     )

@@ -25,12 +25,20 @@ from stageb.guidance.rules.conditions import (
     Some,
     compile_expression,
 )
+from stageb.guidance.rules.conditions.words import is_mentionable
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import PointsReached, mentions
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
-from stageb.guidance.rules.value_types import ANY, Reading, find_mentioned, has_phrase, read_content
+from stageb.guidance.rules.value_types import (
+    ANY,
+    Reading,
+    find_mentioned,
+    find_phrases,
+    has_phrase,
+    read_content,
+)
 from stageb.guidance.rules.vocabulary import Vocabulary, order_values
 from stageb.guidance.words.types import Content, Guidance, Operation, Proposal, Rule, Ticket
 
@@ -205,6 +213,8 @@ def test_a_phrase_is_found_whole_and_in_order_with_endings_or_without() -> None:
         assert isinstance(code, RuleCode)
         holds = compile_expression(code.expression)
         assert [str(place) for place, each in enumerate(tickets) if holds(reading(each))] == [found]
+    # all that are counted may be named
+    assert all(is_mentionable(each) for text in texts for each in find_phrases(text))
     for phrase in ("leak, oil", "leaks oil", "oil the floor", "oil on the floor"):
         read = parse_rule(f"Fail if a summary mentions {phrase}.", vocabulary, EN)
         assert isinstance(read, OutOfReach) or read.condition == Mentions(("leak", "oil")), phrase

@@ -57,6 +57,8 @@ def test_prices_weigh_what_it_learns() -> None:
     }
     assert costs[1.0].acc > 0.55 > 0.45 > costs[10.0].acc
     assert "at a cost of" in costs[10.0].describe({"fail": 10.0, "pass": 1.0})
+    # none passes there: all errors are false alarms, at a price of 1 as all are at equal prices
+    assert all(box.cost == pytest.approx(1 - box.acc, abs=2e-6) for box in costs.values())
 
 
 def test_nothing_is_claimed_where_nothing_can_be_learnt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,12 @@ from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.decide import Edit
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import Guidance
+from stageb.guidance.words.types import Calibration, Demonstration, Guidance
+
+OF_LABELS, EVEN = (
+    Calibration.of_labels(("high", "low", "none"), 1.0, offsets)
+    for offsets in ((0.5, 0.0, 0.0), (0.0, 0.0, 0.0))
+)
 
 Asked = Sequence[tuple[Guidance, Sequence[int]]]
 
@@ -86,7 +91,15 @@ def test_a_guidance_is_known_by_what_a_model_sees_of_it() -> None:
         "m", 8, tuple(replace(rule, metadata={"sources": ["x"]}) for rule in PRESENT.rules), 9
     )
     assert world.verdicts.of(again) == {0: 1.0, 1: 0.0, 2: 1.0}
-    assert world.verdicts.of(replace(PRESENT, rules=(replace(PRESENT.rules[0], key="G7"),))) == {}
+    others = (
+        replace(PRESENT, rules=(replace(PRESENT.rules[0], key="G7"),)),
+        replace(PRESENT, rules=(replace(PRESENT.rules[0], text="Look twice."),)),
+        replace(PRESENT, demonstrations=(Demonstration("t", (("image_1", "x"),), "pass"),)),
+        *(replace(PRESENT, judge=judge) for judge in ("rules", "weighed", "model")),
+        *(replace(PRESENT, calibration=each) for each in (Calibration(2.0), OF_LABELS, EVEN)),
+    )
+    assert len({*map(digest, (PRESENT, *others))}) == len(others) + 1
+    assert all(world.verdicts.of(other) == {} for other in others)
 
 
 @given(worlds())
