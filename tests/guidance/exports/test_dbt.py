@@ -6,16 +6,18 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from guidance.exports.kinds import KINDS, make_missions
 from guidance.exports.test_export import ROWS, TEXTS, coded, ticket
 from times import TIMES
 
 from stageb.errors import InputError
 from stageb.guidance.exports.dbt import DbtExporter
-from stageb.guidance.exports.sql import limit_to_sql
+from stageb.guidance.exports.sql import judge_rows, limit_to_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.evidence_forms import reading
 
@@ -74,6 +76,20 @@ def test_dbt_builds_the_model_and_its_tests_pass(name: str, tmp_path: Path) -> N
                 not is_whole and verdict in (None, wanted[0])
             ), each
     assert judged
+
+
+def test_its_tests_expect_what_the_query_gives() -> None:
+    """Not what the rules say where words decide, or where a cell may be read otherwise."""
+    words = "Fail if a summary mentions rust."
+    known = [ticket(row, note) for row in ROWS for note in ("", "; rust at the rim")]
+    mission = replace(coded([words, "Pass if État is bas.", *TEXTS], known), tickets=known)
+    files = DbtExporter().write([mission], DIALECTS["sqlite"]).files
+    assert isinstance(files, dict)
+    (test,) = yaml.safe_load(files["judged_m.yml"])["unit_tests"]
+    (given,), expected = test["given"], test["expect"]["rows"]
+    found = judge_rows(limit_to_sql(mission), given["rows"])
+    assert [(row["verdict"], row["rule"]) for row in expected] == found
+    assert {verdict for verdict, _ in found} == {"pass"}  # words may fail all others
 
 
 def test_templates_read_nothing_of_what_rules_say() -> None:

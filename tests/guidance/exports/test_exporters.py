@@ -65,6 +65,30 @@ def test_rules_on_columns_leave_in_every_form(form: str, place: Path) -> None:
     assert (place / f"out-{form}").exists()
 
 
+@pytest.mark.parametrize("form", EXPORTERS)
+def test_a_mission_leaves_as_if_there_were_no_other(form: str, place: Path) -> None:
+    """Whatever the tickets of others hold in columns of the same names."""
+    head, *rows = TABLE.replace("id,", "mission,id,").splitlines()
+    own = [f"tickets,{row}" for row in rows]
+    Path("rules.txt").write_text("[tickets]\nFail if Seal is worn and Torque is above 39.5.\n")
+    for name, others in (("alone", []), ("beside", ["lids,4,ÖL,much,wide,fail", "lids,5,,,,pass"])):
+        Path(f"{name}.csv").write_text("\n".join([head, *own, *others, ""]))
+        wanted = ["--format", form, "--output", name, "--tickets", f"{name}.csv"]
+        line = ["guidance", "export", "rules.txt", *wanted, "--columns", "group_id=id"]
+        assert main(line) == 0
+    assert read_export(place / "alone") == read_export(place / "beside")
+
+
+def read_export(path: Path) -> dict[str, bytes]:
+    """What was written, but for when."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as book:
+            names = (name for name in book.namelist() if "docProps" not in name)
+            return {name: book.read(name) for name in names}
+    files = path.iterdir() if path.is_dir() else [path]
+    return {"" if file == path else file.name: file.read_bytes() for file in files}
+
+
 @pytest.mark.parametrize("form", DECIDED)
 @pytest.mark.parametrize(
     ("rule", "why"),

@@ -21,6 +21,7 @@ from stageb.guidance.learning.attempts import (
     ALL_RIGHT,
     NO_CANDIDATE,
     Attempts,
+    describe_judge,
     describe_reflection,
     explain_refusals,
     list_attempts,
@@ -159,6 +160,39 @@ def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:
     assert "+52.5 points of cost, weighed by the prices, on 32 tickets" in told(
         reflection(1, accepted=True), is_weighed=True
     )
+
+
+def test_a_run_is_of_its_last_change_and_of_all_that_its_gate_spent() -> None:
+    def measured(number: int, judge: str, share: float) -> dict[str, Any]:
+        row = reflection(number, accepted=True)
+        row["gate"] |= {"budget_before": 0.06 - number / 100, "budget_after": 0.05 - number / 100}
+        row["gate"]["edits"][0]["test"] |= {"judge": judge, "judges": {judge: share}}
+        return row
+
+    rows = [measured(1, "model", 0.7), measured(2, "rules", 0.9), reflection(3)]
+    attempts = list_attempts([*map(parse_row, rows)])
+    assert attempts.judge == "rules"
+    (said,) = describe_judge(attempts.judge, attempts)
+    assert said.endswith("(right of train tickets that taught none of it: rules 90.0%).")
+    assert list_attempts([*map(parse_row, rows[:2])]).budget == (0.05, 0.03)
+
+
+def test_edits_that_are_kept_unproven_are_tried_and_not_accepted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
+    schedule = Mock(
+        missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {}
+    )
+    progress = FitProgress(config(), schedule, State({}), [])
+    kept = reflection(2, accepted=True)
+    kept["gate"]["edits"][0]["outcome"] = "provisional"
+    for row in (reflection(1, accepted=True), kept, reflection(3)):
+        progress.show_edits("valves", row, guidance, guidance)
+    batch = Mock(tickets=(0,), mission="valves", epoch=1, split="train")
+    progress.show_round(batch, Mock(accuracy=lambda scale: 0.5, unreadable=0), 2)
+    progress.close()
+    assert "1 of 3 edits accepted" in capsys.readouterr().err
 
 
 def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(

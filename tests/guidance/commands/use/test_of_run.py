@@ -282,6 +282,22 @@ def test_no_link_leads_out_of_the_folder(
     assert main(line or ["guidance", "show", str(case.folder / "run")]) == 2
 
 
+@pytest.mark.parametrize("named", ["in", "learnt", "words", "guidance"])
+def test_nothing_is_written_over_what_a_command_reads(
+    case: Case, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("learnt", "words"):
+        tickets(case.folder / f"{name}.jsonl", "valves", groups=8)
+    learnt = LoopConfig(tickets=[str(case.folder / "learnt.jsonl")])
+    run_folder(case.folder / "run", learnt, TORN)
+    path = next(case.folder.rglob(f"{named}.json*"))
+    before = path.read_bytes()
+    more = ("--by=rules", f"--vocabulary={case.folder / 'words.jsonl'}", f"--output={path}")
+    assert main(case.line("predict", *more)) == 2
+    assert f"{path}: it holds the " in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_rules_alone_need_nothing_of_this(case: Case) -> None:
     """A guidance.json has no config beside it that counts, and no engine does where code judges."""
     case.run(model=ModelConfig("trap:build"))

@@ -7,6 +7,8 @@ import csv
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,9 +23,12 @@ from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Question, Request
 from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.commands.use.ranks import weigh_verdicts
 from stageb.guidance.commands.use.rounds import Waves
 from stageb.guidance.config import DecodeConfig, LoopConfig, SamplerConfig
 from stageb.guidance.judging.follower import respond
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.words.types import Answers, Calibration, Candidate, Guidance, Rule, Ticket
 
 TORN = {"valves": "Fail if state is torn.", "pumps": "Fail if colour is red."}
 
@@ -140,6 +145,29 @@ def test_an_engine_that_can_tell_says_how_probable_a_verdict_is(
     assert engine.asked == [40, 40]  # a mission's tickets at once, not one by one
     assert job("--fresh", probability="false") == 0
     assert {row["probability"] for row in rows(job.out)} == {None}
+
+
+def test_a_ticket_that_is_set_aside_leaves_others_as_probable_as_they_were() -> None:
+    seen = [
+        replace(Ticket("valves", state, "", (("image_1", state),)), ruling=ruling)
+        for state, ruling in (("torn", "pass"), ("worn", None), ("good", "fail"))
+    ]
+    said = Candidate(0, 0, 0.0, "Verdict: pass", "pass", "", format_ok=True, tokens=1)
+    weighed = Guidance("valves", 1, (Rule("G0", "Look."),), 1, calibration=Calibration(rules=2.0))
+
+    def weigh(*asked: bool) -> list[dict[str, float] | None]:
+        answers = [
+            Answers(ticket.key, 1, (said,) if is_asked else ())
+            for ticket, is_asked in zip(seen, asked, strict=True)
+        ]
+        return weigh_verdicts(seen, answers, weighed, Weighing(respond), WORDS["en"])
+
+    whole = weigh(True, True, True)
+    assert len({*map(str, whole)}) == 3
+    for asked in product((True, False), repeat=3):
+        assert weigh(*asked) == [
+            shares if is_asked else None for shares, is_asked in zip(whole, asked, strict=True)
+        ]
 
 
 class Interrupted(Weighing):
