@@ -165,7 +165,7 @@ def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:
 def test_a_run_is_of_its_last_change_and_of_all_that_its_gate_spent() -> None:
     def measured(number: int, judge: str, share: float) -> dict[str, Any]:
         row = reflection(number, accepted=True)
-        row["gate"] |= {"budget_before": 0.06 - number / 100, "budget_after": 0.05 - number / 100}
+        row["gate"] |= {"budget_before": 6.0 - number, "budget_after": 5.0 - number}
         row["gate"]["edits"][0]["test"] |= {"judge": judge, "judges": {judge: share}}
         return row
 
@@ -174,7 +174,7 @@ def test_a_run_is_of_its_last_change_and_of_all_that_its_gate_spent() -> None:
     assert attempts.judge == "rules"
     (said,) = describe_judge(attempts.judge, attempts)
     assert said.endswith("(right of train tickets that taught none of it: rules 90.0%).")
-    assert list_attempts([*map(parse_row, rows[:2])]).budget == (0.05, 0.03)
+    assert list_attempts([*map(parse_row, rows[:2])]).budget == (5.0, 3.0)
 
 
 def test_edits_that_are_kept_unproven_are_tried_and_not_accepted(
