@@ -128,6 +128,23 @@ def test_options_win_over_the_files_before_them_and_later_files_over_earlier_one
     assert fit.config.gate == GateConfig(alpha=0.1)
 
 
+def test_of_an_option_that_is_given_twice_the_last_one_counts() -> None:
+    given = {
+        "loop": ("guidance", "ppo"),
+        "seed": (1, 2),
+        "seeds": (3, 4),
+        "log_level": ("info", "error"),
+    }
+    words = [
+        f"--{name}={value}"
+        for several in zip(*given.values(), strict=True)
+        for name, value in zip(given, several, strict=True)
+    ]
+    told = parsing.parse(words)
+    found = (told.loop, told.config.seed, told.seeds, told.config.log_level)
+    assert found == tuple(last for _, last in given.values())
+
+
 def test_lists_nested_models_and_free_mappings_can_be_given_as_options(fit: Fit) -> None:
     grid = ["--sampler.grid", "[{temperature: 0.2}, {temperature: 1, stop: [END]}]"]
     model = [

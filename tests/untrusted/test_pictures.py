@@ -109,6 +109,9 @@ def test_greys_of_16_bits_are_shown_by_the_range_of_their_sensor(
     assert greys(0, 257, 32896, 65535) == [0, 1, 128, 255]
     assert greys(0, 8192, 16383) == [0, 128, 255]  # 14 bits
     assert greys(0, 2048, 3000, 4095) == [0, 128, 187, 255]  # 12 bits
+    for bits in (8, 10, 12, 14):
+        assert greys(0, (1 << bits) - 1) == [0, 255]
+        assert greys(0, 1 << bits) == [0, 64]  # one more takes two bits more
     assert greys(0, 3000) == [0, 187]  # whatever is brightest
     assert greys(0, 512, 1023) == [0, 128, 255]
     assert greys(0, 200) == [0, 200]

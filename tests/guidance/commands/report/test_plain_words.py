@@ -13,6 +13,7 @@ import pytest
 from guidance.commands.report.runs import command, fit, page
 from programs import small
 
+from stageb.guidance.commands.report.charts import Point, draw_epochs, use_settings
 from stageb.guidance.commands.report.sentences import (
     describe_attempt,
     describe_decided,
@@ -133,6 +134,18 @@ def test_axes_of_counts_have_whole_numbers_and_no_line_joins_two_accuracies(lear
     sloping = re.findall(r'd="M ([\d.]+) ([\d.]+) L ([\d.]+) ([\d.]+)', epochs)
     assert sloping
     assert [line for line in sloping if line[0] != line[2] and line[1] != line[3]] == []
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.5, 0.9), (0.1, 0.5)])
+def test_a_bar_is_as_long_on_either_side_as_the_likely_range(low: float, high: float) -> None:
+    with use_settings():
+        drawn = draw_epochs({"val": [Point(1, 0.5, low, high)]}, always=0.5, name="c")
+    bar = re.search(r'd="M ([\d.]+) ([\d.]+) L \1 ([\d.]+)"[^>]*class="s-val"', drawn)
+    level = re.search(r'd="M [\d.]+ ([\d.]+) L [\d.]+ \1"[^>]*class="s-ink"', drawn)
+    assert bar and level
+    below, above = float(bar[2]) - float(level[1]), float(level[1]) - float(bar[3])
+    assert (below > 10, above > 10) == (low < 0.5, high > 0.5)
+    assert below + above == pytest.approx(max(below, above), abs=0.2)
 
 
 @pytest.mark.parametrize("model", ["programs.models:idle", None])

@@ -499,6 +499,28 @@ def test_it_serves_the_folder_of_a_run(
     assert running.judge({"Seal": "new", "Age": None})["verdict"] == "pass"
 
 
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [("localhost", True), ("127.0.0.1", True), ("0.0.0.0", False), (socket.gethostname(), False)],
+)
+def test_whoever_serves_to_others_is_told_that_they_need_no_login(
+    tmp_path: Path, host: str, is_own: bool
+) -> None:
+    try:
+        socket.getaddrinfo(host, 0)
+    except OSError:
+        pytest.skip("this machine does not know its own name")
+    (tmp_path / "rules.json").write_text(format_file([make_guidance(*RULES)]))
+    line = [sys.executable, "-m", "stageb", "serve", str(tmp_path / "rules.json"), "--port", "0"]
+    job = Job.start([*line, "--host", host], tmp_path / "job")
+    try:
+        assert wait_until(lambda: "serving" in job.out or job.parent.poll() is not None, 60)
+        assert "serving" in job.out, job.err
+        assert (f"whoever reaches {host} can ask, without a login" in job.err) == (not is_own)
+    finally:
+        job.clear()
+
+
 def test_what_cannot_be_served_is_refused_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

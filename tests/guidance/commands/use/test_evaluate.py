@@ -94,6 +94,26 @@ def test_two_guidances_on_the_same_tickets(
     assert list(again.wrong()) == [wrong]
 
 
+def test_a_ticket_has_changed_where_one_of_two_guidances_is_right(tmp_path: Path) -> None:
+    """Of several labels, both may be wrong in different ways."""
+    keys: dict[str, Any] = {"output": str(tmp_path / "out"), "by": "rules"}
+    for key, rule in (("guidance", "high if state is torn."), ("compare", "mid if state is torn.")):
+        keys[key] = guidance(tmp_path / f"{key}.json", {"m": rule})
+        content = json.loads(Path(keys[key]).read_text())
+        content["m"]["labels"] = ["low", "mid", "high"]
+        content["m"]["experiences"]["G0"] = "A ticket is low unless a rule says otherwise."
+        Path(keys[key]).write_text(json.dumps(content))
+    table = ["mission,group_id,label,state", "m,1,low,torn", "m,2,high,torn", "m,3,mid,torn"]
+    keys["tickets"] = str(tmp_path / "t.csv")
+    Path(keys["tickets"]).write_text("\n".join([*table, "m,4,low,new", "m,5,high,new", ""]))
+    assert main(options("evaluate", keys)) == 0
+    changed = rows(tmp_path / "out" / "changed.jsonl")
+    assert [(row["group_id"], row["verdict"], row["compared_verdict"]) for row in changed] == [
+        ("2", "high", "mid"),
+        ("3", "high", "mid"),
+    ]
+
+
 FUNCTION: dict[str, Any] = {
     "model": {"engine": "scripted"},
     "fabric": {"accelerator": "cpu"},

@@ -59,6 +59,8 @@ def test_every_image_gets_a_summary_and_a_run_learns_from_them(
     agree = [row["verdict"] == line["label"] for row, line in zip(judged, rows, strict=True)]
     # by the images: the run's sampler shows them in the place of the summaries
     assert sum(agree) > 0.9 * len(rows)
+    # the folder is looked at before the images are
+    assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 0
     Image.new("RGB", (41, 30), "red").save(tmp_path / rows[0]["images"][0])
     assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 2
     assert "holds a run with another config:\n  tickets: " in capsys.readouterr().err
