@@ -261,6 +261,9 @@ def test_digests_tell_tickets_apart() -> None:
         [replace(ticket, mission="mg", group_id="")],
         [ticket, replace(ticket, group_id="h")],
         [replace(ticket, group_id="h"), ticket],
+        [replace(ticket, split="val")],
+        [replace(ticket, apart=True)],
+        *([replace(ticket, reason=reason)] for reason in ("worn", "torn")),
     ]
     assert len({fingerprint(tickets) for tickets in others}) == len(others)
     assert fingerprint([replace(ticket, extra={"x": 1})]) == fingerprint([ticket])
