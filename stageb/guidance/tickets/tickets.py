@@ -241,6 +241,8 @@ def fingerprint(tickets: Iterable[Ticket]) -> str:
         row: list[Any] = [ticket.mission, ticket.group_id, ticket.label, ticket.per_image]
         if ticket.split or ticket.apart or ticket.reason:
             row += [ticket.split, ticket.apart, ticket.reason]
+        if ticket.together:
+            row.append(ticket.together)
         digest.update(f"{json.dumps(row)}\n".encode())
     return digest.hexdigest()
 

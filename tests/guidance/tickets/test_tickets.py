@@ -263,7 +263,9 @@ def test_digests_tell_tickets_apart() -> None:
         [replace(ticket, group_id="h"), ticket],
         [replace(ticket, split="val")],
         [replace(ticket, apart=True)],
-        *([replace(ticket, reason=reason)] for reason in ("worn", "torn")),
+        *([replace(ticket, reason=said)] for said in ("worn", "torn")),
+        *([replace(ticket, together=said)] for said in ("worn", "torn")),
+        [replace(ticket, split="val", together="worn")],
     ]
     assert len({fingerprint(tickets) for tickets in others}) == len(others)
     assert fingerprint([replace(ticket, extra={"x": 1})]) == fingerprint([ticket])

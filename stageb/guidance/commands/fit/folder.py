@@ -4,7 +4,7 @@ on with, and how it begins."""
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
@@ -12,6 +12,7 @@ from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.state import STOP
 from stageb.guidance.rules.guidance_file import to_json
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.runs.folder import describe
 from stageb.store import commits
 from stageb.store.journal import Journal
@@ -22,8 +23,13 @@ if TYPE_CHECKING:  # brings torch
 
 BAD_RECORDS = "bad_records.jsonl"
 
+# what these change is in what tickets say; which fields rules may compare is not
+_SEEN_IN_TICKETS = tuple(
+    f"columns.{each.name}" for each in fields(ColumnsConfig) if each.name != "comparable"
+)
+
 NOT_SHAPING = (  # keys that change no artifact, or do so through what is compared beside them
-    "output.", "fabric.", "columns.", *HOW_ASKED, "guidance.path", "log_level", "loggers",
+    "output.", "fabric.", *_SEEN_IN_TICKETS, *HOW_ASKED, "guidance.path", "log_level", "loggers",
     "runner.log_every_s", "runner.per_rank_rollout_batch_size", "report",
 )  # fmt: skip
 
