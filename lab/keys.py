@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any, cast
 
@@ -56,6 +57,7 @@ def _write_section(section: Any, prefix: str, seen: set[type]) -> Iterator[str]:
             yield from _write_section(below, f"{prefix}{name}.", seen)
 
 
+@cache
 def read_docs(section: Any) -> dict[str, str]:
     """Return the docstring beneath each field of a section, and of the sections that it extends."""
     docs: dict[str, str] = {}

@@ -94,7 +94,7 @@ def read_rows(run: Path, file: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "mail" / file).read_text().splitlines()]
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_room_for_few_labels_is_used_for_these(tmp_path: Path, size: int) -> None:
     """Six labels have a rule of one condition; of those that have no room, tickets get the
     commonest."""
@@ -107,7 +107,9 @@ def test_room_for_few_labels_is_used_for_these(tmp_path: Path, size: int) -> Non
     )
 
 
-@pytest.mark.parametrize(("labels", "seed"), [(3, 1), (5, 2), (12, 3)])
+@pytest.mark.parametrize(
+    ("labels", "seed"), [(3, 1), pytest.param(5, 2, marks=pytest.mark.slow), (12, 3)]
+)
 def test_planted_rules_are_found_and_proven(
     labels: int, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ from stageb.guidance.rules.prompts import WORDS, name_labels
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
 
-MISSIONS = {"sqlite": 6 * TIMES, "spark": 2}  # of each kind; of the others 2, or more
+MISSIONS = {"sqlite": 3 * TIMES, "spark": 2}  # of each kind; of the others 2, or more
 ROWS = {"spark": 600 * TIMES, "sqlite": 60}  # of each mission; of the others 60, or more
 
 

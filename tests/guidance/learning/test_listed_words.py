@@ -103,7 +103,9 @@ def test_words_are_found_where_a_script_writes_no_spaces(seed: int) -> None:
     assert said <= words  # nor may a rule name such a piece
 
 
-@pytest.mark.parametrize("labels", [["pass", "fail"], ["clean", "worn", "late"]])
+@pytest.mark.parametrize(
+    "labels", [["pass", "fail"], pytest.param(["clean", "worn", "late"], marks=pytest.mark.slow)]
+)
 def test_words_of_texts_are_named_lists_that_all_judge_alike(
     labels: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

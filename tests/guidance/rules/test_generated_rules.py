@@ -62,7 +62,7 @@ from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket, Verdi
 
 SIDES: list[Side] = ["above", "below"]
 LABELS = ("low", "high", "mid")
-RULES = 400 * TIMES
+RULES = 160 * TIMES
 
 
 def generate(language: str, count: int) -> Iterator[RuleCode]:

@@ -127,7 +127,7 @@ def test_a_table_is_judged_alike_by_code_by_python_and_by_sql_or_sql_says_nothin
     }
     roles, letters = list_roles(columns), find_letters(readings)
     decided = 0
-    for _ in range(60):
+    for _ in range(30):
         text = write_rule(RuleCode("fail", make_condition(draw, values, numbers)), WORDS["en"])
         rules = read_rules(Guidance("m", 0, (Rule("G1", text),), 2), vocabulary, WORDS["en"])
         mission = limit_to_sql(CodedMission("m", 0, rules, roles, False, letters))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -52,7 +53,7 @@ def answer(errors: float, count: int, random: Random) -> list[bool]:
 
 @pytest.mark.parametrize("max_error", [0.02, 0.1, 0.5])
 def test_false_alarms_are_as_rare_as_is_said_however_often_one_looks(max_error: float) -> None:
-    random, runs = Random(1), 100 * TIMES
+    random, runs = Random(1), 40 * TIMES
     alarms = sum(
         any(map(is_alarm, trace_wealth(answer(max_error, 500, random), max_error)))
         for _ in range(runs)
@@ -115,17 +116,27 @@ def test_shares_that_chance_explains_have_not_shifted() -> None:
     assert not has_shifted({"a": 400}, {"b": 9})  # too few to tell
 
 
-@pytest.fixture
-def promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def promise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with rules of which all three decide alone, since of odd parts all were bad."""
-    monkeypatch.chdir(tmp_path)
-    Path("shared.json").write_text(json.dumps({"valves": {"step": 1, "experiences": RULES}}))
-    made.write_parts(Path("labelled.csv"), 900, 1, good=0.0)
-    given = ["shared.json", "--tickets=labelled.csv", "--max_error=0.02", "--by=rules", COLUMNS]
-    assert main(["automate", *given]) == 0
-    automation = load_seed("shared.json")["valves"].automation
+    folder = tmp_path_factory.mktemp("promise")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("shared.json").write_text(json.dumps({"valves": {"step": 1, "experiences": RULES}}))
+        made.write_parts(Path("labelled.csv"), 900, 1, good=0.0)
+        given = ["shared.json", "--tickets=labelled.csv", "--max_error=0.02", "--by=rules"]
+        assert main(["automate", *given, COLUMNS]) == 0
+        automation = load_seed("shared.json")["valves"].automation
     assert automation
     assert automation.deciders == {"G0", "G1", "G2"}
+    return folder
+
+
+@pytest.fixture
+def promised(promise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, as the working folder."""
+    shutil.copytree(promise, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -404,17 +415,8 @@ def test_an_answer_speaks_of_the_bounds_of_its_mission_and_of_the_verdict_that_w
     assert ["ALARM" in line for line in told[:3]] == [False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (";PASS", ";maybe", 'right_label "maybe"; write one of pass, fail'),
-        (";PASS", ";FAIL", "was pass before; answers stay"),
-        ("-3;valves", "-9999;valves", "was never drawn"),
-        ("right_label", "label", "no columns id and right_label"),
-    ],
-)
 def test_answers_that_cannot_be_used_are_named_with_their_line(
-    promised: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+    promised: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
         main(["audit", predict("day", 300, 2), "--share=0.2", COLUMNS, "--guidance=shared.json"])
@@ -423,12 +425,19 @@ def test_answers_that_cannot_be_used_are_named_with_their_line(
     sheet = Path("audit/sheet-0001.csv")
     fill(sheet, Path("day.csv"))
     assert main(["audit"]) == 0
-    sheet.write_text(sheet.read_text().replace(old, new, 1))
-    capsys.readouterr()
-    assert main(["audit"]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert said in told
-    assert "audit/sheet-0001.csv:" in told
+    answered = sheet.read_text()
+    for old, new, said in (
+        (";PASS", ";maybe", 'right_label "maybe"; write one of pass, fail'),
+        (";PASS", ";FAIL", "was pass before; answers stay"),
+        ("-3;valves", "-9999;valves", "was never drawn"),
+        ("right_label", "label", "no columns id and right_label"),
+    ):
+        sheet.write_text(answered.replace(old, new, 1))
+        capsys.readouterr()
+        assert main(["audit"]) == 2
+        told = " ".join(capsys.readouterr().err.split())
+        assert said in told
+        assert "audit/sheet-0001.csv:" in told
 
 
 def test_what_cannot_be_watched_is_refused(

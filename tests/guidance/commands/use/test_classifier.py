@@ -444,7 +444,7 @@ def test_many_rows_are_judged_as_each_by_itself(kind: Any, asks: str) -> None:
     learnt = stageb.GuidanceClassifier(keys={"columns": roles}).fit(kind(rows), classes)
     assert len(learnt.rules_) > 1
     for number in range(3 * TIMES if kind is list else TIMES):
-        rows = make(60)
+        rows = make(20)
         # scikit-learn refuses a frame without one
         for name in draw.sample([*cells], number % 3 if kind is list else 0):
             rows = [{each: row[each] for each in row if each != name} for row in rows]
