@@ -310,21 +310,27 @@ def tree_of(module: str) -> ast.Module:
 
 
 @cache
+def nodes_of(module: str) -> tuple[ast.AST, ...]:
+    """All that the source holds; to walk it costs more than to look at each."""
+    return tuple(ast.walk(tree_of(module)))
+
+
+@cache
 def imports(module: str, at_once: bool = False) -> list[tuple[str, int]]:
     """What ``module`` imports, as dotted names with lines; names behind ``if TYPE_CHECKING`` are
     left out. ``at_once``: only what it imports as it is imported itself, rather than later, in a
     function."""
-    tree = tree_of(module)
+    nodes = nodes_of(module)
     later = (ast.FunctionDef, ast.AsyncFunctionDef) if at_once else ()
     skipped = {
         inner
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, later)
         or (isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING")
         for inner in ast.walk(node)
     }
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
@@ -358,7 +364,7 @@ def test_what_is_installed_needs_nothing_that_stays_in_the_repository() -> None:
         for name, line in imports(module):
             assert name.partition(".")[0] != "lab", f"{module}:{line} imports {name}"
         # "lab.module:function" would be imported by its name
-        for node in ast.walk(tree_of(module)):
+        for node in nodes_of(module):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert not node.value.startswith("lab."), (
                     f"{module}:{node.lineno} names {node.value}"
@@ -378,7 +384,7 @@ def test_a_stage_is_a_function_of_its_arguments() -> None:
         for name, line in imports(module):
             assert name.partition(".")[0] not in worldly, f"{module}:{line} imports {name}"
             assert module_of(name) not in WORLDLY_HERE, f"{module}:{line} imports {name}"
-        for node in ast.walk(tree_of(module)):
+        for node in nodes_of(module):
             called = (
                 node.func.id
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -422,15 +428,14 @@ def test_only_conditions_tell_of_which_kind_they_are() -> None:
     kinds -= bases
     assert {"Limit", "Mentions", "Not", "OneOf", "Points"} <= kinds
     for module in [name for name in MODULES if name.startswith("stageb/") and name not in inside]:
-        tree = tree_of(module)
         named = {
             alias.asname or alias.name
-            for node in ast.walk(tree)
+            for node in nodes_of(module)
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith(room)
             for alias in node.names
         }
         for node in [
-            each for each in ast.walk(tree) if isinstance(each, ast.Call | ast.MatchClass)
+            each for each in nodes_of(module) if isinstance(each, ast.Call | ast.MatchClass)
         ]:
             asked: list[ast.AST] = []
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (
@@ -455,7 +460,7 @@ def test_fabrics_collectives_of_data_are_called_in_one_place() -> None:
     for module in MODULES:
         if module == "stageb/job/world":
             continue
-        for node in ast.walk(tree_of(module)):
+        for node in nodes_of(module):
             if isinstance(node, ast.Attribute) and node.attr in ("broadcast", "all_gather"):
                 assert not ast.unparse(node.value).endswith("fabric"), (
                     f"{module}:{node.lineno} calls {ast.unparse(node)}"
@@ -472,9 +477,10 @@ def test_loops_do_not_know_each_other() -> None:
             assert other == loop or other not in LOOPS, f"{module}:{line} imports {name}"
 
 
+@cache
 def named_by(module: str) -> set[str]:
     """The files that a file imports, or names in strings."""
-    strings = (node.value for node in ast.walk(tree_of(module)) if isinstance(node, ast.Constant))
+    strings = (node.value for node in nodes_of(module) if isinstance(node, ast.Constant))
     dotted = [name for name, _ in imports(module)] + [
         each.partition(":")[0] for each in strings if isinstance(each, str)
     ]
@@ -516,7 +522,7 @@ def test_what_stands_low_knows_nothing_of_what_stands_above() -> None:
         place, floor = module.split("/")[1], floor_of(module)
         named = [
             (node.value.partition(":")[0], node.lineno)
-            for node in ast.walk(tree_of(module))
+            for node in nodes_of(module)
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and module != REGISTRY
         ]
         for name, line in [*imports(module), *named]:
@@ -595,7 +601,7 @@ def test_files_functions_and_parameter_lists_are_short() -> None:
         source = MODULES[module].read_text(encoding="utf-8")
         tokens = count_tokens(source)
         assert tokens <= FILE_TOKENS, f"{module}: {tokens} tokens, at most {FILE_TOKENS}"
-        for node in ast.walk(tree_of(module)) if module != KERNELS else ():
+        for node in nodes_of(module) if module != KERNELS else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = source.splitlines()[node.lineno - 1 : node.end_lineno]
                 tokens = count_tokens("\n".join(lines))
@@ -618,7 +624,7 @@ def test_no_two_classes_have_one_name() -> None:
         node.name
         for module in MODULES
         if module.startswith("stageb/")
-        for node in ast.walk(tree_of(module))
+        for node in nodes_of(module)
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in named.items() if count > 1] == []

@@ -191,6 +191,7 @@ def test_a_word_that_is_no_split_and_a_ticket_without_one_are_told(
         read("t.csv", columns=ColumnsConfig("m", "m", "case", label="result", split="section"))
 
 
+@pytest.mark.usefixtures("quick_starts")
 def test_few_different_things_teach_and_test_as_cases_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

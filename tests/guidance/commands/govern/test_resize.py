@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from programs.shell import Shell
 
 import stageb
 from stageb.__main__ import main
@@ -22,7 +24,7 @@ COLUMNS = {"mission_name": "m", "group_id": "case", "label": "result"}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, shell: Shell) -> Path:
     """A run on tickets that three rules fail, of which some tell more tickets than others."""
     folder, draw = tmp_path_factory.mktemp("resize"), Random(1)
     rows = [
@@ -39,6 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         row["result"] = "fail" if is_fail else "pass"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(sys, "executable", str(shell.python))
         stageb.fit(
             rows, config=["tickets", "frugal"], columns=COLUMNS, output={"run_name": "run"}, **KEYS
         )
