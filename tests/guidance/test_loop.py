@@ -687,7 +687,7 @@ LIMITED = {"budget.rollouts": 260}
 def test_a_run_goes_on_under_a_higher_limit_as_if_it_had_had_it_from_the_start(
     fit: Fit, limits: dict[str, Any], higher: dict[str, Any], keys: dict[str, Any]
 ) -> None:
-    fit.tickets = small.write(fit.folder / "two.jsonl", "valves", "site photos")
+    fit.tickets = small.write(fit.folder / "two.jsonl", "valves", "site photos", groups=100)
     assert fit(**higher, **keys, output__run_name="straight") == 0
     straight, spent = content(fit.root / "straight"), fit.out[fit.out.index("Spent") :]
     assert fit(**limits, **keys) == 0
@@ -731,13 +731,12 @@ def test_a_guidance_that_val_did_not_choose_is_learnt_on_from_under_more_epochs(
     assert differing(content(fit.run), content(fit.root / "straight")) == []
 
 
-@pytest.mark.parametrize("commits", range(1, 20, 4))
 def test_a_limit_may_be_raised_wherever_the_run_was_interrupted(
-    fit: Fit, monkeypatch: pytest.MonkeyPatch, commits: int
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     higher = {"budget.rollouts": 500, "runner.epochs": 2}
     assert fit(**higher, output__run_name="straight") == 0
-    real, left = Journal.commit, [commits]
+    real, left = Journal.commit, [0]
 
     def dies(journal: Journal, *given: Any, **named: Any) -> None:
         real(journal, *given, **named)
@@ -745,11 +744,14 @@ def test_a_limit_may_be_raised_wherever_the_run_was_interrupted(
         if not left[0]:
             raise JournalError("no more")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Journal, "commit", dies)
-        assert fit(**LIMITED, runner__epochs=1) == (1 if left[0] <= 0 else 0)
-    assert fit(**higher) == 0
-    assert differing(content(fit.run), content(fit.root / "straight")) == []
+    for commits in range(1, 20, 4):
+        left[0], name = commits, f"after-{commits}"
+        with monkeypatch.context() as patched:
+            patched.setattr(Journal, "commit", dies)
+            code = fit(**LIMITED, runner__epochs=1, output__run_name=name)
+            assert code == (1 if left[0] <= 0 else 0)
+        assert fit(**higher, output__run_name=name) == 0
+        assert differing(content(fit.root / name), content(fit.root / "straight")) == []
 
 
 def test_a_finished_run_says_how_it_learns_on_and_a_limit_that_ended_nothing_changes_nothing(
