@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.material import DecisionList, Material, Whole
-from stageb.guidance.learning.plain_forms import affirm, find_opposites, turn_points, write_as_list
+from stageb.guidance.learning.plain_forms import (
+    affirm,
+    drop_constant,
+    find_opposites,
+    turn_points,
+    write_as_list,
+)
 from stageb.guidance.learning.scorecards import Listing, grow_cards, grow_compared
 from stageb.guidance.learning.terms import Masks, drop_guards, find_counts, guard, hold_any
 from stageb.guidance.rules.conditions import Expression
@@ -168,10 +174,11 @@ def learn_compared(
     labelled = {label: mask for label, mask in material.labelled.items() if label not in told}
     grown = grow_compared(masks, labelled, free, longest, paired, listing)
     opposites = find_opposites(masks, free)
-    *_, default = material.labelled
+    *_, last = material.labelled
+    settled = (drop_constant(cards, last) for cards in grown)
     return [
         Whole((*lists, *(affirm(card, opposites) for card in cards)), default)
-        for cards in grown
+        for cards, default in settled
         if cards
     ]
 

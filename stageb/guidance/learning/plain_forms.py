@@ -49,6 +49,23 @@ def affirm(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Score
     return replace(card, points=points, least=least)
 
 
+def drop_constant(
+    cards: Sequence[Scorecard], default: Verdict
+) -> tuple[tuple[Scorecard, ...], Verdict]:
+    """The same verdicts of compared cards without those that have no condition, which no rule says:
+    what is equally far above its limit for every ticket is the default of the others."""
+    constant = ((card.least, place) for place, card in enumerate(cards) if not card.points)
+    least, first = min(constant, default=(1, 0))
+    if least > 0:  # never reached
+        return tuple(card for card in cards if card.points), default
+    others = (
+        replace(card, least=card.least - least + (place > first))
+        for place, card in enumerate(cards)
+        if card.points
+    )
+    return tuple(others), cards[first].verdict
+
+
 def turn_points(
     card: Scorecard, other: Verdict, opposites: Mapping[Expression, Expression]
 ) -> Whole | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.forms import learn_cards, learn_compared
 from stageb.guidance.learning.material import Material, find_wrong, judge_whole
-from stageb.guidance.learning.plain_forms import affirm, find_opposites, spell_out, turn_points
+from stageb.guidance.learning.plain_forms import (
+    affirm,
+    drop_constant,
+    find_opposites,
+    spell_out,
+    turn_points,
+)
 from stageb.guidance.learning.scorecards import Scorecard, judge_compared
 from stageb.guidance.learning.terms import (
     Conjunction,
@@ -142,6 +149,36 @@ def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verd
         assert other.verdict == "pass" and whole.default == "fail" and other.least > 0
         passed = judge_compared([other], OF_MIXED, among)["pass"]
         assert passed == among & ~find_reached(card, OF_MIXED, among)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from(TERMS), st.integers(-3, 3).filter(bool), max_size=2),
+            st.integers(-3, 3),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_compared_cards_give_the_same_verdicts_without_those_that_have_no_condition(
+    drawn: list[tuple[dict[OneOf, int], int]],
+) -> None:
+    everyone, labels = (1 << len(ROWS)) - 1, "abcd"
+    cards = [
+        Scorecard(label, {(term,): each for term, each in points.items()}, least)
+        for label, (points, least) in zip(labels, drawn, strict=False)
+    ]
+    kept, default = drop_constant(cards, "else")
+    assert all(card.points for card in kept)
+
+    def judge(some: Sequence[Scorecard], rest: str) -> dict[str, int]:
+        judged = judge_compared(some, MASKS, everyone) if some else {}
+        verdicts = dict.fromkeys((*labels, "else"), 0) | judged
+        verdicts[rest] |= everyone & ~sum(judged.values())
+        return verdicts
+
+    assert judge(kept, default) == judge(cards, "else")
 
 
 def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
