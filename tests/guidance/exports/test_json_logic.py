@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from guidance.exports.kinds import Cells
 from guidance.exports.test_dmn import ask_node
-from guidance.exports.typed import SIZE, TYPED_KINDS, Judge, compare
+from guidance.exports.typed import TYPED_KINDS, Judge, compare
+from times import TIMES
 
 from stageb.guidance.exports.decisions import Decisions
 from stageb.guidance.exports.json_rules import JsonLogicExporter
@@ -39,4 +40,4 @@ def judge_by_node(decisions: Decisions, rows: list[Cells]) -> list[Any]:
 @pytest.mark.parametrize("by", [judge, judge_by_node])
 @pytest.mark.parametrize("name", TYPED_KINDS)
 def test_json_logic_gives_the_verdict_and_the_rule_that_code_gives(name: str, by: Judge) -> None:
-    assert compare(by, name, *SIZE) > 100
+    assert compare(by, name, 10 * TIMES) > 500

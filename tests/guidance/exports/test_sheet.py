@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import csv
 import io
-import operator
 import os
 import re
 import subprocess
 import zipfile
 from collections.abc import Callable, Mapping
-from math import nan
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,11 +31,24 @@ PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 XLSX = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
 
-class Number(float):
-    """A number in a cell; what is divided by 0 is none."""
+class Fault:
+    """#DIV/0!, which all that is made of it is, too."""
 
-    def __truediv__(self, other: float) -> float:
-        return float(self) / float(other) if other else nan
+    def absorb(self, *others: object) -> Any:
+        return self
+
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = absorb
+    __hash__ = None  # type: ignore[assignment]
+
+
+FAULT = Fault()
+
+
+class Number(float):
+    """A number in a cell."""
+
+    def __truediv__(self, other: float) -> Any:
+        return float(self) / float(other) if other else FAULT
 
 
 class Empty(Number):
@@ -53,10 +64,10 @@ class Empty(Number):
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "AND": lambda *parts: all(parts),
-    "OR": lambda *parts: any(parts),
-    "NOT": operator.not_,
-    "IF": lambda when, one, other: one if when else other,
+    "AND": lambda *parts: FAULT if any(each is FAULT for each in parts) else all(parts),
+    "OR": lambda *parts: FAULT if any(each is FAULT for each in parts) else any(parts),
+    "NOT": lambda part: FAULT if part is FAULT else not part,
+    "IF": lambda when, one, other: FAULT if when is FAULT else one if when else other,
     "ISBLANK": lambda cell: isinstance(cell, Empty),
     "ISNUMBER": lambda cell: isinstance(cell, Number) and not isinstance(cell, Empty),
     "ISLOGICAL": lambda cell: isinstance(cell, bool),
@@ -113,7 +124,7 @@ def judge_by_formulas(decisions: Decisions, rows: list[Cells]) -> list[Any]:
             cells[f"${chr(65 + place)}2"] = fold(row.get(head.removesuffix(", folded")) or "")
         known = {**FUNCTIONS, "TRUE": True, "FALSE": False, "cells": cells}
         key, verdict, _ = next(
-            rule for rule, test in zip(rules, tests, strict=True) if eval(test, known)
+            rule for rule, test in zip(rules, tests, strict=True) if eval(test, known) is True
         )
         return (None, "") if verdict == "person" else (verdict, key)
 
