@@ -177,15 +177,16 @@ def _move_limits(
     line: Conjunction, masks: Masks, wanted: int, negatives: int, score: Score
 ) -> Conjunction:
     """The line with each of its limits where it scores best beside the others, until none moves."""
+    placed: dict[int, Conjunction] = {}  # beside which others each limit was placed: there it stays
     for _ in range(ROUNDS):
         before = line
         for place, term in enumerate(line):
-            former = term.as_limit
+            former, others = term.as_limit, (*line[:place], *line[place + 1 :])
             scale = masks.scales.of(former)
-            if former is None or scale is None:
+            if former is None or scale is None or placed.get(place) == others:
                 continue
-            others = hold_together(masks, (*line[:place], *line[place + 1 :]))
-            if limit := scale.find_limit(former.side, wanted & others, negatives & others, score):
+            placed[place], held = others, hold_together(masks, others)
+            if limit := scale.find_limit(former.side, wanted & held, negatives & held, score):
                 line = (*line[:place], replace(former, limit=limit), *line[place + 1 :])
         if line == before:
             break
