@@ -60,7 +60,7 @@ def find_named_fields(
 
 def keep_common(named: NamedFields, taught: Sequence[Ticket]) -> NamedFields:
     """Those of the fields that the tickets that taught the rules do not lack often."""
-    lacking = Counter(name for ticket in taught for name in find_missing(named, ticket))
+    lacking = Counter(name for ticket in taught for name in find_missing_fields(named, ticket))
     return {
         name: keys
         for name, keys in named.items()
@@ -70,7 +70,7 @@ def keep_common(named: NamedFields, taught: Sequence[Ticket]) -> NamedFields:
 
 def find_shares(named: NamedFields, taught: Sequence[Ticket]) -> dict[str, float]:
     """The share of the tickets that taught which lack each field."""
-    lacking = Counter(name for ticket in taught for name in find_missing(named, ticket))
+    lacking = Counter(name for ticket in taught for name in find_missing_fields(named, ticket))
     return {name: lacking[name] / len(taught) for name in named}
 
 
@@ -86,7 +86,7 @@ def is_unusual(lacking: int, tickets: int, share: float) -> bool:
     return -tickets * divergence < math.log(BY_CHANCE)
 
 
-def find_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> list[str]:
+def find_missing_fields(named: NamedFields, ticket: Ticket, by_code: bool = False) -> list[str]:
     """Those of the fields that a ticket lacks, of which code wants the very name. Of counts, one
     that is not there is 0."""
     read = reading(ticket) if named else None
@@ -103,7 +103,8 @@ def _list_missing(named: NamedFields, there: Iterable[str], by_code: bool) -> li
 def explain_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> str:
     """Why a person should see a ticket that lacks such fields; empty where it has all."""
     return "; ".join(
-        f"no {name}, which {_join(named[name])}" for name in find_missing(named, ticket, by_code)
+        f"no {name}, which {_join(named[name])}"
+        for name in find_missing_fields(named, ticket, by_code)
     )
 
 
@@ -243,7 +244,7 @@ class Survey:
         if named := self.named.get(ticket.mission):
             pairs = reading(ticket).pairs
             self.strange[ticket.mission].add({name: [value] for name, value in pairs.items()})
-            self._count(ticket.mission, pairs, find_missing(named, ticket, self.by_code), 1)
+            self._count(ticket.mission, pairs, find_missing_fields(named, ticket, self.by_code), 1)
 
     def add_rows(self, mission: str, rows: Mapping[str, Sequence[str]]) -> None:
         """So many rows of a mission by their fields; empty where one lacks a field."""

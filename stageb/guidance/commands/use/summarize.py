@@ -80,6 +80,11 @@ class ImageLine:
     summaries: Mapping[int, str]  # that it has already, by the image's number
     images: Mapping[int, str]  # the files of all its images, by number
 
+    @property
+    def missing(self) -> list[int]:
+        """The numbers of the images that have no summary yet."""
+        return [number for number in self.images if number not in self.summaries]
+
 
 def stream_images(file: str, prompt: str) -> TicketStream[ImageLine]:
     """The tickets of a file; ``prompt`` is what is asked for each image."""
@@ -111,11 +116,6 @@ def stream_images(file: str, prompt: str) -> TicketStream[ImageLine]:
         return ImageLine(row, summaries, images)
 
     return TicketStream([file], read)
-
-
-def find_missing(line: ImageLine) -> list[int]:
-    """The numbers of a line's images that have no summary yet."""
-    return [number for number in line.images if number not in line.summaries]
 
 
 LONGEST = 4000  # characters of a summary
@@ -161,7 +161,7 @@ def make_requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[R
     found = []
     for line in lines:
         user = prompt.replace(MISSION, str(line.row.get("mission", "")))
-        for number in find_missing(line):
+        for number in line.missing:
             key = stream(config.seed, "summarize", str(line.row.get("group_id", "")), number)
             found.append(Request(Prompt(system, user, (line.images[number],)), decode_by, (key,)))
     return found
@@ -251,7 +251,7 @@ def _commit(
     """Commit the lines of a round, their summaries filled in."""
     made, left = [], iter(summaries)
     for line in lines:
-        said = {**line.summaries, **{number: next(left) for number in find_missing(line)}}
+        said = {**line.summaries, **{number: next(left) for number in line.missing}}
         made.append(
             {**line.row, "per_image": {f"image_{number}": said[number] for number in sorted(said)}}
         )
