@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import unicodedata
 
+# letters of scripts without spaces, as a class of a regular expression has them
+CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 # control, format (bidirectional marks, zero width), half pairs, separators
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # letters and marks that show nothing: joiners, fillers, variation selectors but those of emoji

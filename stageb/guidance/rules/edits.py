@@ -27,6 +27,7 @@ from stageb.guidance.words.types import (
     Refusal,
     Rule,
 )
+from stageb.untrusted.clean_text import CJK
 
 MEASURED = "on tickets that did not teach them, these rules"  # begins the reasons that code gives
 
@@ -183,10 +184,7 @@ def _check(guidance: Guidance, operations: Sequence[Operation]) -> None:
 
 # What differs between two guidances of a mission, rule by rule and word by word. Pure functions.
 
-_WORD = re.compile(
-    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]|"
-    "[^\\W\u3040-\u9fff\uac00-\ud7af]+|\\s+|."
-)
+_WORD = re.compile(f"[{CJK}]|[^\\W{CJK}]+|\\s+|.")
 
 Piece = tuple[Literal["same", "gone", "new"], str]
 """A stretch of a text, and whether the change kept it, took it out or put it in."""

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import Content
+from stageb.untrusted.clean_text import CJK
 
 # of ten, as programs write it; without a sign it may be part of a code
 POWER = r"(?:[eE][-+]\d{1,2})?"
@@ -127,9 +128,8 @@ _PIECE = re.compile(r"[;；，。|\n]|(?<!\d),|,(?!\d)|\.(?:\s|$)")
 _PAIR = re.compile(
     r"([^:=：＝]*?[^\s:=：＝]) ?(?:[:=：＝]| is ) ?([^\s:=：＝].*)"
 )  # single spaces: else hostile ones take long
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
-begins_cjk = re.compile(f"[{_CJK}]").match
+_WORD = re.compile(f"[{CJK}]+|[^\\W{CJK}]+(?:[-'’][^\\W{CJK}]+)*")
+begins_cjk = re.compile(f"[{CJK}]").match
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
 
@@ -231,7 +231,7 @@ def read_summaries(summaries: tuple[str, ...]) -> Reading:
 
 def is_text(value: str) -> bool:
     """Whether a value is free text: several pieces, or more words than values have."""
-    chars = sum(map(len, re.findall(f"[{_CJK}]+", value)))
+    chars = sum(map(len, re.findall(f"[{CJK}]+", value)))
     return len(value.split()) + chars // CHARS_PER_WORD > MOST_WORDS or bool(
         _PIECE.search(value.rstrip(FULL_STOPS))
     )

@@ -9,10 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from stageb.errors import shown
-from stageb.untrusted.clean_text import is_unseen, text_fault
+from stageb.untrusted.clean_text import CJK, is_unseen, text_fault
 
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_TOKEN = re.compile(f"[{_CJK}]|[^\\W{_CJK}]+")
+_TOKEN = re.compile(f"[{CJK}]|[^\\W{CJK}]+")
 _COPY = 12  # half words in a row that make a copy: a CJK character is one, any other word two
 
 
@@ -85,7 +84,7 @@ def find_copied(text: str, sources: Iterable[str]) -> str:
 def _list_runs(text: str) -> dict[tuple[str, ...], None]:
     """Every shortest run of the text's words that is long enough to be a copy, in order."""
     words = _TOKEN.findall(text.casefold())
-    weights = [1 if len(word) == 1 and re.match(f"[{_CJK}]", word) else 2 for word in words]
+    weights = [1 if len(word) == 1 and re.match(f"[{CJK}]", word) else 2 for word in words]
     runs: dict[tuple[str, ...], None] = {}
     end = weight = 0
     for start in range(len(words)):

@@ -57,9 +57,10 @@ FORMS = 0.9
 DATES = re.compile(  # unlike versions, such as 1.2.3, which are names
     r"(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{4}|\d\d([-/.])\d\d\3\d\d)(?:[T ].*)?"
 )
-HAN, KANA = re.compile("[\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
+_HAN = "\u4e00-\u9fff"
+HAN, KANA = re.compile(f"[{_HAN}]"), re.compile("[\u3040-\u30ff]")
 LETTER = re.compile(r"[^\W\d_]")
-WORD = re.compile("[\u4e00-\u9fff]|[^\\W\\d_\u4e00-\u9fff]+")  # a Chinese character is one
+WORD = re.compile(f"[{_HAN}]|[^\\W\\d_{_HAN}]+")  # a Chinese character is one
 NUMERAL = re.compile(r"[-+]?\d[\d.,:/-]*")
 # of numbers that no limit reads, by what they are
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
