@@ -55,6 +55,12 @@ class CodedMission:
         }
 
     @property
+    def decides_by_points(self) -> bool:
+        """Whether it hangs on points which tickets are decided alone."""
+        bounds = self.automation.bounds if self.automation else ()
+        return any(margin > 0 for each in bounds for margin in each.least.values())
+
+    @property
     def decides_empty(self) -> bool:
         """Whether rules as code would give a row that says nothing a verdict, which is a
         person's."""
@@ -184,8 +190,11 @@ def list_unwritten(missions: Sequence[CodedMission]) -> list[str]:
 def list_undecided(mission: CodedMission) -> list[str]:
     """A line on what a form lacks that does not say who decides, where some tickets are decided
     alone."""
-    return (
-        [f"{mission.name}: who decides is not written; --format python and sql have it"]
-        if mission.automation
-        else []
+    if not mission.automation:
+        return []
+    has = (
+        ", since it hangs on points; --format python has it"
+        if mission.decides_by_points
+        else "; --format python and sql have it"
     )
+    return [f"{mission.name}: who decides is not written{has}"]

@@ -14,7 +14,13 @@ from dataclasses import replace
 from itertools import groupby
 
 from stageb.errors import InputError, shown
-from stageb.guidance.exports.protocol import CodedMission, Exported, UnsaidError, list_unwritten
+from stageb.guidance.exports.protocol import (
+    CodedMission,
+    Exported,
+    UnsaidError,
+    list_undecided,
+    list_unwritten,
+)
 from stageb.guidance.exports.sql_cells import ALWAYS, NEVER, CellColumns
 from stageb.guidance.exports.sql_conditions import (
     BeyondSql,
@@ -46,7 +52,11 @@ class SqlExporter:
             for each in zip(missions, written, strict=True)
             if (line := _describe_untold(*each))
         ]
-        return Exported(write_sql(missions, dialect), [*list_unwritten(written), *untold])
+        undecided = [
+            line for each in missions if each.decides_by_points for line in list_undecided(each)
+        ]
+        notes = [*list_unwritten(written), *untold, *undecided]
+        return Exported(write_sql(missions, dialect), notes)
 
 
 def write_sql(missions: Sequence[CodedMission], dialect: Dialect = DIALECTS["sqlite"]) -> str:
@@ -78,7 +88,7 @@ def _add_decides(query: str, mission: CodedMission, dialect: Dialect) -> str:
     """The query with a column ``decides``, stageb or person, where tickets are decided alone by the
     rule alone."""
     bounds, quote = mission.automation.bounds if mission.automation else (), dialect.quote
-    if any(margin > 0 for each in bounds for margin in each.least.values()):
+    if mission.decides_by_points:
         return f"-- who decides hangs on points: stageb guidance export --format python\n{query}"
     if not bounds:
         return query

@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from stageb.guidance.rules.conditions import OneOf
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.value_types import fold_value
+from stageb.guidance.words.automation import Automation, Bound
 from stageb.guidance.words.types import Content, Ticket
 
 TABLE = (
@@ -209,3 +211,26 @@ def test_columns_and_values_of_any_name_stay_names(form: str) -> None:
         kinds = ("DataField", "DerivedField") if form == "pmml" else ("inputData",)
         names = [each.get("name") for each in root.iter() if each.tag.partition("}")[2] in kinds]
         assert len(names) == len(set(names)) >= len(pairs)
+
+
+@pytest.mark.parametrize("margin", [0, 1])
+@pytest.mark.parametrize("form", EXPORTERS)
+def test_a_form_that_does_not_say_who_decides_says_so_and_names_one_that_does(
+    form: str, margin: int
+) -> None:
+    """SQL tells of rules, and not of points."""
+    row = ticket({"Torque": "40", "Width": "3"})
+    bound = Bound("", 0.02, {"G1": margin}, 300, 200, 1)
+    mission = replace(
+        coded(
+            ["Fail if it has 1 point or more: 1 if Torque is above 30; 1 if Width is below 4."],
+            [row],
+        ),
+        tickets=(row,),
+        numeric=frozenset({"Torque", "Width"}),
+        automation=Automation(0.95, "x", "rules", "", 300, (bound,)),
+    )
+    said = "".join(make_exporter(form).write([mission], DIALECTS["duckdb"]).notes)
+    tells = form in ("python", "json") or (form in ("sql", "dbt") and not margin)
+    assert ("who decides is not written" in said) == (not tells)
+    assert ("python and sql have it" in said) == (not tells and not margin)
