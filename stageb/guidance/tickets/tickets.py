@@ -262,6 +262,8 @@ def claim_place(
                 "it says the same, and rows have no names of their own: leave one out, or put "
                 "both files into one, where equal rows are cases of their own"
             )
+        if first == place:
+            remedy = "the file is named twice: name it once"
         raise FaultError(
             f"ticket {ticket.key!r} of mission {ticket.mission!r} stands at {first} already", remedy
         )

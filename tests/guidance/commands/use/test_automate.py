@@ -462,6 +462,8 @@ def test_equal_rows_without_names_in_two_files_are_told_what_mends_them(
     assert main(["automate", "rules.json", "--tickets=[one.csv, two.csv]", *given]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "stands at one.csv:2 already; it says the same, and rows have no names" in said
+    assert main(["automate", "rules.json", "--tickets=[two.csv, two.csv]", *given]) == 2
+    assert "the file is named twice: name it once" in capsys.readouterr().err
     Path("both.csv").write_text("\n".join([*rows, *rows[1:3]]))
     # ten that differ promise nothing
     assert main(["automate", "rules.json", "--tickets=both.csv", *given]) == 1
