@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from conformance import content
-from lightning.fabric.loggers.csv_logs import CSVLogger
-from lightning.fabric.loggers.logger import Logger
+from lightning_fabric.loggers.csv_logs import CSVLogger
+from lightning_fabric.loggers.logger import Logger
 from programs import small, snakes
 
 from stageb.__main__ import main

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightning.fabric.loggers.csv_logs import CSVLogger
+from lightning_fabric.loggers.csv_logs import CSVLogger
 from programs import detectors, growths, small, snakes
 
 import stageb
