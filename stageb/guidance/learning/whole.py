@@ -6,11 +6,12 @@ in their place, for one verdict or the other; lines with conditions that mend fe
 lists; counts; cards; lines that compare or compute with two fields. Each is learnt without each of
 ``FOLDS`` parts of the tickets, and each size of it judged on that part. Of the sizes that have no
 more conditions than asked for, the smallest is taken whose cost is within ``NEAR`` standard errors
-of the least (the 1 SE rule of Breiman et al., "Classification and Regression Trees", 1984, 3.4.3);
-a form takes the place of a plainer one if it costs less by ``Form.enough`` standard errors, and by
-two errors, or if it says as much in half of the conditions. What judges all tickets that taught it
-right is taken before what costs as much and does not: tables without noise have such rules. None is
-taken where the present guidance costs as little.
+of the least (the 1 SE rule of Breiman et al., "Classification and Regression Trees", 1984, 3.4.3),
+and of word lists, each of which is one condition, the shortest; a form takes the place of a plainer
+one if it costs less by ``Form.enough`` standard errors, and by two errors, or if it says as much in
+half of the conditions. What judges all tickets that taught it right is taken before what costs as
+much and does not: tables without noise have such rules. None is taken where the present guidance
+costs as little.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but
 for the commonest: that is what tickets have of which no list speaks (cf. Cohen, "Fast effective
@@ -80,6 +81,11 @@ class _Found(NamedTuple):
     whole: Whole
     wrong: int
     misfits: int = 0  # tickets that taught it, and that it judges wrong
+
+    @property
+    def length(self) -> tuple[int, int]:
+        """Its conditions, and the words of its lists, each of which is one condition."""
+        return self.size, sum(len(words) for card in self.whole.cards for words in card.lists)
 
 
 NOTHING_LEARNT = Whole((), None)
@@ -163,7 +169,7 @@ def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[
     near = (
         each for each in found if find_gain(best.wrong, each.wrong, material, sum(folds)) <= NEAR
     )
-    return min(near, key=lambda each: (each.size, *each[:3]))
+    return min(near, key=lambda each: (*each.length, *each[:3]))
 
 
 def _beats(
@@ -266,7 +272,8 @@ def _word_forms(
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
     if alone:
         yield Form(enough, alone)
-    if best := min(_try_kinds(alone, material, folds), default=None, key=lambda each: each[:3]):
+    if found := _try_kinds(alone, material, folds):
+        best = _find_smallest(found, material, folds)
         yield Form(enough, [partial(learn, listings[best.place], longest)])
 
 

@@ -322,6 +322,22 @@ def test_a_longer_guidance_is_no_better_for_what_chance_may_bring() -> None:
     assert found and found.size <= 8  # twice as many as the rule has
 
 
+@pytest.mark.parametrize(("mended", "listed"), [(0, 3), (1, 3), (9, 9)])
+def test_a_word_list_is_as_short_as_chance_lets_it_be(mended: int, listed: int) -> None:
+    readings, everyone = table(100), (1 << 100) - 1
+    study = material(readings, everyone)  # all of them judged wrong so far
+
+    def find(words: int, wrong: int, first: int) -> wholes._Found:
+        lines = [(Mentions((f"w{n}",)),) for n in range(words)]
+        card = Scorecard("fail", dict.fromkeys(lines, 1), 1, (lines,))
+        return wholes._Found(
+            wrong, card.size, 0, Whole((card,), "pass"), ((1 << wrong) - 1) << first, wrong
+        )
+
+    found = [find(9, 20, 0), find(3, 20 + mended, 1)]  # a list is one condition
+    assert len(wholes._find_smallest(found, study, folds(100)).whole.cards[0].points) == listed
+
+
 @pytest.mark.slow
 def test_a_dear_miss_makes_more_tickets_fail() -> None:
     draw = Random(3)
