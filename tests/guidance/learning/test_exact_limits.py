@@ -144,8 +144,8 @@ def test_dealt_labels_prove_nothing_where_failing_all_costs_least(
     for seed in range(TIMES):
         draw = Random(f"{seed} {share}")
         rows = [
-            {name: draw.choice("xyz") for name in "abcd"} | {"e": str(draw.randint(0, 9))}
-            for _ in range(300)
+            {f"c{n}": draw.choice("xyz") for n in range(10)} | {"e": str(draw.randint(0, 9))}
+            for _ in range(80)  # so few that chance brings rules to prove
         ]
         tickets = [
             ticket(n, row, "fail" if draw.random() < share else "pass")
@@ -155,7 +155,8 @@ def test_dealt_labels_prove_nothing_where_failing_all_costs_least(
             tickets, replace(CONFIG, price=PriceConfig(missed_failure=price))
         )
         proven += is_proven
-        assert guidance.rules[0].text == "A ticket fails unless a rule passes it."
+        if len(guidance.rules) == 1:
+            assert guidance.rules[0].text == "A ticket fails unless a rule passes it."
     assert proven == 0
 
 
