@@ -209,7 +209,7 @@ def _make_counter(
             said.append(grammar.others.format(total=sum(others), count=len(others)))
         total, spelled = card.start + sum(points for points, _ in met), words.verdicts[verdict]
         tally = grammar.tally.format(
-            total=total, s="s" * (total != 1), verdict=spelled, least=card.least + card.start
+            total=total, s="s" * (total != 1), verdict=spelled, least=card.limit
         )
         return tally, grammar.part.join(said)
 

@@ -229,6 +229,11 @@ class Points(Expression):
         return max(0, -self.least)
 
     @property
+    def limit(self) -> int:
+        """The points that rules ask for, with those that a ticket begins with."""
+        return self.least + self.start
+
+    @property
     def parts(self) -> tuple[Expression, ...]:
         return tuple(part for _, part in self.scored)
 
@@ -238,8 +243,7 @@ class Points(Expression):
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
         """The points of each part; it is never denied: a rule says "unless"."""
-        least = self.least + self.start
-        opening = grammar.points.format(least=least, s="s" * (least != 1))
+        opening = grammar.points.format(least=self.limit, s="s" * (self.limit != 1))
         return opening + grammar.part.join(self.write_scored(grammar))
 
     def write_scored(self, grammar: Grammar) -> Iterator[str]:

@@ -177,14 +177,19 @@ def test_a_run_is_of_its_last_change_and_of_all_that_its_gate_spent() -> None:
     assert list_attempts([*map(parse_row, rows[:2])]).budget == (5.0, 3.0)
 
 
-def test_edits_that_are_kept_unproven_are_tried_and_not_accepted(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
+def begin_progress() -> tuple[FitProgress, Guidance]:
+    """Of one mission, and its guidance."""
     schedule = Mock(
         missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {}
     )
-    progress = FitProgress(config(), schedule, State({}), [])
+    guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
+    return FitProgress(config(), schedule, State({}), []), guidance
+
+
+def test_edits_that_are_kept_unproven_are_tried_and_not_accepted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress, guidance = begin_progress()
     kept = reflection(2, accepted=True)
     kept["gate"]["edits"][0]["outcome"] = "provisional"
     for row in (reflection(1, accepted=True), kept, reflection(3)):
@@ -198,11 +203,7 @@ def test_edits_that_are_kept_unproven_are_tried_and_not_accepted(
 def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
-    schedule = Mock(
-        missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {}
-    )
-    progress = FitProgress(config(), schedule, State({}), [])
+    progress, guidance = begin_progress()
     for number in range(1, 27):
         progress.show_edits("valves", reflection(number), guidance, guidance)
     progress.show_edits("valves", reflection(27, accepted=True), guidance, guidance)
