@@ -53,14 +53,16 @@ def drop_constant(
     cards: Sequence[Scorecard], default: Verdict
 ) -> tuple[tuple[Scorecard, ...], Verdict]:
     """The same verdicts of compared cards without those that have no condition, which no rule says:
-    what is equally far above its limit for every ticket is the default of the others."""
+    what is equally far above its limit for every ticket is the default of the others. Those after
+    it had to be further above than it: they come first, now that a point more is asked of them."""
     constant = ((card.least, place) for place, card in enumerate(cards) if not card.points)
     least, first = min(constant, default=(1, 0))
     if least > 0:  # never reached
         return tuple(card for card in cards if card.points), default
     others = (
-        replace(card, least=card.least - least + (place > first))
-        for place, card in enumerate(cards)
+        replace(card, least=card.least - least + more)
+        for some, more in ((cards[first:], 1), (cards[:first], 0))
+        for card in some
         if card.points
     )
     return tuple(others), cards[first].verdict

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.forms import learn_cards, learn_compared
@@ -151,6 +151,7 @@ def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verd
         assert passed == among & ~find_reached(card, OF_MIXED, among)
 
 
+@example([({TERMS[0]: 1}, 0), ({}, 0), ({TERMS[0]: 1}, -1)])  # the last is ahead of the first by one
 @given(
     st.lists(
         st.tuples(
