@@ -151,7 +151,7 @@ def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verd
         assert passed == among & ~find_reached(card, OF_MIXED, among)
 
 
-@example([({TERMS[0]: 1}, 0), ({}, 0), ({TERMS[0]: 1}, -1)])  # the last is ahead of the first by one
+@example([({TERMS[0]: 1}, 0), ({}, 0), ({TERMS[0]: 1}, -1)])  # the last is ahead by one
 @given(
     st.lists(
         st.tuples(
