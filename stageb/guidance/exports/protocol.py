@@ -55,12 +55,6 @@ class CodedMission:
         }
 
     @property
-    def decides_by_points(self) -> bool:
-        """Whether it hangs on points which tickets are decided alone."""
-        bounds = self.automation.bounds if self.automation else ()
-        return any(margin > 0 for each in bounds for margin in each.least.values())
-
-    @property
     def decides_empty(self) -> bool:
         """Whether rules as code would give a row that says nothing a verdict, which is a
         person's."""
@@ -192,9 +186,4 @@ def list_undecided(mission: CodedMission) -> list[str]:
     alone."""
     if not mission.automation:
         return []
-    has = (
-        ", since it hangs on points; --format python has it"
-        if mission.decides_by_points
-        else "; --format python and sql have it"
-    )
-    return [f"{mission.name}: who decides is not written{has}"]
+    return [f"{mission.name}: who decides is not written; --format python and sql have it"]

@@ -68,16 +68,24 @@ def judge(ticket: Mapping[str, object], mission: str | None = None) -> Ruling:
     """The verdict on a ticket, and the rule that gives it. A ticket is a line of a ticket file, or a row of a table by the
     names of its columns; one that says nothing has no verdict. ``mission``: by default the ticket's own, or the only one.
     Raises ``KeyError`` where it has no rules, ``ValueError`` for images without numbers."""
-    mission = _find_mission(ticket, mission)
-    speaks, content = read_said(ticket, COLUMNS[mission])
-    return _JUDGES[mission](read_content(content)) if speaks else Ruling(None)
+    return _judge(ticket, _find_mission(ticket, mission))[0]
 
 
 def decides(ticket: Mapping[str, object], mission: str | None = None) -> str:
-    """Who decides a ticket: "stageb", if its verdict is one of those that ALONE names with such a margin, or "person"."""
-    ruling = judge(ticket, mission)
-    found = ALONE[_find_mission(ticket, mission)].get(ruling.verdict or "", {}).get(ruling.rule)
-    return "person" if found is None or measure_margin(ruling, HEADLINE) < found else "stageb"
+    """Who decides a ticket: "stageb", if its verdict is one of those that ALONE names with such a margin and it has all of
+    TOLD, or "person"."""
+    mission = _find_mission(ticket, mission)
+    ruling, reading = _judge(ticket, mission)
+    margin = ALONE[mission].get(ruling.verdict or "", {}).get(ruling.rule)
+    is_sure = margin is not None and measure_margin(ruling, HEADLINE) >= margin
+    has_all = reading.is_counted or reading.pairs.keys() >= {*TOLD[mission]}  # of counts, what is not there is 0
+    return "stageb" if is_sure and has_all else "person"
+
+
+def _judge(ticket: Mapping[str, object], mission: str) -> tuple[Ruling, Reading]:
+    speaks, content = read_said(ticket, COLUMNS[mission])
+    reading = read_content(content)
+    return (_JUDGES[mission](reading) if speaks else Ruling(None)), reading
 
 
 def _find_mission(ticket: Mapping[str, object], mission: str | None) -> str:
@@ -156,6 +164,9 @@ def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
     )
     what = "verdict, rule, least margin; nothing: a person decides"
     yield from _write_table("ALONE: dict[str, dict[str, dict[str, float]]]", alone, what)
+    told = {each.name: each.automation.told if each.automation else () for each in missions}
+    what = "fields; who lacks one is for a person"
+    yield from _write_table("TOLD: dict[str, tuple[str, ...]]", told, what)
     yield from _write_table(
         "UNREADABLE: dict[str, dict[str, str]]", {of.name: of.unreadable for of in missions}
     )

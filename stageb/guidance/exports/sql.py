@@ -14,13 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from stageb.errors import InputError, shown
-from stageb.guidance.exports.protocol import (
-    CodedMission,
-    Exported,
-    UnsaidError,
-    list_undecided,
-    list_unwritten,
-)
+from stageb.guidance.exports.protocol import CodedMission, Exported, UnsaidError, list_unwritten
 from stageb.guidance.exports.sql_cells import ALWAYS, NEVER, CellColumns
 from stageb.guidance.exports.sql_conditions import (
     BeyondSql,
@@ -52,11 +46,7 @@ class SqlExporter:
             for each in zip(missions, written, strict=True)
             if (line := _describe_untold(*each))
         ]
-        undecided = [
-            line for each in missions if each.decides_by_points for line in list_undecided(each)
-        ]
-        notes = [*list_unwritten(written), *untold, *undecided]
-        return Exported(write_sql(missions, dialect), notes)
+        return Exported(write_sql(missions, dialect), [*list_unwritten(written), *untold])
 
 
 def write_sql(missions: Sequence[CodedMission], dialect: Dialect = DIALECTS["sqlite"]) -> str:
@@ -79,31 +69,7 @@ def write_query(
 ) -> str:
     """The query over a table of this name; ``is_one_of_many``: of its rows those of the mission
     alone."""
-    return _add_decides(
-        _Query(limit_to_sql(mission), dialect, table).write(is_one_of_many), mission, dialect
-    )
-
-
-def _add_decides(query: str, mission: CodedMission, dialect: Dialect) -> str:
-    """The query with a column ``decides``, stageb or person, where tickets are decided alone by the
-    rule alone."""
-    bounds, quote = mission.automation.bounds if mission.automation else (), dialect.quote
-    if mission.decides_by_points:
-        return f"-- who decides hangs on points: stageb guidance export --format python\n{query}"
-    if not bounds:
-        return query
-    held = " OR ".join(
-        f"({f'verdict = {quote(each.verdict)} AND ' if each.verdict else ''}rule IN "
-        f"({', '.join(map(quote, each.least))}))"
-        for each in bounds
-    )
-    lines = query.split("\n")
-    notes = next(place for place, line in enumerate(lines) if not line.startswith("--"))
-    said = (
-        f"SELECT ruled.*, CASE WHEN {held} THEN {quote(STAGEB)} ELSE {quote(PERSON)} END AS "
-        f"decides FROM ("
-    )
-    return "\n".join([*lines[:notes], said, *lines[notes:], ") AS ruled"])
+    return _Query(limit_to_sql(mission), dialect, table).write(is_one_of_many)
 
 
 Ruled = tuple[str | None, str | None]
@@ -192,10 +158,11 @@ The table tickets has a column for each field that rules name, and for those by 
 whether it is: its value as text or number, NULL or empty where a ticket has none (NULL, not NaN, where it holds numbers).
 verdict is {verdicts}, or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none speaks of
 the ticket. Each combination of values is judged once: the subquery judged has a column for each comparison and each rule (1:
-it holds, 0: it does not, -1: the ticket does not tell, NULL: SQL cannot know; of rules whose points are compared, how far
-above their least they are). Values are compared as stageb predict --by rules compares them. SQL cannot fold all letters and
-numbers that exist: where a cell holds letters that the tickets of the export did not, unless it is a value of the rule in
-small letters, in capitals or with a capital at the beginning, or a number in a rare form, the comparison is NULL."""
+it holds, 0: it does not, -1: the ticket does not tell, NULL: SQL cannot know; of a rule with points, how far above its least
+a ticket is). decides, where a bound on errors is known, is stageb or person. Values are compared as
+stageb predict --by rules compares them. SQL cannot fold all letters and numbers that exist: where a cell holds letters that
+the tickets of the export did not, unless it is a value of the rule in small letters, in capitals or with a capital at the
+beginning, or a number in a rare form, the comparison is NULL."""
 
 
 def _write_cases(name: str, cases: Sequence[str]) -> str:
@@ -233,32 +200,36 @@ class _Query:
         tests = list(map(test, mission.coded.each))
         choose = self._choose_first if has_labels(mission.coded.labels) else self._choose_by_side
         verdicts, keys = choose(tests, mission.coded.labels[0])
-        if is_typed or not conditions.cells.fields:
-            first = [f"WHEN {is_empty} THEN NULL"] if is_empty else []
-            said = map(describe_rule, mission.coded.each)
-            named = zip(("verdict", "rule"), (verdicts, keys), strict=True)
-            choice = ",\n".join(_write_cases(column, [*first, *cases]) for column, cases in named)
-            query = f"SELECT t.*,\n{choice}\nFROM {self._table}{of_mission}"
-            return "\n".join([*lines, *(said if is_typed else []), query])
-        return "\n".join(
-            [*lines, *self._write_stages(conditions, (verdicts, keys), is_empty, of_mission)]
-        )
+        chosen = [{"verdict": verdicts, "rule": keys}]
+        chosen += [{"decides": decided}] if (decided := self._list_decided(tests)) else []
+        # of a row as it stands, before what is chosen for all that have its values
+        unsure = [each for each in (is_empty, self._write_lacks(conditions.cells)) if each]
+        first = {"verdict": self._say(is_empty), "rule": self._say(is_empty)}
+        first["decides"] = self._say(" OR ".join(unsure), PERSON)
+        if conditions.cells.fields and not is_typed:
+            staged = self._write_stages(conditions.cells, chosen, first, of_mission)
+            return "\n".join([*lines, *staged])
+        query, source = "", f"{self._table}{of_mission}"
+        for columns in chosen:
+            said = (_write_cases(name, [*first[name], *of]) for name, of in columns.items())
+            query = "SELECT t.*,\n" + ",\n".join(said) + f"\nFROM {source}"
+            source = f"(\n{query}\n) AS t"
+        rules = map(describe_rule, mission.coded.each) if is_typed else ()
+        return "\n".join([*lines, *rules, query])
 
     def _write_stages(
         self,
-        conditions: Conditions,
-        chosen: tuple[Sequence[str], Sequence[str]],
-        is_empty: str,
+        cells: CellColumns,
+        chosen: Sequence[Mapping[str, Sequence[str]]],
+        first: Mapping[str, Sequence[str]],
         of_mission: str,
     ) -> list[str]:
-        """The query whose subqueries are the ``conditions``' stages, and what is chosen by them:
-        verdict and rule."""
-        judged = {
-            name: _write_cases(name, cases)
-            for name, cases in zip(("verdict", "rule"), chosen, strict=True)
-        }
+        """The query whose subqueries are the stages of ``cells``, and what is ``chosen`` by them,
+        the cases of each column; those that come ``first`` see the row itself."""
+        names = ("judged", "decided")[: len(chosen)]
+        written = [{name: _write_cases(name, of) for name, of in each.items()} for each in chosen]
         stages, columns, before = [], "", f"{self._table}{of_mission}"
-        for name, stage in {**conditions.cells.stages, "judged": judged}.items():
+        for name, stage in (cells.stages | dict(zip(names, written, strict=True))).items():
             if stage:
                 said = ",\n".join(stage.values())
                 # DISTINCT, since SQLite would work out a column anew wherever a later one names it:
@@ -267,21 +238,63 @@ class _Query:
                     f"{name} AS (\n  SELECT DISTINCT{columns}\n{said}\n  FROM {before}\n)"
                 )
                 columns, before = " t.*,", f"{name} AS t"
-        raw = conditions.cells.fields
+        raw = cells.fields
         found = "\n    AND ".join(
             f"j.{raw[field].removeprefix('t.')} = {self._sql.cell(field)}" for field in raw
         )
         told = [
-            f"CASE WHEN {is_empty} THEN NULL ELSE j.{name} END AS {name}"
-            if is_empty
-            else f"j.{name}"
-            for name in judged
+            f"CASE {first[name][0]} ELSE j.{name} END AS {name}" if first[name] else f"j.{name}"
+            for each in chosen
+            for name in each
         ]
         return [
             f"WITH {', '.join(stages)}",
             f"SELECT t.*, {', '.join(told)}",
-            f"FROM {self._table} LEFT JOIN judged AS j\n  ON {found}{of_mission}",
+            f"FROM {self._table} LEFT JOIN {names[-1]} AS j\n  ON {found}{of_mission}",
         ]
+
+    def _list_decided(self, tests: Sequence[RuleTest]) -> list[str]:
+        """The cases of who decides, by verdict, rule and points; none where nothing is promised."""
+        found = self._mission.automation
+        alone = [
+            [*self._are(bound.verdict, key), *self._reach_margin(tests, key, margin)]
+            for bound in (found.bounds if found else ())
+            for key, margin in bound.least.items()
+        ]
+        held = [f"({' AND '.join(each)})" for each in alone if NEVER not in each]
+        return [*self._say(" OR ".join(held), STAGEB), *self._say(ALWAYS, PERSON)] if found else []
+
+    def _are(self, verdict: Verdict, key: str) -> list[str]:
+        """Conditions that a ticket has this verdict, empty: any, of the rule of this key."""
+        of_verdict = [f"t.verdict = {self._sql.quote(verdict)}"] if verdict else []
+        return [*of_verdict, f"t.rule = {self._sql.quote(key)}"]
+
+    def _reach_margin(self, tests: Sequence[RuleTest], key: str, margin: float) -> list[str]:
+        """Conditions that a verdict of this rule has so much margin, as
+        ``predicates.measure_margin`` says, or more."""
+        own = next((test for test in tests if test.rule.key == key), None)
+        cards = [test for test in tests if test.above]
+        if key == HEADLINE_KEY and cards:
+            return [NEVER] if own else [f"{card.above} <= {-margin!r}" for card in cards]
+        if own is None or not own.above:
+            return [] if margin <= 0 else [NEVER]
+        compared: list[RuleTest] = []
+        if has_labels(self._mission.coded.labels):
+            runs = [[*run] for _, run in groupby(tests, lambda test: test.may_have_points)]
+            compared = next(run for run in runs if own in run)
+        ahead = [
+            f"{own.above} - {other.above} >= {margin!r}"
+            for other in compared
+            if other.verdict != own.verdict
+        ]
+        return [f"{own.above} >= {margin!r}", *ahead]
+
+    def _write_lacks(self, cells: CellColumns) -> str:
+        """Whether a row lacks a field that tickets which are decided alone tell; of counts, what is
+        not there is 0."""
+        found = self._mission.automation
+        told = found.told if found and self._mission.is_counted is not True else ()
+        return " OR ".join(cells.is_missing(self._sql.cell(name)) for name in told)
 
     def _write_empty(self, cells: CellColumns) -> str:
         """Whether a row says nothing at all, which code gives no verdict; empty where rules give

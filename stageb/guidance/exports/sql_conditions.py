@@ -21,7 +21,6 @@ from stageb.guidance.rules.conditions import ColumnForm, Condition, Expression, 
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number, parse_quantity
-from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import Verdict
 
 SIGNS: Mapping[Side, str] = {"above": ">", "below": "<"}
@@ -54,8 +53,7 @@ class RuleTest(NamedTuple):
     fails: str
     is_open: str  # neither is known
     is_lost: str  # code may know what SQL does not
-    # of rules with points that are compared: how far above the least they are, NULL where SQL
-    # cannot know
+    # of rules with points: how far above the least they are, NULL where SQL cannot know
     above: str = ""
 
     @property
@@ -94,8 +92,7 @@ class Conditions(ColumnForm[str]):
             return test_unread(rule)
         said = f"{describe_rule(rule)}\n    "
         told = code.expression
-        card = told.as_points
-        if card and has_labels(self._mission.coded.labels):
+        if card := told.as_points:
             column = self.cells.add(
                 "rules", rule.key, f"{self.sum_up(card)} - ({card.least})", said
             )
@@ -110,10 +107,7 @@ class Conditions(ColumnForm[str]):
         known = " ".join(
             f"WHEN {told.tell(self._sure, truth)} THEN {int(truth)}" for truth in (True, False)
         )
-        if not card:
-            known += (
-                f" WHEN {told.tell(self._open, True)} AND {told.tell(self._open, False)} THEN -1"
-            )
+        known += f" WHEN {told.tell(self._open, True)} AND {told.tell(self._open, False)} THEN -1"
         column = self.cells.add("rules", rule.key, f"CASE {known} END", said)
         return RuleTest(
             rule,
@@ -309,11 +303,9 @@ class TypedConditions(Teller[str], ColumnForm[str]):
             return test_unread(rule)
         told = rule.code.expression
         if card := told.as_points:
-            total, is_compared = self._sum(card), has_labels(self._mission.coded.labels)
-            above = f"({total} - ({card.least}))" if is_compared else ""
-            return RuleTest(
-                rule, f"{total} >= {card.least}", f"{total} < {card.least}", NEVER, NEVER, above
-            )
+            total = self._sum(card)
+            reached, missed = f"{total} >= {card.least}", f"{total} < {card.least}"
+            return RuleTest(rule, reached, missed, NEVER, NEVER, f"({total} - ({card.least}))")
         said = told.tell(self)
         return RuleTest(rule, f"({said})", f"NOT ({said})", f"({said}) IS NULL", NEVER)
 

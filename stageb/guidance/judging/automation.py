@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from math import ceil, exp, fsum, inf, lgamma, log, log1p
 from typing import Any, NamedTuple
 
+from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.rules.prompts import render_guidance
 from stageb.guidance.words.automation import MODEL, Automation, Bound
-from stageb.guidance.words.types import Guidance, Verdict
+from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Verdict
 from stageb.store import disk
 
 ROOM = 1.1  # times the tickets that a bound takes without an error, that the first set should have
@@ -109,6 +110,13 @@ def find_decider(row: Mapping[str, Any]) -> tuple[str, float]:
     if row["by"] == MODEL:
         return MODEL, row["agreement"] if row["probability"] is None else row["probability"]
     return row["rule"], row["margin"]
+
+
+def weigh_ruling(ruling: Ruling, label: Verdict) -> Judged:
+    """A verdict of rules as code beside the right one."""
+    return Judged(
+        ruling.rule, measure_margin(ruling, HEADLINE_KEY), ruling.verdict, ruling.verdict == label
+    )
 
 
 def binomial_tail(wrong: int, tickets: int, share: float) -> float:

@@ -51,6 +51,9 @@ class Automation:
     by: str  # who judges: rules, both, weighed or model
     asked: str  # a short name for how a model is asked; empty where none decides alone
     tickets: int  # that tested the bounds
+    # fields that rules name and each of the pilot's tickets told: who lacks one is for a person,
+    # since nothing was known of such tickets
+    told: tuple[str, ...]
     # one of all verdicts, or one for each verdict that may be decided alone
     bounds: tuple[Bound, ...]
 
@@ -60,10 +63,13 @@ class Automation:
         else."""
         if not isinstance(plain, dict) or plain.keys() != {each.name for each in fields(cls)}:
             return None
-        bounds, texts = plain["bounds"], [plain[name] for name in ("guidance", "by", "asked")]
+        bounds, told = plain["bounds"], plain["told"]
         if not isinstance(bounds, list) or not all(_is_bound(each, labels) for each in bounds):
             return None
-        if not all(isinstance(text, str) for text in texts) or not _is_count(plain["tickets"]):
+        if not isinstance(told, list) or not _is_count(plain["tickets"]):
+            return None
+        texts = [*told, *(plain[name] for name in ("guidance", "by", "asked"))]
+        if not all(isinstance(text, str) for text in texts):
             return None
         named = [each["verdict"] for each in bounds]
         if (
@@ -72,12 +78,14 @@ class Automation:
             or ("" in named and len(named) > 1)
         ):
             return None
-        return cls(**{**plain, "bounds": tuple(Bound(**each) for each in bounds)})
+        read = {"told": tuple(told), "bounds": tuple(Bound(**each) for each in bounds)}
+        return cls(**{**plain, **read})
 
     def to_plain(self) -> dict[str, Any]:
         """It as JSON data."""
         return {
             **asdict(self),
+            "told": list(self.told),
             "bounds": [{**asdict(each), "least": dict(each.least)} for each in self.bounds],
         }
 

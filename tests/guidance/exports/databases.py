@@ -40,13 +40,13 @@ def import_engine(module: str, variable: str) -> Any:
 
 
 def ask(
-    engine: str, query: str, types: Mapping[str, str], rows: Rows
-) -> list[tuple[str | None, str | None]]:
-    """Verdict and rule of each row, in their order; ``types``: what the columns hold, a number, a
-    flag or a text."""
+    engine: str, query: str, types: Mapping[str, str], rows: Rows, columns: int = 2
+) -> list[tuple[str | None, ...]]:
+    """The last columns of each row, verdict and rule by default, in their order; ``types``: what
+    the table's columns hold, a number, a flag or a text."""
     numbered = [[float(number), *row] for number, row in enumerate(rows)]
     found = ENGINES[engine](query, {"row": "number", **types}, numbered)
-    return [(each[-2], each[-1]) for each in sorted(found, key=lambda each: each[0])]
+    return [tuple(each)[-columns:] for each in sorted(found, key=lambda each: each[0])]
 
 
 def _create(engine: str, types: Mapping[str, str]) -> str:

@@ -4,25 +4,29 @@ same, in every row."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
 from guidance.exports.databases import ENGINES, ask
 from guidance.exports.kinds import KINDS, Cells, Kind, make_missions, make_ticket
-from guidance.rules.made_rules import judge_by_python
+from guidance.rules.made_rules import load_python
 from guidance.rules.test_generated_rules import LABELS
 from times import TIMES
 
+from stageb.guidance.commands.use.doubts import find_missing_fields
 from stageb.guidance.exports.protocol import CodedMission, code_mission
-from stageb.guidance.exports.sql import judge_rows, limit_to_sql, write_sql
+from stageb.guidance.exports.sql import judge_rows, limit_to_sql, list_fields, write_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
-from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.rules.prompts import WORDS, name_labels
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
+from stageb.guidance.words.automation import PERSON, STAGEB, Automation, Bound
+from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Guidance, Rule, Ticket, Verdict
 
 MISSIONS = {"sqlite": 3 * TIMES, "spark": 2}  # of each kind; of the others 2, or more
 ROWS = {"spark": 600 * TIMES, "sqlite": 60}  # of each mission; of the others 60, or more
@@ -30,7 +34,8 @@ ROWS = {"spark": 600 * TIMES, "sqlite": 60}  # of each mission; of the others 60
 
 def ask_sql(
     engine: str, mission: CodedMission, rows: Sequence[Cells], kind: Kind
-) -> list[tuple[str | None, str | None]]:
+) -> list[tuple[str | None, ...]]:
+    """Verdict and rule of each row, and who decides it."""
     names = list(dict.fromkeys([*kind.values, *(name for row in rows for name in row)]))
     types = {
         name: "text" if kind.are_texts else find_type([row.get(name) for row in rows])
@@ -44,7 +49,34 @@ def ask_sql(
         return kept[types[name]](cell)
 
     cells = [["m", *(keep(name, row.get(name)) for name in names)] for row in rows]
-    return ask(engine, write_sql([mission], DIALECTS[engine]), {"mission": "text", **types}, cells)
+    query = write_sql([mission], DIALECTS[engine])
+    return ask(engine, query, {"mission": "text", **types}, cells, columns=3)
+
+
+def promise(mission: CodedMission, rulings: Sequence[Ruling], draw: Random) -> CodedMission:
+    """The mission where some of the tickets with these rulings are decided alone."""
+    margins: dict[Verdict, dict[str, set[int]]] = {}
+    for ruling in rulings:
+        if ruling.verdict:
+            of_rules = margins.setdefault(ruling.verdict, {})
+            of_rules.setdefault(ruling.rule, set()).add(measure_margin(ruling, HEADLINE_KEY))
+    bounds = tuple(
+        Bound(verdict, 0.02, {key: draw.choice(sorted(seen)) for key, seen in of.items()}, 9, 9, 0)
+        for verdict, of in margins.items()
+        if draw.random() < 0.8
+    )
+    fields = list_fields(mission)
+    told = tuple(draw.sample(fields, min(len(fields), draw.choice([0, 0, 1, 2]))))
+    automation = Automation(0.95, "x", "rules", "", 9, told, bounds)
+    return replace(mission, automation=automation)
+
+
+def tell_decider(mission: CodedMission, ticket: Ticket, ruling: Ruling) -> str:
+    found, read = mission.automation, reading(ticket)
+    assert found is not None
+    margin = measure_margin(ruling, HEADLINE_KEY)
+    is_sure = found.decides(ruling.verdict, ruling.rule, margin)
+    return STAGEB if is_sure and not find_missing_fields(found.told, read, True) else PERSON
 
 
 def find_type(cells: Sequence[Any]) -> str:
@@ -57,7 +89,9 @@ def find_type(cells: Sequence[Any]) -> str:
 def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(
     engine: str, name: str
 ) -> None:
+    """And the same decider."""
     kind, told, missions = KINDS[name], 0, MISSIONS.get(engine, 2 * TIMES)
+    draw = Random(f"{engine} {name}")
     for mission, rows in make_missions(
         name, kind, missions, ROWS.get(engine, 600 if TIMES > 1 else 60)
     ):
@@ -65,18 +99,25 @@ def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(
         expected = [
             Ruling(None) if ticket.is_blank else judge(reading(ticket)) for ticket in tickets
         ]
+        mission = promise(mission, expected, draw)
+        wanted_all = [
+            (ruling.verdict, ruling.rule or None, tell_decider(mission, ticket, ruling))
+            for ruling, ticket in zip(expected, tickets, strict=True)
+        ]
         if engine == "sqlite":
-            by_python = judge_by_python([mission])
-            said = [by_python({"per_image": row} if kind.is_json else row, "m") for row in rows]
-            assert [each[:2] for each in said] == [each[:2] for each in expected]
+            judge_one, decides = (load_python([mission])[name] for name in ("judge", "decides"))
+            given = [{"per_image": row} if kind.is_json else row for row in rows]
+            said = [(*judge_one(row, "m")[:2], decides(row, "m")) for row in given]
+            assert [(each[0], each[1] or None, each[2]) for each in said] == wanted_all
         asked = rows if not kind.is_json else [dict(reading(ticket).pairs) for ticket in tickets]
         is_whole = not limit_to_sql(mission).unreadable and mission.is_counted is not None
-        for row, ruling, found in zip(
-            rows, expected, ask_sql(engine, mission, asked, kind), strict=True
+        for row, wanted, found in zip(
+            rows, wanted_all, ask_sql(engine, mission, asked, kind), strict=True
         ):
-            wanted = ruling.verdict, ruling.rule or None
+            unknown = (None, None, PERSON)
             is_same = found == wanted or (
-                not is_whole and found[0] in (wanted[0], None) and found[1] in (wanted[1], None)
+                not is_whole
+                and all(f in (w, u) for f, w, u in zip(found, wanted, unknown, strict=True))
             )
             assert is_same, (row, found, wanted, [rule.text for rule in mission.coded.each])
             told += found[0] is not None
@@ -89,18 +130,27 @@ def compare_in_sqlite(
     rows: Sequence[Mapping[str, str]],
     is_typed: bool,
 ) -> list[tuple[str | None, str | None]]:
-    """Verdict and rule of each row by SQL, which are those by code."""
+    """Verdict and rule of each row by SQL, which are those by code; and who decides is the same,
+    whatever margin it takes."""
     kind = Kind({}, lambda draw: {}, is_typed=is_typed)
     texts = [name_labels(WORDS["en"], labels).neutral_headline, *rules]
     all_rules = tuple(Rule(f"G{n}", text) for n, text in enumerate(texts))
     guidance = Guidance("m", 1, all_rules, len(texts), labels=labels)
     tickets = [make_ticket(kind, row) for row in rows]
     coded = read_rules(guidance, Vocabulary.of(tickets), WORDS["en"])
-    judge = coded.compile()
-    found = judge_rows(code_mission(guidance, coded, kind.columns, tickets, is_typed), rows)
-    assert found == [
-        (None, None) if each.is_blank else judge(reading(each))[:2] for each in tickets
+    judge, mission = coded.compile(), code_mission(guidance, coded, kind.columns, tickets, is_typed)
+    rulings = [Ruling(None) if each.is_blank else judge(reading(each)) for each in tickets]
+    found = judge_rows(mission, rows)
+    assert found == [(each.verdict, each.rule or None) for each in rulings]
+    cells = [
+        {name: float(cell) if is_typed else cell for name, cell in row.items()} for row in rows
     ]
+    for margin in {measure_margin(each, HEADLINE_KEY) for each in rulings}:
+        least = dict.fromkeys((rule.key for rule in all_rules), margin)
+        bound = Bound("", 0.02, least, 9, 9, 0)
+        mission = replace(mission, automation=Automation(0.95, "", "rules", "", 9, (), (bound,)))
+        decided = [tell_decider(mission, *each) for each in zip(tickets, rulings, strict=True)]
+        assert [each[2] for each in ask_sql("sqlite", mission, cells, kind)] == decided
     return found
 
 

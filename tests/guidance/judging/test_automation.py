@@ -197,7 +197,7 @@ RULES = Guidance(
     2,
 )
 BOUND = Bound("", 0.02, {"G1": 0, MODEL: 0.9}, 300, 200, 1)
-KEPT = Automation(0.95, name_guidance(RULES), "both", "ab12", 300, (BOUND,))
+KEPT = Automation(0.95, name_guidance(RULES), "both", "ab12", 300, ("Torque",), (BOUND,))
 
 
 def test_a_guidance_file_keeps_what_is_promised() -> None:
@@ -210,7 +210,8 @@ def test_a_guidance_file_keeps_what_is_promised() -> None:
     [
         {"confidence": 1.5}, {"confidence": "high"}, {"tickets": -1}, {"bounds": {}}, {"bounds": [1]}, {"by": None},
         {"more": 1}, {"least": {"G1": "0"}}, {"least": {"G1": True}}, {"least": []}, {"verdict": "maybe"}, {"max_error": 0},
-        {"wrong": 201}, {"decided": 301}, {"tickets_": 0.5}, {"least": {"G1": float("inf")}},
+        {"wrong": 201}, {"decided": 301}, {"tickets_": 0.5}, {"told": "Torque"}, {"told": [1]},
+        {"least": {"G1": float("inf")}},
     ],
 )  # fmt: skip
 def test_what_stageb_automate_never_writes_is_refused(change: dict[str, Any]) -> None:

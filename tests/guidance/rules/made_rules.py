@@ -62,14 +62,19 @@ def export_text(exporter: Exporter, missions: Sequence[CodedMission]) -> str:
     return written
 
 
-def judge_by_python(missions: Sequence[CodedMission]) -> Any:
-    """``judge`` of the module that is exported."""
+def load_python(missions: Sequence[CodedMission]) -> dict[str, Any]:
+    """The names of the module that is exported."""
     names: dict[str, Any] = {"__name__": "exported"}
     exec(
         compile(export_text(PythonExporter(), missions), "exported.py", "exec", dont_inherit=True),
         names,
     )
-    return names["judge"]
+    return names
+
+
+def judge_by_python(missions: Sequence[CodedMission]) -> Any:
+    """Its ``judge``."""
+    return load_python(missions)["judge"]
 
 
 def judge_by_sql(

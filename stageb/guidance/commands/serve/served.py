@@ -131,7 +131,7 @@ class ServedGuidance:
         guidance, ruling = self.guidance[ticket.mission], judge_by_code(self.code, ticket)
         named = {"mission": ticket.mission, "group_id": None if ticket.apart else ticket.group_id}
         row = make_ruled_row(ticket, ruling, self.code, guidance.step)
-        return {**named, **finish_row(row, guidance, self.promises.get(ticket.mission))}
+        return {**named, **finish_row(row, ticket, guidance, self.promises.get(ticket.mission))}
 
 
 def load_served(config: ServeConfig) -> ServedGuidance:

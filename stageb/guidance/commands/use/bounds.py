@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.use.config import AutomateConfig
+from stageb.guidance.commands.use.doubts import find_missing_fields, find_told
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.automation import (
     BoundSearch,
@@ -24,18 +25,21 @@ from stageb.guidance.judging.automation import (
     find_decider,
     name_guidance,
     name_judge,
+    weigh_ruling,
 )
 from stageb.guidance.judging.coded import CodeJudge, code_rules
-from stageb.guidance.rules.predicates import Ruling, measure_margin
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.automation import MODEL, Automation, write_share
 from stageb.guidance.words.texts import count_of
-from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import Guidance, Ticket, Verdict
 from stageb.seeds import stream, uniform
 
 PILOT = 0.2  # of the groups, where the train tickets of a run cannot be the pilot
+JudgedRow: TypeAlias = tuple[Mapping[str, Any], Ticket]
+"""A row of predictions, and its ticket."""
 NO_TEST = (
     "this run held out no test tickets; give labelled ones that neither taught nor chose "
     "its rules: --tickets FILE"
@@ -105,7 +109,7 @@ def take_test(
 def find_mission_bounds(
     config: AutomateConfig,
     guidance: Guidance,
-    rows: Sequence[tuple[Mapping[str, Any], Ticket]],
+    rows: Sequence[JudgedRow],
     known: Sequence[Ticket],
     asked: str,
 ) -> MissionBounds:
@@ -114,80 +118,76 @@ def find_mission_bounds(
     mission, seen = guidance.mission, guidance.taught_by | guidance.chosen_by
     mine = [(row, ticket) for row, ticket in rows if row["mission"] == mission]
     new = [(row, ticket) for row, ticket in mine if name_content(ticket) not in seen]
-    tested = _draw_one_each(new, config.seed, mission)
-    pilot = (
-        _judge_train(config, guidance, known) if all(row["by"] != MODEL for row, _ in mine) else []
-    )
-    if not pilot:
-        pilot = [each for group, each in tested.items() if _is_pilot(config.seed, mission, group)]
-        tested = {
-            group: each
-            for group, each in tested.items()
-            if not _is_pilot(config.seed, mission, group)
-        }
+    drawn = _draw_one_each(new, config.seed, mission)
+    of_run = [ticket for ticket in known if ticket.mission == mission]
+    taught = [ticket for ticket in of_run if name_content(ticket) in guidance.taught_by]
+    if taught and all(row["by"] != MODEL for row, _ in mine):
+        pilot, shown, test = _judge_train(config, guidance, of_run, taught), taught, drawn
+    else:
+        first, test = _split_pilot(drawn, config.seed, mission)
+        pilot, shown = [_weigh_row(row) for row, _ in first], [ticket for _, ticket in first]
+    told = find_told(guidance, of_run, shown, words_of(config.prompt, config.model))
+    tested = [
+        _weigh_row(row)._replace(verdict=None)
+        if find_missing_fields(told, reading(ticket), by_code=True)
+        else _weigh_row(row)
+        for row, ticket in test
+    ]
     given = config.max_error
     limits = given if isinstance(given, dict) else {"": given}
     limits = {
         verdict: limit for verdict, limit in limits.items() if verdict in ("", *guidance.labels)
     }
-    searches = find_bounds(pilot, list(tested.values()), limits, config.confidence)
+    searches = find_bounds(pilot, tested, limits, config.confidence)
     bounds = tuple(found.bound for found in searches.values() if found.bound)
     automation = None
     if bounds:
         by, is_asked = name_judge(config.by, guidance), any(MODEL in each.least for each in bounds)
         name = name_guidance(guidance)
         automation = Automation(
-            config.confidence, name, by, asked if is_asked else "", len(tested), bounds
+            config.confidence, name, by, asked if is_asked else "", len(tested), told, bounds
         )
     level = divide_level(config.confidence, limits)
     asked_for = [verdict for verdict, of in searches.items() if of.bound is None]
     more = {
-        verdict: count_more(pilot, list(tested.values()), verdict, limits[verdict], level)
-        for verdict in asked_for
+        verdict: count_more(pilot, tested, verdict, limits[verdict], level) for verdict in asked_for
     }
     return MissionBounds(automation, searches, limits, more, len(mine) - len(new), len(tested))
 
 
-def _draw_one_each(
-    rows: Sequence[tuple[Mapping[str, Any], Ticket]], seed: int, mission: str
-) -> dict[str, Judged]:
-    """By group, one of its tickets."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+def _draw_one_each(rows: Sequence[JudgedRow], seed: int, mission: str) -> list[JudgedRow]:
+    """One of the tickets of each group."""
+    groups: dict[str, list[JudgedRow]] = {}
     for row, ticket in rows:
-        groups.setdefault(ticket.group, []).append(row)
-    drawn = {
-        group: of[int(len(of) * uniform(stream(seed, "automate", mission, group), 0))]
+        groups.setdefault(ticket.group, []).append((row, ticket))
+    return [
+        of[int(len(of) * uniform(stream(seed, "automate", mission, group), 0))]
         for group, of in groups.items()
-    }
-    return {
-        group: Judged(
-            *find_decider(row),
-            None if row["review"] else row["verdict"],
-            row["verdict"] == row["label"],
-        )
-        for group, row in drawn.items()
-    }
+    ]
 
 
-def _is_pilot(seed: int, mission: str, group: str) -> bool:
-    return uniform(stream(seed, "pilot", mission, group), 0) < PILOT
+def _split_pilot(
+    drawn: Sequence[JudgedRow], seed: int, mission: str
+) -> tuple[list[JudgedRow], list[JudgedRow]]:
+    """A pilot, and the others."""
+    parts: tuple[list[JudgedRow], list[JudgedRow]] = [], []
+    for row, ticket in drawn:
+        is_pilot = uniform(stream(seed, "pilot", mission, ticket.group), 0) < PILOT
+        parts[not is_pilot].append((row, ticket))
+    return parts
 
 
 def _judge_train(
-    config: AutomateConfig, guidance: Guidance, known: Sequence[Ticket]
+    config: AutomateConfig, guidance: Guidance, known: Sequence[Ticket], taught: Sequence[Ticket]
 ) -> list[Judged]:
-    """The tickets that taught the rules, as these judge them as code; none where those of the run
-    are not known."""
-    mine = [ticket for ticket in known if ticket.mission == guidance.mission]
-    judge = CodeJudge(
-        code_rules({guidance.mission: guidance}, mine, words_of(config.prompt, config.model))
-    )
-    taught = [ticket for ticket in mine if name_content(ticket) in guidance.taught_by]
+    """The tickets that taught the rules, as these judge them as code; ``known`` are all of the
+    run."""
+    words = words_of(config.prompt, config.model)
+    judge = CodeJudge(code_rules({guidance.mission: guidance}, known, words))
     return [weigh_ruling(judge.judge(ticket), ticket.label) for ticket in taught]
 
 
-def weigh_ruling(ruling: Ruling, label: Verdict) -> Judged:
-    """A verdict of rules as code beside the right one."""
-    return Judged(
-        ruling.rule, measure_margin(ruling, HEADLINE_KEY), ruling.verdict, ruling.verdict == label
-    )
+def _weigh_row(row: Mapping[str, Any]) -> Judged:
+    """The verdict of a row beside the right one; none where it is for a person."""
+    verdict = None if row["review"] else row["verdict"]
+    return Judged(*find_decider(row), verdict, row["verdict"] == row["label"])

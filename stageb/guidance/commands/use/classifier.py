@@ -15,10 +15,10 @@ from warnings import warn
 
 import numpy as np
 
-from stageb.guidance.commands.use.bounds import weigh_ruling
 from stageb.guidance.commands.use.columns import SortedRows
 from stageb.guidance.commands.use.doubts import (
     StrangeValues,
+    find_missing_fields,
     find_named_fields,
     find_shares,
     is_unusual,
@@ -26,7 +26,7 @@ from stageb.guidance.commands.use.doubts import (
 from stageb.guidance.commands.use.fit import fit_here, in_kind, read_table
 from stageb.guidance.commands.use.guess import FAILS, PASSES
 from stageb.guidance.commands.use.source import find_tickets
-from stageb.guidance.judging.automation import find_bounds, name_guidance
+from stageb.guidance.judging.automation import find_bounds, name_guidance, weigh_ruling
 from stageb.guidance.rules.fields import write_cell
 from stageb.guidance.rules.judge import make_explainer, read_rules
 from stageb.guidance.rules.predicates import Ruling
@@ -199,13 +199,18 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             of[int(len(of) * uniform(stream(self.seed, "automate", name), 0))]
             for name, of in places.items()
         ]
-        rulings = self._sort(cells).judge(lambda ruling, _: ruling)
+        told = tuple(name for name, share in self._shares.items() if not share)
+        rulings = self._sort(cells).judge(
+            lambda ruling, row: Ruling(None) if find_missing_fields(told, row, True) else ruling
+        )
         verdicts = [self._labels[each] for each in classes.tolist()]
         tested = [weigh_ruling(rulings[place], verdicts[place]) for place in drawn]
         bound = find_bounds(self._pilot, tested, {"": max_error}, confidence)[""].bound
         name = name_guidance(self.guidance_)
         self.automation_ = (
-            Automation(confidence, name, "rules", "", len(tested), (bound,)) if bound else None
+            Automation(confidence, name, "rules", "", len(tested), told, (bound,))
+            if bound
+            else None
         )
         return self
 
@@ -214,9 +219,11 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         check_is_fitted(self, "automation_")
         found = self.automation_
 
-        def decides(ruling: Ruling, _: Reading) -> bool:
+        def decides(ruling: Ruling, row: Reading) -> bool:
+            if found is None or find_missing_fields(found.told, row, by_code=True):
+                return False
             of = weigh_ruling(ruling, "")
-            return found is not None and found.decides(of.verdict, of.decider, of.margin)
+            return found.decides(of.verdict, of.decider, of.margin)
 
         return np.array(self._read_new(X).judge(decides), dtype=bool)
 

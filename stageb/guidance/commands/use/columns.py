@@ -97,7 +97,7 @@ class ColumnJudge:
     def __init__(
         self,
         rules: Mapping[str, CodedRules],
-        doubted: Mapping[str, Mapping[str, Any]],
+        doubted: Mapping[str, Collection[str]],
         judge: Callable[[Ticket], Row],
     ) -> None:
         """``rules`` by mission; ``doubted``: by mission, further fields of which it matters whether
@@ -106,7 +106,7 @@ class ColumnJudge:
 
         def begin(kind: tuple[str, tuple[str, ...]]) -> tuple[Sort, dict[Hashable, Row]]:
             mission, names = kind
-            return make_sorter(rules[mission], names, doubted.get(mission, {})), {}
+            return make_sorter(rules[mission], names, doubted.get(mission, ())), {}
 
         self._begun = Memo(begin)  # by mission and the fields of a table
 

@@ -17,7 +17,7 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import Words, words_of
-from stageb.guidance.rules.value_types import fold_value
+from stageb.guidance.rules.value_types import Reading, fold_value
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.column_names import is_table
 from stageb.guidance.words.costs import Prices
@@ -60,7 +60,7 @@ def find_named_fields(
 
 def keep_common(named: NamedFields, taught: Sequence[Ticket]) -> NamedFields:
     """Those of the fields that the tickets that taught the rules do not lack often."""
-    lacking = Counter(name for ticket in taught for name in find_missing_fields(named, ticket))
+    lacking = _count_missing(named, taught)
     return {
         name: keys
         for name, keys in named.items()
@@ -70,8 +70,19 @@ def keep_common(named: NamedFields, taught: Sequence[Ticket]) -> NamedFields:
 
 def find_shares(named: NamedFields, taught: Sequence[Ticket]) -> dict[str, float]:
     """The share of the tickets that taught which lack each field."""
-    lacking = Counter(name for ticket in taught for name in find_missing_fields(named, ticket))
+    lacking = _count_missing(named, taught)
     return {name: lacking[name] / len(taught) for name in named}
+
+
+def find_told(
+    guidance: Guidance, known: Sequence[Ticket], shown: Sequence[Ticket], words: Words
+) -> tuple[str, ...]:
+    """The fields that rules name and that each of the tickets ``shown`` tells; ``known`` are those
+    of the run, if there is one."""
+    named = find_named_fields(guidance, Vocabulary.of(known or shown), words, is_whole=bool(known))
+    missing = (find_missing_fields(named, reading(ticket), by_code=True) for ticket in shown)
+    lacked = {name for names in missing for name in names}
+    return tuple(name for name in named if name not in lacked)
 
 
 def is_unusual(lacking: int, tickets: int, share: float) -> bool:
@@ -86,14 +97,20 @@ def is_unusual(lacking: int, tickets: int, share: float) -> bool:
     return -tickets * divergence < math.log(BY_CHANCE)
 
 
-def find_missing_fields(named: NamedFields, ticket: Ticket, by_code: bool = False) -> list[str]:
+def find_missing_fields(named: Iterable[str], ticket: Reading, by_code: bool = False) -> list[str]:
     """Those of the fields that a ticket lacks, of which code wants the very name. Of counts, one
     that is not there is 0."""
-    read = reading(ticket) if named else None
-    return [] if read is None or read.is_counted else _list_missing(named, read.pairs, by_code)
+    return [] if ticket.is_counted else _list_missing(named, ticket.pairs, by_code)
 
 
-def _list_missing(named: NamedFields, there: Iterable[str], by_code: bool) -> list[str]:
+def _count_missing(named: Iterable[str], tickets: Sequence[Ticket]) -> Counter[str]:
+    """How many of the tickets lack each of the fields."""
+    return Counter(
+        name for ticket in tickets for name in find_missing_fields(named, reading(ticket))
+    )
+
+
+def _list_missing(named: Iterable[str], there: Iterable[str], by_code: bool) -> list[str]:
     """Those of the fields that are not ``there``."""
     fold = str if by_code else str.casefold
     known = set(map(fold, there))
@@ -102,10 +119,8 @@ def _list_missing(named: NamedFields, there: Iterable[str], by_code: bool) -> li
 
 def explain_missing(named: NamedFields, ticket: Ticket, by_code: bool = False) -> str:
     """Why a person should see a ticket that lacks such fields; empty where it has all."""
-    return "; ".join(
-        f"no {name}, which {_join(named[name])}"
-        for name in find_missing_fields(named, ticket, by_code)
-    )
+    missing = find_missing_fields(named, reading(ticket), by_code) if named else ()
+    return "; ".join(f"no {name}, which {_join(named[name])}" for name in missing)
 
 
 def _join(keys: Sequence[str]) -> str:
@@ -242,9 +257,10 @@ class Survey:
         """One more ticket."""
         self.tickets[ticket.mission] += 1
         if named := self.named.get(ticket.mission):
-            pairs = reading(ticket).pairs
-            self.strange[ticket.mission].add({name: [value] for name, value in pairs.items()})
-            self._count(ticket.mission, pairs, find_missing_fields(named, ticket, self.by_code), 1)
+            read = reading(ticket)
+            self.strange[ticket.mission].add({name: [value] for name, value in read.pairs.items()})
+            missing = find_missing_fields(named, read, self.by_code)
+            self._count(ticket.mission, read.pairs, missing, 1)
 
     def add_rows(self, mission: str, rows: Mapping[str, Sequence[str]]) -> None:
         """So many rows of a mission by their fields; empty where one lacks a field."""

@@ -262,13 +262,18 @@ class JudgedRounds:
 
     def _finish(self, row: Mapping[str, Any], ticket: Ticket, doubt: str) -> dict[str, Any]:
         guidance = self.guidance[ticket.mission]
-        return finish_row(row, guidance, self._automations.get(guidance.mission), doubt)
+        return finish_row(row, ticket, guidance, self._automations.get(guidance.mission), doubt)
 
     def judge_columns(self) -> None:
         """Judge what is left by the rules alone, and commit it, where tickets are rows of tables by
         their columns. Raises ``InputError``."""
         if self._code and self._tables:
-            judge = ColumnJudge(self._code.rules, self.doubts.unusual, self._judge_alone)
+            told = {mission: each.told for mission, each in self._automations.items()}
+            doubted = {
+                mission: [*self.doubts.unusual.get(mission, ()), *told.get(mission, ())]
+                for mission in self._missions
+            }
+            judge = ColumnJudge(self._code.rules, doubted, self._judge_alone)
             self._tables.judge(self.rounds, judge, self._commit)
 
     def _take_round(self) -> None:

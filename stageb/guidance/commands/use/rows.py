@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stageb.guidance.commands.use.doubts import send_to_review
+from stageb.guidance.commands.use.doubts import find_missing_fields, send_to_review
 from stageb.guidance.commands.use.summary import Counts
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.automation import find_decider
 from stageb.guidance.judging.coded import CodeJudge
 from stageb.guidance.judging.selection import SelectionRule, select
+from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.words.automation import PERSON, STAGEB, Automation
 from stageb.guidance.words.texts import TAKEN, one_line
@@ -85,17 +86,26 @@ def make_ruled_row(
 
 
 def finish_row(
-    row: Mapping[str, Any], guidance: Guidance, automation: Automation | None, doubt: str = ""
+    row: Mapping[str, Any],
+    ticket: Ticket,
+    guidance: Guidance,
+    automation: Automation | None,
+    doubt: str = "",
 ) -> dict[str, Any]:
-    """A row with whether its rule is provisional, and who decides, ``STAGEB`` or ``PERSON``, by an
-    ``automation`` that holds here; None where nothing is promised. A ``doubt`` is for a person."""
+    """The row of a ticket with whether its rule is provisional, and who decides, ``STAGEB`` or
+    ``PERSON``, by an ``automation`` that holds here; None where nothing is promised. A ``doubt`` is
+    for a person."""
     rule = guidance.rule(row["rule"])
     row = send_to_review({**row, "provisional": rule is not None and rule.is_provisional}, doubt)
     if automation is None:
         return {**row, "decides": None}
-    if row["review"] or automation.decides(row["verdict"], *find_decider(row)):
-        return {**row, "decides": PERSON if row["review"] else STAGEB}
-    return {**send_to_review(row, "not decided alone"), "decides": PERSON}
+    if row["review"]:
+        return {**row, "decides": PERSON}
+    missing = find_missing_fields(automation.told, reading(ticket), by_code=True)
+    if not missing and automation.decides(row["verdict"], *find_decider(row)):
+        return {**row, "decides": STAGEB}
+    why = "not decided alone" + f": no {', '.join(missing)}" * bool(missing)
+    return {**send_to_review(row, why), "decides": PERSON}
 
 
 def add_counts(

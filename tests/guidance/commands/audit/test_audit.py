@@ -257,7 +257,7 @@ def test_of_a_group_that_is_drawn_every_ticket_is_as_likely_as_any_other(
         for line, (case, _) in enumerate(rows, 2)
     ]
     out.write_text("".join(f"{json.dumps(row)}\n" for row in judged))
-    promises = {"valves": Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 9, ()))}
+    promises = {"valves": Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 9, (), ()))}
     drawn, says = draw(str(out), "digest", share, promises, ColumnsConfig(mission_name="valves"))
     assert len(drawn.tickets) == len({ticket.group_id for ticket in says.values()})
     counts = Counter(text for ticket in says.values() for _, text in ticket.per_image)
@@ -320,7 +320,7 @@ LABEL, ID = st.sampled_from(["pass", "fail"]), st.sampled_from(["1", "2", "3"])
 def test_answers_agree_wherever_they_were_written_or_none_of_them_counts(
     known: dict[str, str], found: list[tuple[str, str, str]]
 ) -> None:
-    promise = Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 0, ()))
+    promise = Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 0, (), ()))
     said = {*known.items(), *((name, label) for _, name, label in found)}
     named = [name for name, _ in said]
     given = (found, dict.fromkeys(named, "valves"), {"valves": promise}, ColumnsConfig(), known)
@@ -389,7 +389,9 @@ def test_an_answer_speaks_of_the_bounds_of_its_mission_and_of_the_verdict_that_w
     promises = {
         mission: Promise(
             ("pass", "fail"),
-            Automation(0.95, "", "rules", "", 9, tuple(Bound(*each, {}, 9, 9, 0) for each in of)),
+            Automation(
+                0.95, "", "rules", "", 9, (), tuple(Bound(*each, {}, 9, 9, 0) for each in of)
+            ),
         )
         for mission, of in {
             "valves": [("pass", 0.02), ("fail", 0.02)],

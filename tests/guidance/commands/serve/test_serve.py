@@ -234,28 +234,31 @@ def test_a_group_is_told_by_the_name_that_its_ticket_gave_it(shared: Running) ->
 
 def test_who_decides_is_what_was_promised_of_these_rules(start: Start) -> None:
     plain = make_guidance(*RULES)
-    bound = Bound("", 0.02, {"G2": 0}, 400, 300, 1)
+    bound, told = Bound("", 0.02, {"G2": 0}, 400, 300, 1), ("Torque Nm",)
     other = make_guidance("Fail if Type is L.", mission="turning")
     promised = replace(
-        plain, automation=Automation(0.95, name_guidance(plain), "rules", "", 400, (bound,))
+        plain, automation=Automation(0.95, name_guidance(plain), "rules", "", 400, told, (bound,))
     )
     stale = replace(
-        other, automation=Automation(0.95, "of other rules", "rules", "", 400, (bound,))
+        other, automation=Automation(0.95, "of other rules", "rules", "", 400, told, (bound,))
     )
     running = start(guidance=[promised, stale])
     rows = running.judge(
         [
             {"mission": "milling", **WORN},
-            {"mission": "milling", "Type": "H"},
+            {"mission": "milling", "Type": "H", "Torque Nm": 1},
             {"mission": "turning", "Type": "L"},
+            {"mission": "milling", **WORN, "Torque Nm": None},
         ]
     )
     assert [(row["verdict"], row["decides"]) for row in rows] == [
         ("fail", "stageb"),
         ("pass", "person"),
         ("fail", None),
+        ("fail", "person"),
     ]
     assert rows[1]["why"] == "not decided alone"
+    assert rows[3]["why"] == "not decided alone: no Torque Nm"
     missions = running.health["missions"]
     assert missions["milling"]["promise"].startswith("decides 75 % alone; at most 2 %")
     assert missions["turning"]["promise"] is None

@@ -275,6 +275,31 @@ def test_verdicts_that_a_person_reviews_anyway_count_neither_for_nor_against_a_b
     assert found[0].automation and found[0].automation.bounds[0].decided < 300
 
 
+def test_so_do_those_on_tickets_that_lack_what_each_of_the_pilot_told() -> None:
+    """Unless one of the pilot lacked it, too."""
+    rows = judge_parts("valves", 600)
+    taught, tested = rows[:200], rows[200:]
+    guidance, own = replace(TORN, taught_by=name_contents(taught)), [each for _, each in taught]
+
+    def strip(ticket: Ticket) -> Ticket:
+        assert ticket.content
+        return replace(ticket, content=ticket.content._replace(fields=ticket.content.fields[1:]))
+
+    misled = [
+        ({**row, "label": "pass"}, strip(ticket)) if n % 9 == 0 else (row, ticket)
+        for n, (row, ticket) in enumerate(tested)
+    ]
+    found = find(misled, guidance, known=own, max_error=0.04).automation
+    assert found and found.told == ("seal",)
+    assert found.bounds[0].wrong == 0
+    bare = strip(own[0])
+    known, names = [bare, *own], guidance.taught_by | {name_content(bare)}
+    guidance = replace(guidance, taught_by=names)
+    assert find(misled, guidance, known=known, max_error=0.04).automation is None
+    whole = find(tested, guidance, known=known, max_error=0.04).automation
+    assert whole and whole.told == ()
+
+
 def test_the_test_tickets_of_a_run_alone_test_its_rules() -> None:
     known = [
         replace(ticket, place=f"t.csv:{n}")
@@ -288,6 +313,80 @@ def test_the_test_tickets_of_a_run_alone_test_its_rules() -> None:
     splits = split_tickets(known, learnt)
     assert config.tickets == learnt.files
     assert places == {known[i].place for each in splits.values() for i in each.test}
+
+
+def test_a_ticket_that_lacks_what_no_ticket_of_the_pilot_lacked_is_for_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A card gives what is not there no points, and the ticket a verdict; exports decide alike."""
+    monkeypatch.chdir(tmp_path)
+    points = "2 if Temp is above 95; 1 if Kind is odd; 1 if Flow is low"
+    rules = {"G0": made.HEADLINE, "G1": f"Fail if it has 2 points or more: {points}."}
+    Path("g.json").write_text(json.dumps({"valves": {"step": 1, "experiences": rules}}))
+    rows = ["group_id,Part,Temp,Kind,Flow,label"]
+    for n in range(400):
+        temp, kind, flow = 90 + n % 10, ("odd", "even")[n % 2], ("low", "", "high")[n % 3]
+        total = 2 * (temp > 95) + (kind == "odd") + (flow == "low")
+        rows.append(f"t{n},p{n},{temp},{kind},{flow},{PASS_FAIL[total >= 2]}")
+    Path("t.csv").write_text("\n".join(rows) + "\n")
+    given = ["--tickets=t.csv", f"--columns={COLUMNS}", "--max_error=0.02"]
+    assert automate("g.json", *given) == 0
+    found = load_seed("g.json")["valves"].automation
+    assert found and found.told == ("Temp", "Kind")
+    new = [("99", "odd", "low"), ("99", "", "low"), ("", "odd", "low"), ("99", "odd", "")]
+    lines = [f"n{n},p{n},{','.join(row)}," for n, row in enumerate(new * 5)]
+    Path("new.csv").write_text("\n".join([rows[0], *lines]))
+    judged = predict("g.json", "new.csv")
+    decided = ["stageb", "person", "person", "stageb"] * 5
+    assert [row["decides"] for row in judged] == decided
+    assert {row["verdict"] for row in judged} == {"fail"}
+    assert [row["why"] for row in judged[:3]] == [
+        "",
+        "not decided alone: no Kind",
+        "not decided alone: no Temp",
+    ]
+    told = [dict(zip(("Temp", "Kind", "Flow"), row, strict=True)) for row in new * 5]
+    known = ["--tickets", "t.csv", "--columns", COLUMNS]
+    for form in ("python", "sql"):
+        export = ["guidance", "export", "g.json", "--format", form, "--output", f"rules.{form}"]
+        assert main([*export, *known]) == 0
+    names: dict[str, Any] = {"__name__": "exported"}
+    exec(Path("rules.python").read_text(), names)
+    assert [names["decides"](row) for row in told] == decided
+    with closing(sqlite3.connect(":memory:")) as opened:
+        opened.execute("CREATE TABLE tickets (Temp, Kind, Flow, Part)")
+        values = [tuple(each or None for each in row.values()) for row in told]
+        opened.executemany("INSERT INTO tickets VALUES (?, ?, ?, 1)", values)
+        by_sql = opened.execute(Path("rules.sql").read_text()).fetchall()
+    assert sorted(row[-1] for row in by_sql) == sorted(decided)
+
+
+def test_a_table_and_its_rows_one_by_one_are_decided_alike_where_code_cannot_read_a_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it names is a field that each ticket told, though code asks no ticket for it."""
+    monkeypatch.chdir(tmp_path)
+    rules = {"G0": made.HEADLINE, "G1": "Pass if Temp is below 95.", "G2": "Fail if Kind is bad!"}
+    Path("g.json").write_text(json.dumps({"valves": {"step": 1, "experiences": rules}}))
+    rows = ["group_id,Temp,Kind,label", *(f"t{n},{n / 10},odd,pass" for n in range(400))]
+    Path("t.csv").write_text("\n".join(rows) + "\n")
+    given = ["--tickets=t.csv", f"--columns={COLUMNS}", "--max_error=0.02"]
+    assert automate("g.json", *given) == 0
+    new = [{"Temp": "1", "Kind": "odd"}, {"Temp": "1", "Kind": ""}] * 20
+    Path("n.csv").write_text("\n".join(["Temp,Kind", *(",".join(row.values()) for row in new)]))
+    by_column = predict("g.json", "n.csv", columns=f"{COLUMNS},group_id=null")
+    lines = [
+        {
+            "mission": "valves",
+            "group_id": f"n{n}",
+            "per_image": {"1": "; ".join(f"{key}: {cell}" for key, cell in row.items() if cell)},
+        }
+        for n, row in enumerate(new)
+    ]
+    Path("n.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    one_by_one = predict("g.json", "n.jsonl", columns="{}")
+    for judged in (by_column, one_by_one):
+        assert [row["decides"] for row in judged] == ["stageb", "person"] * 20
 
 
 @pytest.mark.slow

@@ -410,6 +410,23 @@ def test_rows_are_decided_alone_under_a_bound_on_their_errors() -> None:
         learnt.automate(rows[:2], ["OK", "maybe"])
 
 
+def test_a_row_that_lacks_what_no_row_of_fit_lacked_is_not_decided_alone() -> None:
+    """A card gives what is not there no points, and the row a class."""
+    signs = "abcde"
+    rows = [
+        {"part": f"p{n}", **{sign: "ny"[int(2 * uniform(stream(sign), n))] for sign in signs}}
+        for n in range(900)
+    ]
+    checked = ["NG" if sum(row[sign] == "y" for sign in signs) >= 3 else "OK" for row in rows]
+    learnt = stageb.GuidanceClassifier().fit(rows[:400], checked[:400])
+    learnt.automate(rows[400:], checked[400:], max_error=0.05)
+    assert learnt.automation_ and learnt.automation_.told == tuple(signs)
+    whole = dict.fromkeys(("part", *signs), "y")
+    given = [whole, *({**whole, sign: None} for sign in signs)]
+    assert list(learnt.predict(given)) == ["NG"] * 6
+    assert learnt.decides_alone(given).tolist() == [True] + [False] * 5
+
+
 CELLS: dict[str, list[Any]] = {
     "Type": ["H", "M", "L", "h ", None, "x\ty", 'q"t', "二", "a\r\nb"],
     "Torque": ["12,5", "-4", "61,25 Nm", "75", float("nan"), "1e7", ""],
