@@ -4,7 +4,7 @@ list."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import product
@@ -110,70 +110,60 @@ def spell_out(
     terms = [term for (term,) in card.points]
     shown = _combine_values(terms, masks, among)  # each is a bit of what follows
     everything = (1 << len(shown)) - 1
-    sums = (sum(card.points[term,] for term in terms if values[term]) for values in shown)
+    prices = list(enumerate(card.points.values()))
+    sums = (sum(price for place, price in prices if held >> place & 1) for held in shown)
     reached = sum((total >= card.least) << place for place, total in enumerate(sums))
-    holds = {
-        term: sum(values[term] << place for place, values in enumerate(shown)) for term in terms
-    }
-    literals = {term: {term: holds[term]} for term in terms}
-    for term in filter(deniable, terms):
-        literals[term][negate(term)] = everything & ~holds[term]
-    held: dict[Conjunction, int] = {(): everything}
-    for term in terms:
-        held |= {
-            (*line, literal): mask & side
-            for line, mask in held.items()
-            for literal, side in literals[term].items()
-        }
-    # What is shorter comes first, and denies less.
-    lines = sorted(held, key=lambda line: (len(line), sum(term not in holds for term in line)))
-    return [
-        _cover({line: held[line] for line in lines}, side)
-        for side in (reached, everything & ~reached)
-    ]
+    lines: list[tuple[Conjunction, int, int]] = [((), everything, 0)]  # and how much it denies
+    for number, term in enumerate(terms):
+        mask = sum((held >> number & 1) << place for place, held in enumerate(shown))
+        literals = [(term, mask, 0)]
+        if deniable(term):
+            literals.append((negate(term), everything & ~mask, 1))
+        lines += [
+            ((*line, literal), held & side, denied + denies)
+            for line, held, denied in lines
+            for literal, side, denies in literals
+        ]
+    lines.sort(key=lambda line: (len(line[0]), line[2]))
+    held_by = [(line, held) for line, held, _ in lines]
+    return [_cover(held_by, side) for side in (reached, everything & ~reached)]
 
 
 # Inside -------------------------------------------------------------------------------------------
 
 
-def _combine_values(
-    terms: Sequence[Expression], masks: Masks, among: int
-) -> list[dict[Expression, bool]]:
-    """Which of the terms may hold together: those of a field as for one of the tickets ``among``
-    these, in every combination with those of other fields."""
-    of_fields = dict[object, list[tuple[dict[Expression, bool], int]]]()
-    for term in terms:
+def _combine_values(terms: Sequence[Expression], masks: Masks, among: int) -> list[int]:
+    """Which of the terms, each a bit, may hold together: those of a field as for one of the tickets
+    ``among`` these, in every combination with those of other fields."""
+    of_fields = dict[object, list[tuple[int, int]]]()
+    for number, term in enumerate(terms):
         name = term.fields or term  # each word is by itself
         of_fields[name] = [
-            ({**values, term: is_held}, part)
-            for values, mask in of_fields.get(name, [({}, among)])
-            for is_held, part in ((True, mask & masks[term]), (False, mask & ~masks[term]))
+            (held | bit, part)
+            for held, mask in of_fields.get(name, [(0, among)])
+            for bit, part in ((1 << number, mask & masks[term]), (0, mask & ~masks[term]))
             if part
         ]
-    return [
-        {term: value for values, _ in some for term, value in values.items()}
-        for some in product(*of_fields.values())
-    ]
+    return [sum(held for held, _ in some) for some in product(*of_fields.values())]
 
 
-def _cover(held: Mapping[Conjunction, int], wanted: int) -> list[Conjunction]:
+def _cover(held: Iterable[tuple[Conjunction, int]], wanted: int) -> list[Conjunction]:
     """Some of the lines that are ``held`` where it is wanted and nowhere else, and together
     everywhere there: each time the one that covers most of what is left for its size, and in the
     end none that the others make needless. Empty where there are none."""
-    inside = {line: mask for line, mask in held.items() if mask and not mask & ~wanted}
-    chosen: list[Conjunction] = []
+    inside = [(line, mask) for line, mask in held if mask and not mask & ~wanted]
+    chosen: list[tuple[Conjunction, int]] = []
     left = wanted
     while left:
-        shares = {
-            line: (mask & left).bit_count() / max(1, len(line)) for line, mask in inside.items()
-        }
-        best = max(shares, key=shares.__getitem__, default=None)
-        if best is None or not shares[best]:
+        inside = [each for each in inside if each[1] & left]
+        if not inside:
             return []
-        chosen.append(best)
-        left &= ~held[best]
-    for line in reversed([*chosen]):
-        others = [other for other in chosen if other != line]
-        if not wanted & ~reduce(or_, (held[other] for other in others), 0):
+        chosen.append(
+            max(inside, key=lambda each: (each[1] & left).bit_count() / max(1, len(each[0])))
+        )
+        left &= ~chosen[-1][1]
+    for each in reversed([*chosen]):
+        others = [other for other in chosen if other is not each]
+        if not wanted & ~reduce(or_, (mask for _, mask in others), 0):
             chosen = others
-    return chosen
+    return [line for line, _ in chosen]
