@@ -17,6 +17,7 @@ from times import TIMES
 from stageb.errors import CALLER
 
 MEMORY = Path("/dev/shm")
+SLOW = 3600  # seconds that a slow test may take
 ROOM = 2 << 30  # bytes that are to be free there; containers may have 64 MiB
 
 settings.register_profile(
@@ -53,6 +54,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     untouched = config.stash[UNTOUCHED]
     config.hook.pytest_deselected(items=[item for item in items if loop_of(item) in untouched])
     items[:] = [item for item in items if loop_of(item) not in untouched]
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW))
 
 
 def pytest_terminal_summary(

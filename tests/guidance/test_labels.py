@@ -108,7 +108,8 @@ def test_room_for_few_labels_is_used_for_these(tmp_path: Path, size: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("labels", "seed"), [(3, 1), pytest.param(5, 2, marks=pytest.mark.slow), (12, 3)]
+    ("labels", "seed"),
+    [(3, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((5, 2), (12, 3)))],
 )
 def test_planted_rules_are_found_and_proven(
     labels: int, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
