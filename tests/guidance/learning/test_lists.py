@@ -266,6 +266,30 @@ def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -
     assert named.isdisjoint({"aft", "leak", "broken frame", "broken fram"})
 
 
+def test_words_that_begin_alike_are_one_by_a_stem_that_tells_them_or_else_by_their_names() -> None:
+    """As long as these are few."""
+    alike = [f"con{end}" for end in "test trol veyor fusing vex dition nect crete gest".split()]
+    texts = [
+        "it leaks",
+        "a leaking lid",
+        "was repaired",
+        "all replaced",
+        "it checks",
+        "we checked",
+        "trip",
+        "tripping",
+        *alike,
+    ]
+    masks = find_terms([read_summaries((text,)) for text in texts * 3], Forms(wide=True))
+    words = {term.words: mask for term, mask in masks.items() if isinstance(term, Mentions)}
+    assert {("leak*",), ("check*",), ("trip*",), ("repaired", "replaced")} <= words.keys()
+    both = words[("repaired",)] | words[("replaced",)]
+    assert words["repaired", "replaced"] == both
+    begun = {named for named in words if named[0].startswith(("rep", "cont"))}
+    stems = {named for named in begun if len(named) > 1 or named[0].endswith("*")}
+    assert stems == {("repaired", "replaced"), ("contest", "control")}
+
+
 def test_one_end_of_a_phrase_says_something_of_a_case_and_all_of_it_is_whole_words() -> None:
     texts = ["door of this rack leaks", "attention to this door", "the rack is fine", "a lid leaks"]
     phrases = {

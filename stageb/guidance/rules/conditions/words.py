@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 LEAST_PHRASE = 3  # tickets
 ALIKE = range(LEAST_STEM, 6)  # letters in which words of one stem may begin alike, or more
+TELLING, TOLD = 4, 0.6  # letters of a stem that tells its words, and of its longest word
+MOST_SPELT = 8  # words that are named one by one in the place of a stem that does not
 JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
 # which no rule names: they hold a sentence together, and say nothing of a case
 STOP_WORDS = frozenset(
@@ -209,7 +211,8 @@ def is_mentionable(text: str) -> bool:
 
 def find_mentions(table: Table, found: Found) -> Found:
     """Words of prose and of columns of texts, wherever a ticket mentions them, or in the only text
-    alone; or whole words, and stems, which join those that differ in their endings."""
+    alone; or whole words, and those that begin alike as one: by their stem, or by their names where
+    that would not tell them."""
     readings, column = table.readings, table.only_text
     words = {word for each in readings for word in each.words}
     words |= {
@@ -219,33 +222,50 @@ def find_mentions(table: Table, found: Found) -> Found:
         for word in find_words(each.pairs[name])
     }
     words -= STOP_WORDS
+    forms = words  # without their endings, too
     if table.forms.wide:
-        words &= table.whole_words
+        words = words & table.whole_words
     elif fragments := set(filter(begins_cjk, words)):
         words -= fragments - _find_free_runs(_count_texts(readings))
     if column:
         readings = [read_value(each.pairs.get(column, "")) for each in readings]
-    stems = _find_stems(words) if table.forms.wide else frozenset()
+    families = _find_families(words) if table.forms.wide else {}
+    stems = {stem for stem, family in families.items() if stem in forms or _tells(stem, family)}
     ends = range(LEAST_STEM, max(map(len, stems), default=0) + 1)
-    masks: dict[str, int] = {}
+    spelt: dict[str, list[tuple[str, ...]]] = {}
+    for stem in families.keys() - stems:
+        for word in families[stem] if len(families[stem]) <= MOST_SPELT else ():
+            spelt.setdefault(word, []).append(families[stem])
+    masks: dict[tuple[str, ...], int] = {}
     for position, each in enumerate(readings if words else ()):
         begun = stems.intersection(word[:end] for word in each.mentioned for end in ends)
-        for word in chain(words & each.mentioned, (stem + ANY for stem in begun)):
-            masks[word] = masks.get(word, 0) | 1 << position
+        said = words & each.mentioned
+        named = {family for word in said for family in spelt.get(word, ())}
+        for some in chain(((word,) for word in said), ((stem + ANY,) for stem in begun), named):
+            masks[some] = masks.get(some, 0) | 1 << position
     return {
-        Mentions((word,), column): masks[word]
-        for word in sorted(masks, key=lambda word: (word.endswith(ANY), *_rank_length(word)))
+        Mentions(some, column): masks[some]
+        for some in sorted(
+            masks, key=lambda some: (len(some), some[0].endswith(ANY), *map(_rank_length, some))
+        )
     }
 
 
-def _find_stems(words: Iterable[str]) -> frozenset[str]:
-    """What several words begin with, as far as they are alike."""
+def _tells(stem: str, family: Sequence[str]) -> bool:
+    """Whether a reader can complete it: ``check*``, and not ``rep*`` of repair and replace."""
+    return len(stem) >= max(TELLING, TOLD * max(map(len, family)))
+
+
+def _find_families(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Words that begin alike, in alphabetical order, by all that they have in common."""
     families: dict[str, list[str]] = {}
     for word in words:
         for size in ALIKE if word[0].isalpha() and not begins_cjk(word) else ():
             if size <= len(word):
                 families.setdefault(word[:size], []).append(word)
-    return frozenset(_find_beginning(some) for some in families.values() if len(some) > 1)
+    return {
+        _find_beginning(some): tuple(sorted(some)) for some in families.values() if len(some) > 1
+    }
 
 
 def _find_beginning(words: Sequence[str]) -> str:
