@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from stageb.guidance.rules.value_types import (
     Reading,
     find_mentioned,
     fold_unit,
+    fold_value,
     is_text,
     parse_quantity,
     read_content,
@@ -61,13 +63,14 @@ class Table:
         # too
         self.wrong = wrong
         self.are_counted = any(each.is_counted for each in readings)
-        # the values of each field by ticket; what was not counted is 0
+        # the values of each field by ticket, each in one spelling; what was not counted is 0
         self.columns: dict[str, dict[int, str]] = {}
         for position, each in enumerate(readings):
             for name, value in each.pairs.items():
                 # images come in any order: their sums tell more
                 if not (each.is_counted and OF_ONE_IMAGE.match(name)):
                     self.columns.setdefault(name, {})[position] = value
+        self.columns = {name: _join_spellings(column) for name, column in self.columns.items()}
         self.quantities = {
             name: found for name, column in self.columns.items() if (found := _read_numbers(column))
         }
@@ -175,6 +178,18 @@ def find_numbers(readings: Sequence[Reading]) -> dict[str, dict[int, tuple[float
 
 
 # Inside -------------------------------------------------------------------------------------------
+
+
+def _join_spellings(column: dict[int, str]) -> dict[int, str]:
+    """The column with each value as most tickets spell it: rules compare it in all spellings, and
+    what is learnt of one would not hold of it as code."""
+    folded = {value: fold_value(value) for value in {*column.values()}}
+    if len({*folded.values()}) == len(folded):
+        return column
+    counts, chosen = Counter(column.values()), dict[str, str]()
+    for value in sorted(counts, key=lambda value: (-counts[value], value)):
+        chosen.setdefault(folded[value], value)
+    return {position: chosen[folded[value]] for position, value in column.items()}
 
 
 def _read_numbers(column: Mapping[int, str]) -> dict[int, Quantity]:

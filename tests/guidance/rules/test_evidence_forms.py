@@ -214,7 +214,9 @@ def test_long_hostile_texts_are_read_at_once(part: str) -> None:
 
 # Conditions, against the plain statement of each
 
-VALUES = st.sampled_from(["1", "2", "3.5", "-4", "10 kg", "07", "1.0", "low", "med", "high", "b"])
+VALUES = st.sampled_from(
+    ["1", "2", "3.5", "-4", "10 kg", "07", "1.0", "low", "Low", "med", "high", "b"]
+)
 READINGS = st.lists(
     st.builds(
         Reading,
@@ -237,9 +239,9 @@ def plainly(condition: Expression, each: Reading) -> bool:
     own, pairs = each.pairs[name], each.pairs
     match kind:
         case "is":
-            return own == value
+            return fold_value(own) == fold_value(value)
         case "among":
-            return own in (value, second)
+            return fold_value(own) in map(fold_value, (value, second))
         case "above":
             return (parse_number(own) or 0.0) > (parse_number(value) or 0.0)
         case "below":
@@ -265,15 +267,36 @@ def test_a_condition_holds_where_its_words_say(readings: list[Reading]) -> None:
         assert mask == sum(
             plainly(condition, each) << place for place, each in enumerate(readings)
         ), condition
-    assert {c.key[1:3] for c in found if c.key[0] == "is"} == {
-        pair for each in readings for pair in each.pairs.items()
-    }
+    named = [c.key[1:3] for c in found if c.key[0] == "is"]
+    assert {*named} <= (said := {pair for each in readings for pair in each.pairs.items()})
+    assert sorted((name, fold_value(value)) for name, value in named) == sorted(
+        {(name, fold_value(value)) for name, value in said}
+    )
     words = {word for each in readings for word in each.words}
     assert (
         {word for word in words if not begins_cjk(word)}
         <= {c.word for c in found if c.word}
         <= words
     )
+
+
+@given(READINGS, st.lists(st.booleans(), min_size=12, max_size=12))
+def test_a_condition_is_suggested_of_the_tickets_that_it_holds_of_as_code(
+    readings: list[Reading], are_counted: list[bool]
+) -> None:
+    """Of counts, too, where what a ticket does not name is 0. As code, that is also what two texts
+    are compared as which it lacks."""
+    readings = [
+        Reading(each.pairs, each.words, (), is_counted)
+        for each, is_counted in zip(readings, are_counted, strict=False)
+    ]
+    for condition, mask in find_conditions(readings, Forms(wide=True)).items():
+        if isinstance(condition, Same) and any(are_counted):
+            continue
+        holds = compile_expression(condition)
+        assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each)), (
+            condition
+        )
 
 
 def column(values: list[str], name: str = "a") -> list[Reading]:
