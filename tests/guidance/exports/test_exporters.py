@@ -81,6 +81,26 @@ def test_a_mission_leaves_as_if_there_were_no_other(form: str, place: Path) -> N
     assert read_export(place / "alone") == read_export(place / "beside")
 
 
+@pytest.mark.parametrize("form", EXPORTERS)
+@pytest.mark.parametrize("says", ["Seal: worn; Torque: 40", '{"Seal": "worn", "Torque": 40}'])
+def test_a_known_ticket_that_says_nothing_changes_no_export(
+    form: str, says: str, place: Path
+) -> None:
+    """Whether the others say something in prose or count."""
+    Path("rules.txt").write_text("[tickets]\nFail if Seal is worn.\nFail if Torque is above 3.\n")
+    said = [says, says.replace("worn", "new").replace("40", "3"), says.replace("40", "5"), ""]
+    rows = [
+        {"mission": "tickets", "group_id": f"{n}", "label": "fail", "per_image": {"image_1": text}}
+        for n, text in enumerate(said)
+    ]
+    lines = [f"{json.dumps(row)}\n" for row in rows]
+    for name, some in (("alone", lines[:-1]), ("beside", lines)):
+        Path(f"{name}.jsonl").write_text("".join(some))
+        wanted = ["--format", form, "--output", name, "--tickets", f"{name}.jsonl"]
+        assert main(["guidance", "export", "rules.txt", *wanted]) == 0
+    assert read_export(place / "alone") == read_export(place / "beside")
+
+
 def read_export(path: Path) -> dict[str, bytes]:
     """What was written, but for when."""
     if zipfile.is_zipfile(path):

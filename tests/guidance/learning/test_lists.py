@@ -185,6 +185,23 @@ def test_lists_of_all_labels_have_together_no_more_conditions_than_asked_for(siz
     assert len(whole.lists) == size // 2 and all(each.size == 2 for each in whole.lists)
 
 
+def test_out_of_fold_a_label_is_wrong_where_a_list_claims_its_ticket_for_another() -> None:
+    """Where all folds teach the same lists, they are wrong where these are. A fifth of what each
+    list speaks of has the label that no list has."""
+    readings, draw = table(600), Random(1)
+    labelled: dict[Verdict, int] = {"high": 0, "mid": 0, "low": 0}
+    for place, each in enumerate(readings):
+        told = {"high": each.pairs["a"] == "one", "mid": each.pairs["b"] == "one", "low": True}
+        found = "low" if draw.random() < 0.2 else next(name for name in told if told[name])
+        labelled[found] |= 1 << place
+    wrong = labelled["high"] | labelled["mid"]
+    of = Material(find_terms(readings, Forms()), {}, labelled, wrong, frozenset(), EQUAL)
+    whole = learn_whole(of, folds(600), 2)
+    assert whole and len(whole.lists) == whole.size == 2
+    assert whole.wrong == find_wrong(whole, of, (1 << 600) - 1)
+    assert whole.wrong & labelled["low"]
+
+
 def fails_by_points(each: Reading) -> bool:
     pairs = each.pairs
     return (

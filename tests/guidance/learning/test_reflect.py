@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.engines.protocol import Completion, Prompt, Request
-from stageb.guidance.config import ReflectionConfig
+from stageb.guidance.commands.fit.reflection_row import make_row
+from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.judging.questions import answer_all
-from stageb.guidance.learning.proposer import Lesson, why_ineligible
+from stageb.guidance.learning.gate.decide import Decision
+from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson, why_ineligible
 from stageb.guidance.learning.reflect import (
     ErrorKind,
     case_of,
@@ -19,6 +21,7 @@ from stageb.guidance.learning.reflect import (
     of_kind,
     reflect,
 )
+from stageb.guidance.learning.state import MissionState, State
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.prompts import WORDS, Case, ordered_cases
 from stageb.guidance.words.types import (
@@ -282,6 +285,20 @@ def test_evidence_is_counted_over_all_tickets_of_the_kind_and_not_over_the_cases
         assert (shown.evidence.wrong, shown.evidence.right) == (32, 30)
     none = replace(CONFIG, evidence=0)
     assert all(not shown.evidence.clues for shown in reflection_of(judged, Parrot("x"), none).shown)
+
+
+def test_a_bundles_row_has_what_was_counted_of_each_kind_of_error_once() -> None:
+    judged = [
+        case(f"{label}{n}", label, right=n > wrong, reason=None)
+        for label, wrong in (("pass", 3), ("fail", 5))
+        for n in range(9)
+    ]
+    lesson, mission = reflection_of(judged, Parrot("x")), MissionState(GUIDANCE)
+    learnt = GateResult(Decision((), 0.0), mission.left)
+    config, bundle = LoopConfig(tickets=["t.jsonl"]), Bundle(0, 5, tuple(judged))
+    row = make_row(config, State({"m": mission}), bundle, lesson, learnt, mission)
+    told = [(each["rule"], each["wrong"], each["right"]) for each in row["evidence"]]
+    assert sorted(told) == [("", 4, 3), ("", 6, 5)]
 
 
 @given(st.sampled_from([0.05, 0.2, 0.7, 1.0, 1.4, 5.0, 20.0]))

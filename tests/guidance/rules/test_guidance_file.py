@@ -335,6 +335,18 @@ def test_other_wordings_stand(line: str) -> None:
     assert content["m"]["experiences"] == {"G0": WORDS["en"].neutral_headline, "G1": line}
 
 
+@pytest.mark.parametrize("head", [[], ["G0. A lid is low unless a rule says more."]])
+def test_labels_may_be_named_anywhere_in_their_mission(head: list[str]) -> None:
+    rules = [*head, "High if seal is worn.", "Mid if seal is old."]
+    found = []
+    for place in range(len(rules) + 1):
+        lines = ["[m]", *rules[:place], "labels: low | high | mid", *rules[place:]]
+        found.append(parse("\n".join(lines), "rules.txt", WORDS["en"])[0])
+    assert all(each == found[0] for each in found)
+    headline = found[0]["m"]["experiences"]["G0"]
+    assert [f"G0. {headline}"] == head or "low" in headline
+
+
 def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_did() -> None:
     """It was fitted to what the model was shown."""
     base = Guidance(

@@ -4,6 +4,7 @@ follower judges."""
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations, compress, pairwise, product
 
 import pytest
 from guidance.rules.made_rules import judge_by_python, judge_by_sql, ticket, tickets_of
@@ -25,6 +26,7 @@ from stageb.guidance.rules.conditions import (
     Some,
     compile_expression,
 )
+from stageb.guidance.rules.conditions.base import TWO_WAYS
 from stageb.guidance.rules.conditions.words import is_mentionable
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
@@ -122,6 +124,32 @@ def test_names_with_and_and_or_in_them_are_found_by_the_tickets() -> None:
     assert read == RuleCode(
         "fail", All((OneOf("cap and seal", ("torn or worn",)), OneOf("Type", ("H", "L"))))
     )
+
+
+def test_of_all_ways_to_cut_a_rule_one_has_the_most_conditions_or_none_is_read() -> None:
+    """Each value may hold the words of what follows it."""
+    pieces = ["a is x", "b is y", "c is z"]
+    spans = {(i, j): " and ".join(pieces[i:j]) for i, j in combinations(range(4), 2)}
+    cuts = [(0, *ends, 3) for most in range(3) for ends in combinations((1, 2), most)]
+    kept = 0
+    for flags in product((False, True), repeat=len(spans)):
+        known = {*compress(spans, flags)}
+        vocabulary = Vocabulary.of(
+            [
+                Ticket("m", "g", "pass", (), content=Content(((field, value),), ()))
+                for field, _, value in (spans[span].partition(" is ") for span in known)
+            ]
+        )
+        ways = [len(cut) - 1 for cut in cuts if known.issuperset(pairwise(cut))]
+        read = parse_rule(f"Fail if {spans[0, 3]}.", vocabulary, EN)
+        if ways and ways.count(max(ways)) == 1:
+            assert isinstance(read, RuleCode)
+            assert read.expression.size == max(ways)
+            kept += 1
+        else:
+            assert isinstance(read, OutOfReach)
+            assert (read == TWO_WAYS) == bool(ways)
+    assert kept > 20
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -415,6 +416,25 @@ def test_an_answer_speaks_of_the_bounds_of_its_mission_and_of_the_verdict_that_w
         "pumps: 0 of 120",
     ]
     assert ["ALARM" in line for line in told[:3]] == [False, True, False]
+
+
+def test_a_bound_that_was_shown_to_be_broken_stays_so_whatever_is_answered_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bounds = (Bound("", 0.02, {}, 9, 9, 0),)
+    of_rules = Automation(0.95, "", "rules", "", 9, (), bounds)
+    folder, drawn, alarms = AuditFolder(tmp_path), list[dict[str, str]](), list[str]()
+    for label, count in (("pass", 3), ("fail", 60)):
+        new = [f"{label}-{number}" for number in range(count)]
+        drawn += [
+            {"id": name, "mission": "valves", "verdict": "fail", "rule": "G1"} for name in new
+        ]
+        folder.add_answers([{"id": name, "label": label} for name in new])
+        told = {"valves": Promise(("pass", "fail"), of_rules)}
+        assert conclude(folder, told, [Drawn("day.jsonl", "", drawn, {})]) == 1
+        alarms += re.findall("ALARM since answer [0-9]+", capsys.readouterr().out)
+    assert len(alarms) == 2 and alarms[0] == alarms[1]
+    assert not is_alarm([*trace_wealth([True] * 3 + [False] * 60, 0.02)][-1])
 
 
 def test_answers_that_cannot_be_used_are_named_with_their_line(

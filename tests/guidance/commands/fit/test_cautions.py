@@ -14,13 +14,15 @@ from stageb.guidance.commands.fit.advice import (
     warn_of_names,
     warn_of_numbers,
 )
-from stageb.guidance.commands.fit.inputs import read_inputs
+from stageb.guidance.commands.fit.forecast import forecast
+from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
 from stageb.guidance.config import LoopConfig, PromptConfig, ReflectionConfig, RunnerConfig
+from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import Ticket, Verdict
+from stageb.guidance.words.types import Budget, Ticket, Verdict
 
 TEXTS = [
     " ".join(f"w{a}{chr(97 + n)}{chr(97 + n * k % 26)}" for k, a in enumerate("pqrstu"))
@@ -35,7 +37,9 @@ def made(count: int, fails: Callable[[int], bool], says: Callable[[int], str]) -
     return [Ticket("m", f"g-{n}", labels[fails(n)], (("image_1", says(n)),)) for n in range(count)]
 
 
-def cautions(tickets: Sequence[Ticket], folder: Path, config: LoopConfig = CONFIG) -> list[str]:
+def read(
+    tickets: Sequence[Ticket], folder: Path, config: LoopConfig = CONFIG
+) -> tuple[LoopConfig, Inputs]:
     path = folder / "tickets.jsonl"
     rows = (
         {
@@ -48,7 +52,12 @@ def cautions(tickets: Sequence[Ticket], folder: Path, config: LoopConfig = CONFI
     )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     config = replace(config, tickets=[str(path)])
-    return list(list_cautions(read_inputs(config), config))
+    return config, read_inputs(config)
+
+
+def cautions(tickets: Sequence[Ticket], folder: Path, config: LoopConfig = CONFIG) -> list[str]:
+    config, inputs = read(tickets, folder, config)
+    return list(list_cautions(inputs, config))
 
 
 def test_one_label_alone_teaches_nothing() -> None:
@@ -244,3 +253,27 @@ def test_rules_in_another_language_than_tickets_are_told(
     assert len(told) == is_told
     chinese = replace(CONFIG, prompt=PromptConfig("zh"))
     assert not any("Chinese" in line for line in cautions(tickets, tmp_path, chinese))
+
+
+@pytest.mark.parametrize("missions", [1, 3])
+def test_what_is_left_of_a_budget_is_told_of_each_missions_own_part(
+    missions: int, tmp_path: Path
+) -> None:
+    """And nothing where all of it is."""
+    each = made(60, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
+    tickets = [replace(of, mission=f"m{number}") for number in range(missions) for of in each]
+    config, inputs = read(tickets, tmp_path)
+    schedule = GuidanceSchedule(inputs.splits, config, 8)
+
+    def describe(share: float) -> list[str]:
+        left = {
+            name: Budget(tuple(share * chance for chance in budget.edits))
+            for name, budget in inputs.budget.items()
+        }
+        said = forecast(replace(inputs, budget=left), config, schedule, "answer")
+        return [line for line, _ in said if "gate.alpha" in line]
+
+    assert describe(1.0) == []
+    told = describe(0.5)
+    assert len(told) == missions
+    assert all(" left 50% of its part of gate.alpha" in line for line in told)

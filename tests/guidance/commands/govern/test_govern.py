@@ -163,7 +163,8 @@ def test_what_is_exported_is_what_rollouts_read(here: Path, asked: Asked) -> Non
     assert user == {"role": "user", "content": "{ticket}"}
     config = Path("out/run/config.yaml")
     config.write_text(config.read_text().replace("language: en", "language: zh"))
-    assert "任务：valves" in asked("export", "out/run")[1]
+    for source in ("out/run", "out/run@0", "out/run@1"):
+        assert "任务：valves" in asked("export", source)[1]
     Path("two.txt").write_text("[a]\nFail if b.\n[c]\n")
     assert "choose one by --mission: 'a', 'c'" in asked("export", "two.txt")[2]
     assert asked("export", "two.txt", "--mission", "c", "--language", "zh")[1].endswith(

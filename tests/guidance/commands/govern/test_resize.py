@@ -122,6 +122,16 @@ def test_a_size_that_is_not_there_is_told(
     assert main(["guidance", "resize", f"{run}@{learnt.step}"]) == 2
 
 
+def test_of_rules_of_another_size_no_proof_is_told(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is of the rules in use, though some are the same."""
+    assert main(["guidance", "resize", str(run)]) == 0
+    for line in capsys.readouterr().out.splitlines()[1:]:
+        assert main(["guidance", "resize", str(run), "--conditions", line.split()[0]]) == 0
+        assert (" gate: " in capsys.readouterr().out) == line.endswith("in use")
+
+
 def test_the_report_draws_the_sizes(run: Path) -> None:
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Estimated accuracy by size" in page and "stageb guidance resize RUN" in page

@@ -13,13 +13,20 @@ from guidance.commands.use import made
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.commands.use.doubts import explain_missing, find_named_fields, keep_common
+from stageb.guidance.commands.use.config import PredictConfig
+from stageb.guidance.commands.use.doubts import (
+    Survey,
+    explain_missing,
+    find_named_fields,
+    keep_common,
+)
 from stageb.guidance.commands.use.record import RuleFigures, find_limit, name_doubtful, read_record
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.guidance.words.costs import EQUAL
+from stageb.guidance.words.types import Content, Guidance, Rule, Ticket
 from stageb.store.journal import Journal
 
 TORN = {"valves": "Fail if state is torn."}
@@ -273,6 +280,36 @@ def test_what_the_tickets_that_taught_lack_often_is_an_empty_cell() -> None:
             keep_common(find_named_fields(rules, Vocabulary.of(known), WORDS["en"]), known).keys()
             == fields
         )
+
+
+def test_of_a_mission_is_said_what_would_be_said_if_there_were_no_other() -> None:
+    """Whatever those that taught the others had, and lacked."""
+    rules = (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", TORN["valves"]))
+    guidance = {name: Guidance(name, 1, rules, 2) for name in ("valves", "lids")}
+
+    def ticket(mission: str, number: int, **fields: str) -> Ticket:
+        said = "; ".join(f"{name}: {value}" for name, value in fields.items())
+        content = Content(tuple(fields.items()), ())
+        summaries = (("image_1", said),)
+        return Ticket(mission, f"{number}", "pass", summaries, content=content)
+
+    valves = [ticket("valves", n, state="torn" if n % 2 else "new") for n in range(40)]
+    lids = [ticket("lids", n, state="mouldy", site="Bonn") for n in range(20)]
+    lids += [ticket("lids", n, site="Bonn") for n in range(20, 40)]
+    new = [ticket("valves", n, state="mouldy", site="Ulm") for n in range(20)]
+    new += [ticket("valves", n, site="Ulm") for n in range(20, 40)]
+
+    def describe(*missions: str, known: Sequence[Ticket]) -> list[str]:
+        config = PredictConfig(guidance="rules.json", tickets=["new.jsonl"])
+        of = {name: guidance[name] for name in missions}
+        survey = Survey.of(config, "rules.json", of, known, are_taught=True, by_code=True)
+        for each in new:
+            survey.add(each)
+        return [said for said in survey.describe(EQUAL) if said.startswith("valves: ")]
+
+    said = describe("valves", known=valves)
+    assert len(said) == 3  # of a value, of a field that lacks, and of one that is new
+    assert describe("valves", "lids", known=[*valves, *lids]) == said
 
 
 def test_values_and_columns_that_no_ticket_of_training_had_are_named(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,20 @@ from guidance.commands.use.made import guidance, options, rows, run_folder, tick
 
 import stageb
 from stageb.__main__ import main
+from stageb.guidance.commands.use.config import EvaluateConfig
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.costs import PriceConfig
 
 GREEDY = {"sampler.samples_per_decode": 1, "sampler.grid": "[{temperature: 0}]"}
+
+
+@pytest.mark.parametrize("by", [*permutations(["rules", "model", "both"])])
+def test_who_is_named_first_judges_for_all_files(by: tuple[str, ...]) -> None:
+    config = EvaluateConfig(guidance="g.json", tickets=["t.jsonl"], by=",".join(by))
+    config.check()
+    assert config.modes == [*by]
 
 
 def test_two_guidances_on_the_same_tickets(

@@ -9,15 +9,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from programs import small
 
 import stageb
 from stageb.__main__ import main
+from stageb.guidance.commands.use.fit import in_kind
 
 pytestmark = pytest.mark.usefixtures("quick_starts")
 KEYS: dict[str, Any] = {
@@ -93,6 +95,22 @@ def test_files_rows_and_frames_teach_what_the_command_teaches(
     assert [row["verdict"] for row in told] == [row["label"] for row in rows[:20]]
     assert run.evaluate(kind(rows), by="rules").figures["figures"]["guidance"]["all"]["acc"] == 1.0
     assert "G1" in run.report()._repr_html_()
+
+
+@dataclass
+class Frame:
+    """As much of a DataFrame as rows come back in."""
+
+    rows: list[dict[str, Any]]
+    index: list[str] | None = None
+    columns: ClassVar[Sequence[str]] = ("seal",)
+
+
+def test_rows_come_back_in_the_kind_and_by_the_index_that_tickets_came_in() -> None:
+    rows = [{"verdict": "pass"}, {"verdict": "fail"}]
+    seals = [{"seal": "new"}, {"seal": "worn"}]
+    assert in_kind(rows, Frame(seals, index=["b", "a"])) == Frame(rows, index=["b", "a"])
+    assert in_kind(rows, seals) == rows
 
 
 def test_columns_that_nobody_names_are_guessed_as_new_guesses_them(
