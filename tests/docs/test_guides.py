@@ -202,6 +202,7 @@ def test_the_page_of_the_python_api_has_every_public_name_with_code_that_runs(
         assert re.search(rf"\b{public}\b", code), f"no example has {public}"
 
 
+@pytest.mark.slow
 def test_the_notebook_goes_from_a_table_to_rules_that_others_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,6 +219,7 @@ def test_the_notebook_goes_from_a_table_to_rules_that_others_use(
     assert "<iframe" in names["run"].report()._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_notebook_corrects_and_approves_labels_from_a_spreadsheet(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -245,7 +245,8 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if isinstance(rows, Sequence) and rows and isinstance(rows[0], str):
             rows = [{"text": text} for text in rows]
         if hasattr(rows, "columns") and all(isinstance(name, str) for name in rows.columns):
-            validate_data(self, rows, reset=reset, skip_check_array=True)
+            if reset or hasattr(self, "feature_names_in_"):  # rows of fit may have been objects
+                validate_data(self, rows, reset=reset, skip_check_array=True)
             cells = read_table(rows)
         elif isinstance(rows, Sequence) and rows and isinstance(rows[0], Mapping):
             cells = read_table(rows)
