@@ -12,9 +12,9 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.govern.export import parse_columns
@@ -31,6 +31,11 @@ RIGHT = "right_label"
 HEADER = ("id", "mission", "group_id", "says", RIGHT)
 REMEDY = "restore it, or begin another audit: name a new folder"
 KIND = "answers"
+
+
+Edges: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
+"""Mission -> field -> upper ends of the intervals in which its numbers are counted, ascending, but
+for the last one, which has none; empty where values are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class Drawn:
     tickets: Sequence[Mapping[str, Any]]  # drawn for people: id, mission, verdict, rule
     # mission -> what is counted -> value -> tickets
     shares: Mapping[str, Mapping[str, Mapping[str, int]]]
+    edges: Edges
 
 
 class AuditFolder:
@@ -104,7 +110,7 @@ class AuditFolder:
 
     def read_drawn(self) -> list[Drawn]:
         """In order."""
-        return [Drawn(**row) for row in self._read(DRAWN, {"file", "digest", "tickets", "shares"})]
+        return [Drawn(**row) for row in self._read(DRAWN, {each.name for each in fields(Drawn)})]
 
     def read_answers(self) -> list[dict[str, Any]]:
         """Rows of an id and a label, in the order in which they were read."""
@@ -128,13 +134,7 @@ class AuditFolder:
             tasks = [make_task(each, says[each["id"]]) for each in drawn.tickets]
             text = json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
             disk.write(sheet.with_suffix(".json"), text, "nothing else")
-        plain = {
-            "file": drawn.file,
-            "digest": drawn.digest,
-            "tickets": list(drawn.tickets),
-            "shares": drawn.shares,
-        }
-        self._append(DRAWN, [plain])
+        self._append(DRAWN, [asdict(drawn)])
         return sheet
 
     def add_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:

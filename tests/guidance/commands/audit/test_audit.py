@@ -24,13 +24,14 @@ from stageb.__main__ import main
 from stageb.errors import BadInputError
 from stageb.guidance.commands.audit.files import (
     AuditFolder,
+    AuditPlan,
     Drawn,
     Promise,
     read_export,
     read_sheet,
     take_answers,
 )
-from stageb.guidance.commands.audit.main import conclude, draw
+from stageb.guidance.commands.audit.main import conclude, describe_drift, draw, find_edges
 from stageb.guidance.commands.audit.watch import (
     LEVEL,
     find_fault,
@@ -243,6 +244,42 @@ def test_a_share_holds_until_another_is_given(
     assert min(counts[:2]) > 150 > 40 > max(counts[2:])
 
 
+PROMISES = {"valves": Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 9, (), ()))}
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_numbers_that_move_are_noted_by_the_intervals_of_the_first_file(
+    shift: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In half of a standard deviation, and not by chance, whatever is not told or no number."""
+    monkeypatch.chdir(tmp_path)
+    random, plan = Random(1), AuditPlan(PROMISES, ColumnsConfig(mission_name="valves"), 0.1)
+    drawn: list[Drawn] = []
+    for day in range(3):
+        heat = [f"{random.gauss(20 + shift * (day == 2), 1):.3f}" for _ in range(600)]
+        rows = [
+            (f"{day}-{n}", "" if n % 50 == 0 else "?" if n % 51 == 0 and day else each, n % 5)
+            for n, each in enumerate(heat)
+        ]
+        name = f"day{day}"
+        Path(f"{name}.csv").write_text(
+            "group_id,heat,step\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows)
+        )
+        said = {"file": f"{name}.csv", "mission": "valves", "verdict": "fail", "rule": "G1"}
+        judged = [
+            {**said, "line": line, "group_id": row[0], "decides": "stageb"}
+            for line, row in enumerate(rows, 2)
+        ]
+        Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in judged))
+        drawn.append(draw(f"{name}.jsonl", name, plan, plan.columns, find_edges(drawn))[0])
+        assert drawn[-1].edges == drawn[0].edges and len(drawn[0].edges["valves"]["heat"]) == 7
+    assert drawn[0].edges["valves"]["step"] == []
+    notes = [note for note in describe_drift(drawn) if "heat" in note]
+    assert bool(notes) == bool(shift)
+    if shift:
+        assert "field heat in day2.jsonl: 'up to 18." in notes[0] or "'above 21." in notes[0]
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5, 1])
 def test_of_a_group_that_is_drawn_every_ticket_is_as_likely_as_any_other(
     share: float, tmp_path: Path
@@ -258,8 +295,8 @@ def test_of_a_group_that_is_drawn_every_ticket_is_as_likely_as_any_other(
         for line, (case, _) in enumerate(rows, 2)
     ]
     out.write_text("".join(f"{json.dumps(row)}\n" for row in judged))
-    promises = {"valves": Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 9, (), ()))}
-    drawn, says = draw(str(out), "digest", share, promises, ColumnsConfig(mission_name="valves"))
+    columns = ColumnsConfig(mission_name="valves")
+    drawn, says = draw(str(out), "digest", AuditPlan(PROMISES, columns, share), columns, {})
     assert len(drawn.tickets) == len({ticket.group_id for ticket in says.values()})
     counts = Counter(text for ticket in says.values() for _, text in ticket.per_image)
     assert counts.keys() == {f"photo: {photo}" for photo in range(photos)}
@@ -408,7 +445,7 @@ def test_an_answer_speaks_of_the_bounds_of_its_mission_and_of_the_verdict_that_w
         answers.append({"id": f"{number}", "label": "pass" if is_wrong else verdict})
     folder = AuditFolder(tmp_path)
     folder.add_answers(answers)
-    assert conclude(folder, promises, [Drawn("day.jsonl", "", tickets, {})]) == 1
+    assert conclude(folder, promises, [Drawn("day.jsonl", "", tickets, {}, {})]) == 1
     told = capsys.readouterr().out.splitlines()
     assert [line.partition(" answers say")[0] for line in told[:3]] == [
         "valves: 0 of 80",
@@ -431,7 +468,7 @@ def test_a_bound_that_was_shown_to_be_broken_stays_so_whatever_is_answered_later
         ]
         folder.add_answers([{"id": name, "label": label} for name in new])
         told = {"valves": Promise(("pass", "fail"), of_rules)}
-        assert conclude(folder, told, [Drawn("day.jsonl", "", drawn, {})]) == 1
+        assert conclude(folder, told, [Drawn("day.jsonl", "", drawn, {}, {})]) == 1
         alarms += re.findall("ALARM since answer [0-9]+", capsys.readouterr().out)
     assert len(alarms) == 2 and alarms[0] == alarms[1]
     assert not is_alarm([*trace_wealth([True] * 3 + [False] * 60, 0.02)][-1])
