@@ -179,10 +179,12 @@ class Same(Condition):
 def find_compared(table: Table, found: Found) -> Found:
     """How two columns with values in common compare."""
     masks: Found = {}
+    untold = {place: "0" for place, each in enumerate(table.readings) if each.is_counted}
     for one, other in table.alike:
         column, beside = table.columns[one], table.columns[other]
         if len({*column.values()} & {*beside.values()}) < 2:
             continue
+        column, beside = untold | column, untold | beside
         both = [position for position in column if position in beside]
         are_numbers = table.are_numbers(one, other)
         # two counts are equal by chance, above all where both are 0
