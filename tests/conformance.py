@@ -331,7 +331,8 @@ def _check_resumed(
     nothing over again."""
     ended = forks.run(bench.loop.arguments(root, world_size), world_size, root / "resumed")
     assert set(ended.codes) == {0}, ended.err
-    assert bench.faults(root / "run", [killed_at, world_size]) == []
+    faults = bench.faults(root / "run", [killed_at, world_size])
+    assert faults == [], faults
     assert {path.name for path in root.iterdir() if path.is_dir()} == {"killed", "resumed", "run"}
     made = _commits_made(killed) + _commits_made(ended)
     assert made - _commits_made(bench.whole()) in (0, 1)  # 1: killed in the middle of one
