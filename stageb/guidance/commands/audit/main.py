@@ -8,13 +8,11 @@ and says what drifts.
 from __future__ import annotations
 
 import argparse
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
 from stageb.cli.parsing import WordParser
@@ -26,7 +24,6 @@ from stageb.guidance.commands.audit.files import (
     AuditFolder,
     AuditPlan,
     Drawn,
-    Edges,
     Promise,
     read_export,
     read_sheet,
@@ -35,9 +32,7 @@ from stageb.guidance.commands.audit.files import (
 from stageb.guidance.commands.govern.export import parse_columns
 from stageb.guidance.commands.use.source import find_columns
 from stageb.guidance.judging.automation import name_guidance
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import read_guidance
-from stageb.guidance.rules.value_types import parse_quantity
 from stageb.guidance.tickets.tickets import read_entries
 from stageb.guidance.words.automation import STAGEB, write_share
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -48,8 +43,6 @@ from stageb.store.output import read_rows
 from stageb.untrusted.strict_json import FaultError
 
 SHARE = 0.02  # of the tickets decided alone, that people look at
-KINDS = 32  # values of a field, at most, whose shares are compared; more numbers by ...
-INTERVALS = 8
 KEYS = {"file", "line", "mission", "group_id", "verdict", "rule", "decides"}
 
 
@@ -70,8 +63,8 @@ def main(arguments: Sequence[str]) -> int:
         if digest in samples or any(each.digest == digest for each in drawn):
             print(shown(f"{name}: was drawn from before"))
         else:
-            known = find_edges([*drawn, *(new for new, _ in samples.values())])
-            samples[digest] = draw(name, digest, plan, columns, known)
+            before = [*drawn, *(new for new, _ in samples.values())]
+            samples[digest] = draw(name, digest, plan, columns, before)
     # all can be used
     folder.keep(plan)
     folder.add_answers(answers)
@@ -205,10 +198,10 @@ def collect_answers(
 
 
 def draw(
-    name: str, digest: str, plan: AuditPlan, columns: ColumnsConfig, known: Edges
+    name: str, digest: str, plan: AuditPlan, columns: ColumnsConfig, before: Sequence[Drawn]
 ) -> tuple[Drawn, dict[str, Ticket]]:
     """Tickets of a file of predictions that were decided alone, each group with the same
-    probability; and what these say. Numbers are counted by the ``known`` edges. Raises
+    probability; and what these say. Numbers are counted as ``before``. Raises
     ``InputError`` where it holds none, or the ticket files are others."""
     rows = list(read_rows(Path(name)))
     if not rows or not all(row.keys() >= KEYS and type(row["line"]) is int for row in rows):
@@ -238,10 +231,7 @@ def draw(
                 {"id": name_of, "mission": mission, "verdict": one["verdict"], "rule": one["rule"]}
             )
             says[name_of] = tickets[one["file"], one["line"]]
-    shares, edges = {}, {}
-    for mission in dict.fromkeys(row["mission"] for row in rows):
-        mine = [row for row in rows if row["mission"] == mission]
-        shares[mission], edges[mission] = count_shares(mine, tickets, known.get(mission, {}))
+    shares, edges = watch.count_shares(rows, tickets, before)
     return Drawn(name, digest, picked, shares, edges), says
 
 
@@ -270,62 +260,6 @@ def _read_tickets(
                 )
             )
     return found
-
-
-def find_edges(drawn: Sequence[Drawn]) -> Edges:
-    """Those by which numbers were counted first."""
-    found: dict[str, dict[str, Sequence[float]]] = {}
-    for each in reversed(drawn):
-        for mission, of in each.edges.items():
-            found.setdefault(mission, {}).update(of)
-    return found
-
-
-def count_shares(
-    rows: Sequence[Mapping[str, Any]],
-    tickets: Mapping[tuple[str, int], Ticket],
-    known: Mapping[str, Sequence[float]],
-) -> tuple[dict[str, dict[str, int]], dict[str, Sequence[float]]]:
-    """How many tickets of a mission had each verdict, each rule that decided, and each value of a
-    field that has few, or numbers in each interval; with the edges of these, ``known`` or new."""
-    columns: dict[str, list[str]] = {}
-    for row in rows:
-        for field, value in reading(tickets[row["file"], row["line"]]).pairs.items():
-            columns.setdefault(field, []).append(value)
-    edges = {
-        field: known[field] if field in known else find_octiles(values)
-        for field, values in columns.items()
-    }
-    counts = {
-        "verdicts": Counter(row["verdict"] or "none" for row in rows),
-        "rules": Counter(row["rule"] or "none" for row in rows),
-    }
-    for field, values in columns.items():
-        if edges[field]:
-            values = [name_interval(value, edges[field]) for value in values]
-        if len({*values}) <= KINDS:
-            lacking = {"": len(rows) - len(values)} if len(values) < len(rows) else {}
-            counts[f"field {field}"] = Counter(values) + Counter(lacking)
-    return {what: dict(of) for what, of in counts.items()}, edges
-
-
-def find_octiles(values: Sequence[str]) -> list[float]:
-    """What parts the numbers of a field in ``INTERVALS`` that are as frequent; empty where it has
-    few values, or others than numbers."""
-    found = [parse_quantity(value) for value in values] if len({*values}) > KINDS else []
-    numbers = [each.number for each in found if each]
-    if not numbers or len(numbers) < len(found):
-        return []
-    return sorted({float(f"{each:.4g}") for each in quantiles(numbers, n=INTERVALS)})
-
-
-def name_interval(value: str, edges: Sequence[float]) -> str:
-    """The interval that a number lies in."""
-    found = parse_quantity(value)
-    if found is None:
-        return "no number"
-    place = bisect_left(edges, found.number)
-    return f"up to {edges[place]:g}" if place < len(edges) else f"above {edges[-1]:g}"
 
 
 def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequence[Drawn]) -> int:

@@ -11,19 +11,28 @@ the sum is a supermartingale as each of them is.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import erfc, exp, log, sqrt
+from statistics import quantiles
+from typing import Any
 
+from stageb.guidance.commands.audit.files import Drawn, Edges
 from stageb.guidance.judging.automation import binomial_tail
 from stageb.guidance.learning.gate.sequential import Wealth
+from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.value_types import parse_quantity
+from stageb.guidance.words.types import Ticket
 
 LEVEL = 0.05  # the probability of a false alarm, however long one watches
 AFRESH = 100
 DOUBLED = 0.1  # the favourite stake: that of errors twice as many as allowed
 SCALE = 10.0  # what a stake of 1 bets, where errors are rare
 TELLING = 0.001  # how improbable a shift of shares is by chance, that is told
+KINDS = 32  # values of a field, at most, whose shares are compared; more numbers by ...
+INTERVALS = 8
 FEWEST = 30  # tickets on either side, below which shares tell nothing
 
 
@@ -96,3 +105,81 @@ def has_shifted(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
             g += 2 * count * log(count / (share * total)) if count else 0.0
     normal = ((g / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / sqrt(2 / (9 * freedom))
     return erfc(normal / sqrt(2)) / 2 < TELLING
+
+
+def count_shares(
+    rows: Sequence[Mapping[str, Any]],
+    tickets: Mapping[tuple[str, int], Ticket],
+    before: Sequence[Drawn],
+) -> tuple[dict[str, dict[str, dict[str, int]]], Edges]:
+    """By mission, how many tickets had each verdict, each rule that decided, and each value of a
+    field that has few, or numbers in each interval; with the edges of these, which are those of
+    ``before`` where there are any."""
+    shares, edges = (
+        dict[str, dict[str, dict[str, int]]](),
+        dict[str, Mapping[str, Sequence[float]]](),
+    )
+    known = _find_edges(before)
+    for mission in dict.fromkeys(row["mission"] for row in rows):
+        mine = [row for row in rows if row["mission"] == mission]
+        shares[mission], edges[mission] = _count_of_mission(mine, tickets, known.get(mission, {}))
+    return shares, edges
+
+
+# Inside -------------------------------------------------------------------------------------------
+
+
+def _find_edges(drawn: Sequence[Drawn]) -> Edges:
+    """Those by which numbers were counted first."""
+    found: dict[str, dict[str, Sequence[float]]] = {}
+    for each in reversed(drawn):
+        for mission, of in each.edges.items():
+            found.setdefault(mission, {}).update(of)
+    return found
+
+
+def _count_of_mission(
+    rows: Sequence[Mapping[str, Any]],
+    tickets: Mapping[tuple[str, int], Ticket],
+    known: Mapping[str, Sequence[float]],
+) -> tuple[dict[str, dict[str, int]], dict[str, Sequence[float]]]:
+    """How many tickets of a mission had each verdict, each rule that decided, and each value of a
+    field that has few, or numbers in each interval; with the edges of these, ``known`` or new."""
+    columns: dict[str, list[str]] = {}
+    for row in rows:
+        for field, value in reading(tickets[row["file"], row["line"]]).pairs.items():
+            columns.setdefault(field, []).append(value)
+    edges = {
+        field: known[field] if field in known else _find_octiles(values)
+        for field, values in columns.items()
+    }
+    counts = {
+        "verdicts": Counter(row["verdict"] or "none" for row in rows),
+        "rules": Counter(row["rule"] or "none" for row in rows),
+    }
+    for field, values in columns.items():
+        if edges[field]:
+            values = [_name_interval(value, edges[field]) for value in values]
+        if len({*values}) <= KINDS:
+            lacking = {"": len(rows) - len(values)} if len(values) < len(rows) else {}
+            counts[f"field {field}"] = Counter(values) + Counter(lacking)
+    return {what: dict(of) for what, of in counts.items()}, edges
+
+
+def _find_octiles(values: Sequence[str]) -> list[float]:
+    """What parts the numbers of a field in ``INTERVALS`` that are as frequent; empty where it has
+    few values, or others than numbers."""
+    found = [parse_quantity(value) for value in values] if len({*values}) > KINDS else []
+    numbers = [each.number for each in found if each]
+    if not numbers or len(numbers) < len(found):
+        return []
+    return sorted({float(f"{each:.4g}") for each in quantiles(numbers, n=INTERVALS)})
+
+
+def _name_interval(value: str, edges: Sequence[float]) -> str:
+    """The interval that a number lies in."""
+    found = parse_quantity(value)
+    if found is None:
+        return "no number"
+    place = bisect_left(edges, found.number)
+    return f"up to {edges[place]:g}" if place < len(edges) else f"above {edges[-1]:g}"

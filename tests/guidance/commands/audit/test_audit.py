@@ -31,7 +31,7 @@ from stageb.guidance.commands.audit.files import (
     read_sheet,
     take_answers,
 )
-from stageb.guidance.commands.audit.main import conclude, describe_drift, draw, find_edges
+from stageb.guidance.commands.audit.main import conclude, describe_drift, draw
 from stageb.guidance.commands.audit.watch import (
     LEVEL,
     find_fault,
@@ -271,7 +271,7 @@ def test_numbers_that_move_are_noted_by_the_intervals_of_the_first_file(
             for line, row in enumerate(rows, 2)
         ]
         Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in judged))
-        drawn.append(draw(f"{name}.jsonl", name, plan, plan.columns, find_edges(drawn))[0])
+        drawn.append(draw(f"{name}.jsonl", name, plan, plan.columns, drawn)[0])
         assert drawn[-1].edges == drawn[0].edges and len(drawn[0].edges["valves"]["heat"]) == 7
     assert drawn[0].edges["valves"]["step"] == []
     notes = [note for note in describe_drift(drawn) if "heat" in note]
@@ -296,7 +296,7 @@ def test_of_a_group_that_is_drawn_every_ticket_is_as_likely_as_any_other(
     ]
     out.write_text("".join(f"{json.dumps(row)}\n" for row in judged))
     columns = ColumnsConfig(mission_name="valves")
-    drawn, says = draw(str(out), "digest", AuditPlan(PROMISES, columns, share), columns, {})
+    drawn, says = draw(str(out), "digest", AuditPlan(PROMISES, columns, share), columns, [])
     assert len(drawn.tickets) == len({ticket.group_id for ticket in says.values()})
     counts = Counter(text for ticket in says.values() for _, text in ticket.per_image)
     assert counts.keys() == {f"photo: {photo}" for photo in range(photos)}
