@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import chain, takewhile
 from math import log
+from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stageb.guidance.rules import predicates
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
 LEAST_PHRASE = 3  # tickets
 ALIKE = range(LEAST_STEM, 6)  # letters in which words of one stem may begin alike, or more
 TELLING, TOLD = 4, 0.6  # letters of a stem that tells its words, and of its longest word
-MOST_SPELT = 8  # words that are named one by one in the place of a stem that does not
+# words that are named one by one in the place of a stem that does not; and the tickets that mention
+# each of them: a word of one ticket is no evidence, and in no ticket that is not learnt from
+MOST_NAMED, LEAST_NAMED = 8, 2
 JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
 # which no rule names: they hold a sentence together, and say nothing of a case
 STOP_WORDS = frozenset(
@@ -232,17 +235,17 @@ def find_mentions(table: Table, found: Found) -> Found:
     families = _find_families(words) if table.forms.wide else {}
     stems = {stem for stem, family in families.items() if stem in forms or _tells(stem, family)}
     ends = range(LEAST_STEM, max(map(len, stems), default=0) + 1)
-    spelt: dict[str, list[tuple[str, ...]]] = {}
-    for stem in families.keys() - stems:
-        for word in families[stem] if len(families[stem]) <= MOST_SPELT else ():
-            spelt.setdefault(word, []).append(families[stem])
     masks: dict[tuple[str, ...], int] = {}
     for position, each in enumerate(readings if words else ()):
         begun = stems.intersection(word[:end] for word in each.mentioned for end in ends)
-        said = words & each.mentioned
-        named = {family for word in said for family in spelt.get(word, ())}
-        for some in chain(((word,) for word in said), ((stem + ANY,) for stem in begun), named):
-            masks[some] = masks.get(some, 0) | 1 << position
+        for some in chain(words & each.mentioned, (stem + ANY for stem in begun)):
+            masks[some,] = masks.get((some,), 0) | 1 << position
+    for stem in families.keys() - stems:
+        often = tuple(
+            word for word in families[stem] if masks.get((word,), 0).bit_count() >= LEAST_NAMED
+        )
+        if 1 < len(often) <= MOST_NAMED:
+            masks[often] = reduce(or_, (masks[word,] for word in often))
     return {
         Mentions(some, column): masks[some]
         for some in sorted(
