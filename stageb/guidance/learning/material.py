@@ -101,7 +101,8 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWhole(Whole):
-    """A whole guidance, beside the present one on tickets that did not teach it."""
+    """A whole guidance, beside the present one on tickets that did not teach it. What chance adds
+    to the best of several is taken off, but for ``wrong``."""
 
     wrong: int  # the tickets that it judges wrong
     cost: float  # of a ticket

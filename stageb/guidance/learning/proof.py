@@ -31,8 +31,7 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
 
-# standard errors by which provisional rules seem better: their size was chosen by the same estimate
-LIKELY = 2.0
+LIKELY = 2.0  # standard errors by which provisional rules seem better
 REFERENCE = 96  # tickets by which prompts are made comparable, race tickets first
 KEPT = ("accepted", "provisional")  # what stays
 

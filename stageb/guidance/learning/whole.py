@@ -10,7 +10,8 @@ of the least (the 1 SE rule of Breiman et al., "Classification and Regression Tr
 and of word lists, each of which is one condition, the shortest; a form takes the place of a plainer
 one if it costs less by ``Form.enough`` standard errors, and by two errors, or if it says as much in
 half of the conditions. What judges all tickets that taught it right is taken before what costs as
-much and does not: tables without noise have such rules. None is taken where the present guidance
+much and does not: tables without noise have such rules. What chance lets the best of all these seem
+better by (``optimism.py``) is taken off its estimate; none is taken where the present guidance then
 costs as little.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but
@@ -48,6 +49,7 @@ from stageb.guidance.learning.material import (
     find_wrong,
     judge_whole,
 )
+from stageb.guidance.learning.optimism import find_optimism
 from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.word_lists import find_lists
@@ -89,8 +91,14 @@ class _Found(NamedTuple):
 
 
 NOTHING_LEARNT = Whole((), None)
-# the best for each number of conditions that it may have; none where none is so small
-_Chosen = dict[int, _Found]
+
+
+class _Search(NamedTuple):
+    """What was found."""
+
+    # for each number of conditions that it may have; none where none is so small
+    best: dict[int, _Found]
+    tried: Sequence[_Found]  # out of all these
 
 
 def learn_whole(
@@ -100,35 +108,48 @@ def learn_whole(
     them in one of the masks ``folds``; without those of which none is estimated to cost less than
     the present one."""
     among = sum(folds)
-    present, count = material.wrong & among, among.bit_count()
     if has_labels(material.labelled):  # each list hangs on the size of those before it
-        chosen = {
-            most: found
-            for size in sizes
-            for most, found in _learn_labels(material, folds, size).items()
-        }
+        searches = [_learn_labels(material, folds, size) for size in sizes]
     else:
         listed = _word_forms(learn_cards, MOST_TERMS, material, folds)
         cards = [] if material.keeps else [Form(GAIN, [partial(learn_cards, None, MOST_TERMS)])]
         forms = list_forms(material, find_ways(material), cards, [] if material.keeps else listed)
-        chosen = _choose(forms, material, folds, sizes)
-    return {
-        size: MeasuredWhole(
-            found.whole.parts,
-            found.whole.default,
-            found.wrong,
-            cost=found.cost / count,
-            present=find_cost(present, material) / count,
-            won=(present & ~found.wrong).bit_count() / count,
-            lost=(found.wrong & ~present).bit_count() / count,
-            gain=find_gain(found.wrong, present, material, among),
-        )
-        for size, found in chosen.items()
-        if found.cost < find_cost(present, material)
+        searches = [_choose(forms, material, folds, sizes)]
+    measured = {
+        size: _measure(found, [each for each in search.tried if each.size <= size], material, among)
+        for search in searches
+        for size, found in search.best.items()
     }
+    return {size: whole for size, whole in measured.items() if whole}
 
 
 # Inside -------------------------------------------------------------------------------------------
+
+
+def _measure(
+    found: _Found, tried: Sequence[_Found], material: Material, among: int
+) -> MeasuredWhole | None:
+    """What was found, beside the present guidance, for all that it was chosen out of ``tried``;
+    None where it is not estimated to cost less."""
+    present, count = material.wrong & among, among.bit_count()
+    saved = find_cost(present, material) - found.cost
+    if saved <= 0:
+        return None
+    options = [present, *(each.wrong for each in tried)]
+    optimism = find_optimism(options, material, among)
+    left = saved - optimism.cost * count
+    if left <= 0:
+        return None
+    return MeasuredWhole(
+        found.whole.parts,
+        found.whole.default,
+        found.wrong,
+        cost=found.cost / count + optimism.cost,
+        present=find_cost(present, material) / count,
+        won=(present & ~found.wrong).bit_count() / count,
+        lost=(found.wrong & ~present).bit_count() / count + optimism.wrong,
+        gain=find_gain(found.wrong, present, material, among) * left / saved,
+    )
 
 
 def _choose(
@@ -136,11 +157,12 @@ def _choose(
     material: Material,
     folds: Sequence[int],
     sizes: Sequence[int],
-    chosen: _Chosen | None = None,
-) -> _Chosen:
+    plainer: _Found | None = None,
+) -> _Search:
     """For each size the best guidance of the first form, or of a later one that is better by
-    enough. ``chosen`` is what plainer forms have come to."""
-    best = dict(chosen or {})
+    enough. ``plainer`` is what plainer forms have come to."""
+    best = dict.fromkeys(sizes, plainer) if plainer else dict[int, _Found]()
+    tried = [plainer] if plainer else list[_Found]()
     for form in forms:
         perfect = _Found(0.0, FEWEST, 0, NOTHING_LEARNT, 0)
         if not any(
@@ -149,6 +171,7 @@ def _choose(
         ):
             continue
         found = _try_kinds(form.kinds, material, folds)
+        tried += found
         for size in sizes:
             small = [each for each in found if each.size <= size]
             least = _find_smallest(small, material, folds) if small else None
@@ -156,7 +179,7 @@ def _choose(
                 size not in best or _beats(least, best[size], form.enough, material, folds)
             ):
                 best[size] = least
-    return best
+    return _Search(best, tried)
 
 
 def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[int]) -> _Found:
@@ -198,7 +221,7 @@ def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
     return RIGHTED * (one.size - other.size) <= other.misfits
 
 
-def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Chosen:
+def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Search:
     """Lists of labels, or cards where these are better."""
     each_label = max(LEAST_OF_LABEL, -(-OF_LABEL * size // SIZE[True]))
     lists = _learn_by_label(material, folds, each_label, size)
@@ -208,8 +231,7 @@ def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Chose
     cards = [
         Form(enough, [partial(learn_compared, paired, None, each_label)]) for paired in (0, PAIRED)
     ]
-    plainer = {size: lists} if lists else None
-    return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], plainer)
+    return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], lists)
 
 
 def _learn_by_label(
@@ -234,7 +256,8 @@ def _learn_by_label(
         against = replace(
             material, labelled={label: wanted | claimed, "": left & ~wanted}, wrong=wanted
         )
-        found = _choose(list_forms(against, [(label, None)]), against, folds, [most]).get(most)
+        search = _choose(list_forms(against, [(label, None)]), against, folds, [most])
+        found = search.best.get(most)
         if found and found.wrong.bit_count() < wanted.bit_count():
             lists, room = [*lists, *found.whole.lists], room - found.whole.size
             held = (found.wrong ^ wanted) & left & ~told
