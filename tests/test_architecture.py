@@ -124,6 +124,7 @@ THIRD_PARTY = {
     "stageb/guidance/learning/calibration": {"numpy"},
     "stageb/guidance/learning/terms": {"numpy"},
     "stageb/guidance/learning/lists": {"numpy"},
+    "stageb/guidance/learning/material": {"numpy"},
     "stageb/guidance/learning/scales": {"numpy"},
     "stageb/guidance/learning/scorecards": {"numpy"},
     "stageb/guidance/learning/word_lists": {"numpy"},

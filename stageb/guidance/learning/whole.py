@@ -11,7 +11,7 @@ and of word lists, each of which is one condition, the shortest; a form takes th
 one if it costs less by ``Form.enough`` standard errors, and by two errors, or if it says as much in
 half of the conditions. What judges all tickets that taught it right is taken before what costs as
 much and does not: tables without noise have such rules. What chance lets the best of all these seem
-better by (``optimism.py``) is taken off its estimate; none is taken where the present guidance then
+better by (``find_optimism``) is taken off its estimate; none is taken where the present guidance then
 costs as little.
 
 Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but
@@ -46,10 +46,10 @@ from stageb.guidance.learning.material import (
     Whole,
     find_cost,
     find_gain,
+    find_optimism,
     find_wrong,
     judge_whole,
 )
-from stageb.guidance.learning.optimism import find_optimism
 from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.word_lists import find_lists
@@ -93,7 +93,7 @@ class _Found(NamedTuple):
 NOTHING_LEARNT = Whole((), None)
 
 
-class _Search(NamedTuple):
+class _Choice(NamedTuple):
     """What was found."""
 
     # for each number of conditions that it may have; none where none is so small
@@ -135,8 +135,7 @@ def _measure(
     saved = find_cost(present, material) - found.cost
     if saved <= 0:
         return None
-    options = [present, *(each.wrong for each in tried)]
-    optimism = find_optimism(options, material, among)
+    optimism = find_optimism([each.wrong for each in tried], material, among)
     left = saved - optimism.cost * count
     if left <= 0:
         return None
@@ -158,7 +157,7 @@ def _choose(
     folds: Sequence[int],
     sizes: Sequence[int],
     plainer: _Found | None = None,
-) -> _Search:
+) -> _Choice:
     """For each size the best guidance of the first form, or of a later one that is better by
     enough. ``plainer`` is what plainer forms have come to."""
     best = dict.fromkeys(sizes, plainer) if plainer else dict[int, _Found]()
@@ -179,7 +178,7 @@ def _choose(
                 size not in best or _beats(least, best[size], form.enough, material, folds)
             ):
                 best[size] = least
-    return _Search(best, tried)
+    return _Choice(best, tried)
 
 
 def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[int]) -> _Found:
@@ -221,7 +220,7 @@ def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
     return RIGHTED * (one.size - other.size) <= other.misfits
 
 
-def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Search:
+def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Choice:
     """Lists of labels, or cards where these are better."""
     each_label = max(LEAST_OF_LABEL, -(-OF_LABEL * size // SIZE[True]))
     lists = _learn_by_label(material, folds, each_label, size)

@@ -7,8 +7,7 @@ from statistics import mean
 
 import pytest
 
-from stageb.guidance.learning.material import Material
-from stageb.guidance.learning.optimism import find_optimism
+from stageb.guidance.learning.material import Material, find_optimism
 from stageb.guidance.learning.terms import Masks
 from stageb.guidance.words.types import Verdict
 
