@@ -85,6 +85,11 @@ class _Found(NamedTuple):
     misfits: int = 0  # tickets that taught it, and that it judges wrong
 
     @property
+    def rank(self) -> tuple[float, int, int]:
+        """The cheapest first, of equals the smallest, and of these the kind that was named first."""
+        return self.cost, self.size, self.place
+
+    @property
     def length(self) -> tuple[int, int]:
         """Its conditions, and the words of its lists, each of which is one condition."""
         return self.size, sum(len(words) for card in self.whole.cards for words in card.lists)
@@ -184,14 +189,14 @@ def _choose(
 def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[int]) -> _Found:
     """The smallest of what costs about as little as the best, if that is not exact; or what alone
     is exact and costs about as much."""
-    best = min(found, key=lambda each: each[:3])
+    best = min(found, key=lambda each: each.rank)
     exact = [each for each in found if _is_exact(each, best, material)] if best.misfits else [best]
     if exact:
-        return min(exact, key=lambda each: each[:3])
+        return min(exact, key=lambda each: each.rank)
     near = (
         each for each in found if find_gain(best.wrong, each.wrong, material, sum(folds)) <= NEAR
     )
-    return min(near, key=lambda each: (*each.length, *each[:3]))
+    return min(near, key=lambda each: (*each.length, *each.rank))
 
 
 def _beats(

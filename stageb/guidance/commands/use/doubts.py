@@ -46,14 +46,18 @@ NamedFields = Mapping[str, Sequence[str]]
 
 
 def find_named_fields(
-    guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True
+    guidance: Guidance,
+    vocabulary: Vocabulary,
+    words: Words,
+    is_whole: bool = True,
+    only_needed: bool = False,
 ) -> dict[str, list[str]]:
-    """The fields that rules name, with the keys of these. ``vocabulary`` is of tickets of the
-    mission: the ``is_whole`` one of those that taught the rules, or else of some that are to be
-    judged."""
+    """The fields that rules name, with the keys of these; or those alone without which a rule
+    cannot tell whether it holds. ``vocabulary`` is of tickets of the mission: the ``is_whole`` one
+    of those that taught the rules, or else of some that are to be judged."""
     found: dict[str, list[str]] = {}
     for rule in read_rules(guidance, vocabulary, words, is_whole).each:
-        for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary)):
+        for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary, only_needed)):
             found.setdefault(name, []).append(rule.key)
     return found
 
@@ -131,11 +135,13 @@ def _list_few(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:FEW])) + ", ..." * (len(names) > FEW)
 
 
-def _list_fields(code: RuleCode | OutOfReach, text: str, vocabulary: Vocabulary) -> Iterable[str]:
-    """The fields that a rule names; of one that cannot be read as code, those whose names stand in
-    its text."""
+def _list_fields(
+    code: RuleCode | OutOfReach, text: str, vocabulary: Vocabulary, only_needed: bool
+) -> Iterable[str]:
+    """The fields that a rule names, or needs; of one that cannot be read as code, those whose names
+    stand in its text."""
     if isinstance(code, RuleCode):
-        return [*code.expression.fields]
+        return code.expression.needed if only_needed else code.expression.fields
     unknown = [code.field] if code.field and vocabulary.is_tabular else []
     long_ones = (name for name in vocabulary.values if len(name) >= SHORTEST)
     names = (
@@ -232,11 +238,12 @@ class Survey:
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
             vocabulary = Vocabulary.of(mine)
-            named = find_named_fields(each, vocabulary, words, are_taught)
-            every[mission], fields[mission] = (
-                named,
-                keep_common(named, mine) if are_taught else named,
+            named, needed = (
+                find_named_fields(each, vocabulary, words, are_taught, only)
+                for only in (False, True)
             )
+            every[mission] = named
+            fields[mission] = keep_common(needed, mine) if are_taught else needed
             if mine and are_taught:
                 shares[mission] = find_shares(named, mine)
             strange[mission] = StrangeValues.beside(
@@ -342,17 +349,17 @@ class Survey:
         unusual = self.conclude().unusual
         for mission, named in self.named.items():
             tickets = self.tickets[mission]
-            for name in named:
+            for name, keys in named.items():
                 count, than = self.lacking[mission, name], self._compare_share(mission, name)
                 if name in unusual.get(mission, {}):
                     what = f"{than}: these go to review"
-                elif name in self.doubts.fields.get(mission, {}):
-                    what = f": these go to review{unless}"
+                elif needing := self.doubts.fields.get(mission, {}).get(name):
+                    keys, what = needing, f": these go to review{unless}"
                 else:
                     what = than if count == tickets else ""
                 if count and what:
                     of = f"{count:,} of {tickets:,} tickets ({count / tickets:.0%})"
-                    yield f"{mission}: {of} have no {name!r}, which {_join(named[name])}{what}"
+                    yield f"{mission}: {of} have no {name!r}, which {_join(keys)}{what}"
         for mission, strange in self.strange.items():
             yield from (f"{mission}: {said}" for said in strange.describe(self.tickets[mission]))
         for mission, known in self.columns.items():

@@ -106,7 +106,7 @@ class Expression(ABC):
     @property
     def needed(self) -> tuple[str, ...]:
         """Of these, those without which a ticket does not tell whether it holds."""
-        return tuple(dict.fromkeys(field for each in self.conditions() for field in each.needed))
+        return tuple(dict.fromkeys(field for part in self.parts for field in part.needed))
 
     @property
     def absent(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -101,6 +101,10 @@ class All(_Joined):
         return bool(self.parts[0].present)
 
     @property
+    def needed(self) -> tuple[str, ...]:
+        return _list_needed(self.parts, {part.present for part in self.parts})
+
+    @property
     def key(self) -> tuple[str, str, str, str]:
         limits = self._limits()
         return (
@@ -172,6 +176,10 @@ class Some(_Joined):
         return 1
 
     @property
+    def needed(self) -> tuple[str, ...]:
+        return _list_needed(self.parts, {part.absent for part in self.parts})
+
+    @property
     def call(self) -> Call:
         return predicates.some, self.parts
 
@@ -222,6 +230,10 @@ class Points(Expression):
     @property
     def as_points(self) -> Points | None:
         return self
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ()
 
     @property
     def start(self) -> int:
@@ -279,6 +291,13 @@ class Points(Expression):
             "points_at_least": self.least,
             "of": [{"points": points, "if": part.to_plain()} for points, part in self.scored],
         }
+
+
+def _list_needed(parts: Sequence[Expression], told: Set[str]) -> tuple[str, ...]:
+    """The fields that the parts need, but for those of which one part has ``told`` already that a
+    ticket lacks them."""
+    needed = dict.fromkeys(field for part in parts for field in part.needed)
+    return tuple(field for field in needed if field not in told)
 
 
 def negate(expression: Expression) -> Expression:

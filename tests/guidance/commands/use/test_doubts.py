@@ -138,6 +138,31 @@ def test_by_rules_too_a_field_that_tickets_lack_is_said_first(
     )
 
 
+@pytest.mark.parametrize(
+    ("rules", "names"),
+    [
+        (["Fail if state (if given) is torn."], ""),
+        (["Fail if state is missing or state is torn."], ""),
+        (["Fail unless it has 1 point or more: 1 if state is new; 1 if state is worn."], ""),
+        (["Fail if state (if given) is torn.", "Fail if state is worn."], "G2 names"),
+    ],
+)
+@pytest.mark.parametrize("by", ["model", "rules"])
+def test_tickets_that_lack_a_field_go_to_review_where_a_rule_cannot_tell_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, rules: list[str], names: str
+) -> None:
+    texts = {f"G{n}": text for n, text in enumerate([made.HEADLINE, *rules])}
+    (tmp_path / "g.json").write_text(json.dumps({"valves": {"step": 1, "experiences": texts}}))
+    tickets = lacking(tmp_path / "t.jsonl", every=4)
+    assert predict(tmp_path, tickets, by=by, guidance=str(tmp_path / "g.json")) == 0
+    said = capsys.readouterr().err
+    assert (f"(25%) have no 'state', which {names}: these go to review" in said) == bool(names)
+    assert bool(names) == ("go to review" in said)
+    if by == "rules":
+        without = [row["review"] for row in made.rows(tmp_path / "p.jsonl")[::4]]
+        assert without == [bool(names)] * 10
+
+
 def write_parts(path: Path, temperatures: Sequence[int | None], column: str = "Temp") -> str:
     """Parts that fail above 95 degrees; what was not measured is good."""
     rows = [
