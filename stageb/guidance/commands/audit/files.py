@@ -18,12 +18,13 @@ from typing import Any, TypeAlias
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.govern.export import parse_columns
+from stageb.guidance.commands.use.source import find_columns
 from stageb.guidance.tickets.tickets import find_label
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket, Verdict
 from stageb.store import disk
-from stageb.store.output import encode_table
+from stageb.store.output import encode_table, read_commit
 from stageb.untrusted.strict_json import FaultError, loads, open_named, reading, short
 
 PROMISE, DRAWN, ANSWERS, PAGE = "audit.json", "drawn.jsonl", "answers.jsonl", "audit.html"
@@ -31,6 +32,7 @@ RIGHT = "right_label"
 HEADER = ("id", "mission", "group_id", "says", RIGHT)
 REMEDY = "restore it, or begin another audit: name a new folder"
 KIND = "answers"
+OF_COLUMNS = "columns."  # begins the keys of a commit that say what columns mean
 
 
 Edges: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
@@ -158,6 +160,21 @@ class AuditFolder:
         path.touch()
         disk.write_at(path, disk.json_lines(rows), disk.end_of_rows(path))
         disk.sync(path)
+
+
+def find_columns_before(predictions: Sequence[str], source: str) -> ColumnsConfig:
+    """What columns of ticket files meant when the first of these files was predicted; where nothing
+    beside it says so, in the run of the ``source``. Raises ``InputError``."""
+    for name in predictions[:1]:
+        config = (read_commit(Path(name)) or {}).get("config")
+        said = {
+            key.removeprefix(OF_COLUMNS): value
+            for key, value in (config.items() if isinstance(config, dict) else ())
+            if key.startswith(OF_COLUMNS)
+        }
+        if said:
+            return parse_columns(json.dumps(said))
+    return find_columns(source)
 
 
 def read_sheet(path: Path) -> Iterator[tuple[str, str, str]]:

@@ -25,12 +25,12 @@ from stageb.guidance.commands.audit.files import (
     AuditPlan,
     Drawn,
     Promise,
+    find_columns_before,
     read_export,
     read_sheet,
     take_answers,
 )
 from stageb.guidance.commands.govern.export import parse_columns
-from stageb.guidance.commands.use.source import find_columns
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.tickets.tickets import read_entries
@@ -92,7 +92,7 @@ def find_plan(folder: AuditFolder, args: argparse.Namespace) -> tuple[AuditPlan,
         if promised is None:
             what = f"{args.folder}: no audit has begun there; name what is watched"
             raise InputError(shown(f"{what}: --guidance SOURCE"))
-        columns = given or find_columns(args.guidance)
+        columns = given or find_columns_before(args.predictions, args.guidance)
         return AuditPlan(promised, columns, SHARE if args.share is None else args.share), columns
     if promised not in (None, kept.promises):
         raise InputError(
@@ -158,7 +158,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--columns",
         metavar="NAME=VALUE,...",
-        help="what the columns of ticket files mean, as for predict; by default what they meant "
+        help="what the columns of ticket files mean; by default what they meant for predict "
         "when the audit began, and then in the run",
     )
     return parser

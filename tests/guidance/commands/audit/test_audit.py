@@ -196,6 +196,23 @@ def test_a_week_with_a_drift_on_the_fourth_day(
     assert "script" not in page
 
 
+def test_an_audit_of_a_shared_file_knows_columns_and_words_as_predict_did(promised: Path) -> None:
+    """Of a file, nothing else says what columns mean; copied predictions are asked with it."""
+    own = "--columns={mission_name: valves, passes: [pass, good], fails: [fail, bad]}"
+    made.write_parts(Path("day.csv"), 400, 2, good=0.0)
+    given = ["--guidance=shared.json", "--tickets=day.csv", "--output=day.jsonl", "--by=rules"]
+    assert main(["predict", *given, own]) == 0
+    begins = ["--guidance=shared.json", "--share=0.2"]
+    assert main(["audit", "day.jsonl", *begins]) == 0
+    sheet = Path("audit/sheet-0001.csv")
+    fill(sheet, Path("day.csv"), words={"pass": "good", "fail": "bad"})
+    assert main(["audit"]) == 0
+    shutil.copy("day.jsonl", "copied.jsonl")
+    assert main(["audit", "copied.jsonl", *begins, "--folder=other"]) == 2
+    assert main(["audit", "copied.jsonl", *begins, "--folder=other", own]) == 0
+    assert Path("other/sheet-0001.csv").exists()
+
+
 def test_what_was_judged_before_the_promise_has_to_be_judged_anew(
     promised: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
