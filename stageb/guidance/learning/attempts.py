@@ -176,7 +176,7 @@ def _has_answered(edit: EditEntry) -> bool:
 ENDS = {  # what so many edits did
     "over a limit": "would do more than gate.max_false_passes or gate.max_changed_verdicts allows",
     "unproven": "fell short of a proof",
-    "unlikely": "fell short of a proof, and of seeming better by two standard errors",
+    "unlikely": "fell short of a proof, and of seeming better by more than chance explains",
     "futile": "left little hope of a proof",
     "unpromising": "promised too little for a test",
     "dropped": "promised too little, or less than another",

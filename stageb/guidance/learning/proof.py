@@ -31,7 +31,8 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
 
-LIKELY = 2.0  # standard errors by which provisional rules seem better
+# standard errors by which provisional rules seem better: as chance makes one in twenty that are not
+LIKELY = 1.64
 REFERENCE = 96  # tickets by which prompts are made comparable, race tickets first
 KEPT = ("accepted", "provisional")  # what stays
 

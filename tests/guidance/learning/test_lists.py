@@ -23,6 +23,7 @@ from stageb.guidance.learning.material import (
     find_undecided,
     find_wrong,
 )
+from stageb.guidance.learning.proof import LIKELY
 from stageb.guidance.learning.scorecards import (
     MOST_POINTS,
     MOST_TERMS,
@@ -699,3 +700,15 @@ def test_a_gain_has_as_many_standard_errors_in_any_currency(
     ]
     plain, dear = (find_gain(one, other, each, 255) for each in of)
     assert dear == pytest.approx(plain)
+
+
+def test_where_words_are_drawn_by_chance_few_guidances_seem_better_than_chance_explains() -> None:
+    """One in twenty would do so, if it were the only one that was tried."""
+    words, rows, seeming = [f"{first}{last}x" for first in "bdglmn" for last in "aeiou"], 60, 0
+    for seed in range(30):
+        draw = Random(seed)
+        texts = [" ".join(draw.sample(words, 6)) for _ in range(rows)]
+        study = material([read_summaries((text,)) for text in texts], mask(list(range(30))))
+        whole = learn_whole(study, folds(rows), 30)
+        seeming += whole is not None and whole.gain > LIKELY
+    assert seeming <= 3

@@ -282,9 +282,9 @@ def _describe_end(attempt: Attempt) -> str:
         "allows.",
         "unproven": "The tickets ended before that was proven.",
         "unlikely": "The tickets ended before that was proven, and it does not seem better by "
-        "two standard errors.",
+        "more than chance explains.",
         PROVISIONAL: "That is no proof; they stay as provisional rules, since they seem better "
-        "by two standard errors.",
+        "by more than chance explains.",
         "futile": "There was little hope left of proving it.",
         "unpromising": "That promises too little to be worth a test.",
         "dropped": "So it was not tested: another edit promised more, or this one too little.",
