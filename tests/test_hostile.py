@@ -119,7 +119,7 @@ def ticket(mission: str, group: str, label: str) -> str:
 
 @pytest.mark.slow
 def test_a_run_on_hostile_names_stays_in_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = tmp_path / "deep" / "inside"
     work.mkdir(parents=True)
@@ -141,6 +141,8 @@ def test_a_run_on_hostile_names_stays_in_its_folder(
     }
     monkeypatch.chdir(work)
     monkeypatch.setenv("HOME", str(tmp_path))
+    # which keeps its fonts there, unless it was imported before
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))
     assert main(["fit", *(f"--{key}={value}" for key, value in options.items())]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
     assert sorted(path.name for path in work.iterdir()) == ["out", "tickets.jsonl"]
