@@ -190,22 +190,26 @@ def find_gain(one: int, other: int, material: Material, among: int) -> float:
 
 
 class Optimism(NamedTuple):
-    """By how much the guidance that costs least seems better, of a ticket."""
+    """By how much a guidance that was chosen seems better, of a ticket."""
 
     cost: float
     wrong: float  # share that is judged wrong
 
 
-def find_optimism(tried: Sequence[int], material: Material, among: int) -> Optimism:
-    """The optimism of the best of guidances, each given by the tickets ``among`` these that it
-    judges wrong out of fold: the tickets that it was chosen by measure it, too.
+def find_optimism(
+    tried: Sequence[int], taken: int, near: float, material: Material, among: int
+) -> Optimism:
+    """The optimism of the guidance that was ``taken``, the first one that costs no more than the
+    best by ``near`` standard errors. Each is given by the tickets ``among`` these that it judges
+    wrong out of fold: those that it was chosen by measure it, too.
 
     Bootstrap bias-corrected cross-validation (Tsamardinos, Greasidou & Borboudakis, "Bootstrapping
     the out-of-sample predictions for efficient and accurate cross-validation", Machine Learning
     2018). Tickets are drawn anew, with replacement, and those of a group together; the guidance
-    that costs least on these is measured on the tickets that were not drawn. So that few draws will
-    do, it is compared there with what costs least of all tickets."""
-    wrong = unpack([*dict.fromkeys(tried)], among).astype(np.float64)
+    that these would have one take is measured on the tickets that were not drawn. So that few draws
+    will do, it is compared there with the one that was taken."""
+    guidances = [*dict.fromkeys(tried)]
+    wrong = unpack(guidances, among).astype(np.float64)
     prices = np.zeros(wrong.shape[1])
     for label, mask in material.labelled.items():
         prices += material.price(label) * unpack([mask], among)[0]
@@ -218,16 +222,27 @@ def find_optimism(tried: Sequence[int], material: Material, among: int) -> Optim
     drawn = drawn[(drawn == 0).any(axis=1)]  # of few tickets, all may be drawn
     if not len(drawn):
         return Optimism(0.0, 0.0)
-    best, least = (drawn @ costs.T).argmin(axis=1), costs.sum(axis=1).argmin()
+    chosen = [_choose_first(costs, times, near) for times in drawn]
     others = (drawn == 0).astype(np.float64)
     tickets = others @ sizes
 
     def measure(figures: _Numbers) -> float:
         there = others @ figures.T
-        gaps = (there[np.arange(len(best)), best] - there[:, least]) / tickets
-        return max(0.0, float(gaps.mean()))
+        gaps = there[np.arange(len(chosen)), chosen] - there[:, guidances.index(taken)]
+        return max(0.0, float((gaps / tickets).mean()))
 
     return Optimism(measure(costs), measure(shares))
+
+
+def _choose_first(costs: _Numbers, times: _Numbers, near: float) -> int:
+    """The first of the rows of ``costs`` that is ``near`` the least, where each of its columns
+    comes so many ``times``. See ``find_gain``."""
+    totals = costs @ times
+    best = costs[totals.argmin()]
+    behind = totals - totals.min()
+    squares = (costs * costs) @ times + (best * best) @ times - 2 * (costs @ (best * times))
+    variances = np.maximum(squares - behind**2 / times.sum(), 0.0)
+    return int((behind <= near * np.sqrt(variances)).argmax())
 
 
 def _number_units(groups: Sequence[int], among: int) -> NDArray[np.int64]:

@@ -140,7 +140,8 @@ def _measure(
     saved = find_cost(present, material) - found.cost
     if saved <= 0:
         return None
-    optimism = find_optimism([each.wrong for each in tried], material, among)
+    options = [each.wrong for each in sorted(tried, key=lambda each: (*each.length, *each.rank))]
+    optimism = find_optimism(options, found.wrong, NEAR, material, among)
     left = saved - optimism.cost * count
     if left <= 0:
         return None
