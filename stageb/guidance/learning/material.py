@@ -222,7 +222,8 @@ def find_optimism(
     drawn = drawn[(drawn == 0).any(axis=1)]  # of few tickets, all may be drawn
     if not len(drawn):
         return Optimism(0.0, 0.0)
-    chosen = [_choose_first(costs, times, near) for times in drawn]
+    squares = costs * costs
+    chosen = [_choose_first(costs, squares, times, near) for times in drawn]
     others = (drawn == 0).astype(np.float64)
     tickets = others @ sizes
 
@@ -234,14 +235,14 @@ def find_optimism(
     return Optimism(measure(costs), measure(shares))
 
 
-def _choose_first(costs: _Numbers, times: _Numbers, near: float) -> int:
+def _choose_first(costs: _Numbers, squares: _Numbers, times: _Numbers, near: float) -> int:
     """The first of the rows of ``costs`` that is ``near`` the least, where each of its columns
-    comes so many ``times``. See ``find_gain``."""
+    comes so many ``times``; ``squares`` are those of the costs. See ``find_gain``."""
     totals = costs @ times
-    best = costs[totals.argmin()]
-    behind = totals - totals.min()
-    squares = (costs * costs) @ times + (best * best) @ times - 2 * (costs @ (best * times))
-    variances = np.maximum(squares - behind**2 / times.sum(), 0.0)
+    least = totals.argmin()
+    behind, alone = totals - totals[least], squares @ times
+    changed = alone + alone[least] - 2 * (costs @ (costs[least] * times))
+    variances = np.maximum(changed - behind**2 / times.sum(), 0.0)
     return int((behind <= near * np.sqrt(variances)).argmax())
 
 

@@ -9,7 +9,7 @@ expressions, so what is counted, judged, written and exported is one thing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -106,7 +106,13 @@ class Expression(ABC):
     @property
     def needed(self) -> tuple[str, ...]:
         """Of these, those without which a ticket does not tell whether it holds."""
-        return tuple(dict.fromkeys(field for part in self.parts for field in part.needed))
+        needed = dict.fromkeys(field for part in self.parts for field in part.needed)
+        return tuple(field for field in needed if field not in self.told)
+
+    @property
+    def told(self) -> Set[str]:
+        """The fields of which one of its parts tells what holds where a ticket lacks them."""
+        return frozenset()
 
     @property
     def absent(self) -> str:

@@ -101,8 +101,8 @@ class All(_Joined):
         return bool(self.parts[0].present)
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        return _list_needed(self.parts, {part.present for part in self.parts})
+    def told(self) -> Set[str]:
+        return {part.present for part in self.parts}
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -176,8 +176,8 @@ class Some(_Joined):
         return 1
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        return _list_needed(self.parts, {part.absent for part in self.parts})
+    def told(self) -> Set[str]:
+        return {part.absent for part in self.parts}
 
     @property
     def call(self) -> Call:
@@ -291,13 +291,6 @@ class Points(Expression):
             "points_at_least": self.least,
             "of": [{"points": points, "if": part.to_plain()} for points, part in self.scored],
         }
-
-
-def _list_needed(parts: Sequence[Expression], told: Set[str]) -> tuple[str, ...]:
-    """The fields that the parts need, but for those of which one part has ``told`` already that a
-    ticket lacks them."""
-    needed = dict.fromkeys(field for part in parts for field in part.needed)
-    return tuple(field for field in needed if field not in told)
 
 
 def negate(expression: Expression) -> Expression:
