@@ -109,7 +109,7 @@ class CellColumns:
         cell = text = self.text(field)
         if field in self._mission.booleans:
             cell = f"CASE {text} WHEN '1' THEN 'true' WHEN '0' THEN 'false' ELSE {text} END"
-        if self._mission.columns.decimal == "," and field not in self._mission.numeric:
+        elif self._mission.columns.decimal == "," and field not in self._mission.numeric:
             cell = self._read_comma(text, self._raw(field))
         if is_number and self._mission.is_counted:
             return self.add(

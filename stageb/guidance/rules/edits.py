@@ -217,14 +217,14 @@ def compare_rules(old: Guidance | None, new: Guidance | None) -> tuple[RuleChang
     )
 
 
-def compare_marks(old: Guidance | None, new: Guidance | None) -> tuple[Rule, ...]:
-    """The rules of ``new`` with the text that they have in ``old``, that are fixed in one of both
-    alone."""
-    pairs = [(rule, old.rule(rule.key) if old else None) for rule in (new.rules if new else ())]
+def compare_marks(old: Guidance | None, new: Guidance | None) -> tuple[tuple[Rule, Rule], ...]:
+    """The rules of ``old`` that have the same text in ``new`` under another mark, and as they stand
+    there."""
+    pairs = [(old.rule(rule.key) if old else None, rule) for rule in (new.rules if new else ())]
     return tuple(
-        rule
-        for rule, was in pairs
-        if was and was.text == rule.text and was.is_fixed != rule.is_fixed
+        (was, rule)
+        for was, rule in pairs
+        if was and was.text == rule.text and was.mark != rule.mark
     )
 
 

@@ -143,6 +143,13 @@ def draw_flags(draw: Random) -> Cells:
     return cells | {"Type": draw.choice(["H", "M", None])}
 
 
+def draw_flagged_commas(draw: Random) -> Cells:
+    """The same where decimals have a comma, so that numbers are texts."""
+    gaps = {1: "1", 0: "0,0", 2.5: "2,5"}
+    cells = draw_flags(draw)
+    return {**cells, "gap": gaps.get(cells["gap"]), "load": str(cells["load"])}
+
+
 NUMBERS = {
     "TSH": ["6.3", "1", "0.25"],
     "FTI": ["64", "1"],
@@ -217,6 +224,7 @@ KINDS = {
     "decimal commas": Kind(TEXTS, draw_commas, Columns((), decimal=",")),
     "missing values": Kind(TEXTS, draw_marked, Columns((), missing=("n/a", "?", "--"))),
     "booleans": Kind(FLAGS, draw_flags),
+    "booleans and decimal commas": Kind(FLAGS, draw_flagged_commas, Columns((), decimal=",")),
     "numbers": Kind(NUMBERS, draw_numbers, is_typed=True),
     "numbers and others": Kind(FLAGS, draw_flags, is_typed=True),
     "numbers as texts": Kind(NUMBERS, draw_numbers, are_texts=True),

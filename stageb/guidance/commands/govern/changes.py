@@ -45,8 +45,9 @@ def describe_changes(old: Guidance | None, new: Guidance | None) -> Iterator[str
             yield f"  + {change.key}{marks[change.key]}. {change.after}"
         if change.key in moves:
             yield f"  > {moves[change.key]} -> {change.key}. {change.after}"
-    for rule in compare_marks(old, new):
-        yield f"  ~ {rule.key}{rule.mark or ' (no longer fixed)'}. {rule.text}"
+    for was, rule in compare_marks(old, new):
+        mark = rule.mark or was.mark.replace("(", "(no longer ")
+        yield f"  ~ {rule.key}{mark}. {rule.text}"
     if order := compare_order(old, new):
         yield f"  ~ the order, in which the first decides: {', '.join(order)}"
 

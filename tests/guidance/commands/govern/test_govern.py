@@ -842,3 +842,12 @@ def test_rules_that_were_edited_as_text_keep_what_is_known_of_them(
         in asked("promote", "mine.txt", "--to", "shared.json", "--yes")[1]
     )
     assert load_seed("shared.json")["valves"].rules[1] == before.rules[1]
+    for mark, told in ((" (provisional)", " (provisional)"), ("", " (no longer provisional)")):
+        Path("mine.txt").write_text(
+            f"[valves]\nG0. {G0}\nG1{mark}. {G1}\nFail if state is rusty.\n"
+        )
+        assert (
+            f"  ~ G1{told}. {G1}\n"
+            in asked("promote", "mine.txt", "--to", "shared.json", "--yes")[1]
+        )
+        assert load_seed("shared.json")["valves"].rules[1].is_provisional == bool(mark)
