@@ -22,7 +22,7 @@ from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.judge import read_rules
-from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.prompts import WORDS, Words
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import find_default, rank_labels, split_tickets
@@ -73,19 +73,20 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     """The guidance that tickets of one mission teach, and whether it is proven."""
     ((name, splits),) = split_tickets(tickets, config).items()
     labels, vocabulary = rank_labels(tickets, splits), Vocabulary.of(tickets)
+    words = WORDS[config.prompt.language]
     pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
     tools = Tools(
         config, tickets, splits, pool, vocabulary, lambda some: [9] * len(some), 16, labels=labels
     )
     default = find_default(tickets, splits, labels, config.price.by_label)
     mission = MissionState(
-        make_neutral(name, WORDS["en"], labels, default), divide_budget(config.gating, 1)
+        make_neutral(name, words, labels, default), divide_budget(config.gating, 1)
     )
 
     def judge(question: Any) -> list[list[Judgement]]:
         assert isinstance(question, JudgeTickets)  # no model is there
         judged = [
-            are_right(guidance, vocabulary, [tickets[i] for i in places])
+            are_right(guidance, vocabulary, [tickets[i] for i in places], words)
             for guidance, places in question.asked
         ]
         return [[Judgement(float(each), 0, True) for each in some] for some in judged]
@@ -105,9 +106,14 @@ def learn(tickets: Sequence[Ticket], config: LoopConfig = CONFIG) -> tuple[Guida
     )
 
 
-def are_right(guidance: Guidance, vocabulary: Vocabulary, tickets: Sequence[Ticket]) -> list[bool]:
+def are_right(
+    guidance: Guidance,
+    vocabulary: Vocabulary,
+    tickets: Sequence[Ticket],
+    words: Words = WORDS["en"],
+) -> list[bool]:
     """Whether rules as code give tickets their labels."""
-    judge = read_rules(guidance, vocabulary, WORDS["en"]).compile()
+    judge = read_rules(guidance, vocabulary, words).compile()
     return [judge(reading(ticket)).verdict == ticket.label for ticket in tickets]
 
 

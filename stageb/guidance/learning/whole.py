@@ -64,7 +64,7 @@ SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to
 # lists of labels that are wrong for a smaller share give way to cards, which are long, only by so
 # much
 GOOD, FAR = 0.1, 3.0
-LISTED = (10, 30, 100)  # words that lists of each verdict hold at most
+LISTED = (10, 30, 100, 200)  # words that lists of each verdict hold at most
 # conditions for each label of a mission's own, where it may have ``SIZE`` in all, ...
 OF_LABEL = 12
 # ... and for the first ones where it may have few: a line of one or two says too little

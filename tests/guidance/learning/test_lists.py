@@ -284,9 +284,7 @@ def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -
     assert named.isdisjoint({"aft", "leak", "broken frame", "broken fram"})
 
 
-def test_words_that_begin_alike_are_one_by_a_stem_that_tells_them_or_else_by_their_names() -> None:
-    """As long as these are few, and no ticket is the only one to mention one of them."""
-    alike = [f"con{end}" for end in "test trol veyor fusing vex dition nect crete gest".split()]
+def test_words_that_begin_alike_are_one_by_a_stem_that_tells_them_and_else_by_none() -> None:
     texts = [
         "it leaks",
         "a leaking lid",
@@ -296,17 +294,14 @@ def test_words_that_begin_alike_are_one_by_a_stem_that_tells_them_or_else_by_the
         "we checked",
         "trip",
         "tripping",
-        *alike,
+        "contest",
+        "control",
     ]
-    once = ["a replica", "a reproof", "one report"]
-    masks = find_terms([read_summaries((text,)) for text in texts * 3 + once], Forms(wide=True))
+    masks = find_terms([read_summaries((text,)) for text in texts * 3], Forms(wide=True))
     words = {term.words: mask for term, mask in masks.items() if isinstance(term, Mentions)}
-    assert {("leak*",), ("check*",), ("trip*",), ("repaired", "replaced")} <= words.keys()
-    both = words[("repaired",)] | words[("replaced",)]
-    assert words["repaired", "replaced"] == both
-    begun = {named for named in words if named[0].startswith(("rep", "cont"))}
-    stems = {named for named in begun if len(named) > 1 or named[0].endswith("*")}
-    assert stems == {("repaired", "replaced"), ("contest", "control")}
+    assert {("leak*",), ("check*",), ("trip*",), ("repaired",), ("contest",)} <= words.keys()
+    begun = {named for named in words if named[0].startswith(("rep", "con"))}
+    assert all(len(named) == 1 and not named[0].endswith("*") for named in begun)
 
 
 def test_one_end_of_a_phrase_says_something_of_a_case_and_all_of_it_is_whole_words() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from itertools import chain, takewhile
 from math import log
-from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stageb.guidance.rules import predicates
@@ -48,9 +47,6 @@ if TYPE_CHECKING:
 LEAST_PHRASE = 3  # tickets
 ALIKE = range(LEAST_STEM, 6)  # letters in which words of one stem may begin alike, or more
 TELLING, TOLD = 4, 0.6  # letters of a stem that tells its words, and of its longest word
-# words that are named one by one in the place of a stem that does not; and the tickets that mention
-# each of them: a word of one ticket is no evidence, and in no ticket that is not learnt from
-MOST_NAMED, LEAST_NAMED = 8, 2
 JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
 # which no rule names: they hold a sentence together, and say nothing of a case
 STOP_WORDS = frozenset(
@@ -214,8 +210,7 @@ def is_mentionable(text: str) -> bool:
 
 def find_mentions(table: Table, found: Found) -> Found:
     """Words of prose and of columns of texts, wherever a ticket mentions them, or in the only text
-    alone; or whole words, and those that begin alike as one: by their stem, or by their names where
-    that would not tell them."""
+    alone; or whole words, and the stems that tell their words."""
     readings, column = table.readings, table.only_text
     words = {word for each in readings for word in each.words}
     words |= {
@@ -232,42 +227,35 @@ def find_mentions(table: Table, found: Found) -> Found:
         words -= fragments - _find_free_runs(_count_texts(readings))
     if column:
         readings = [read_value(each.pairs.get(column, "")) for each in readings]
-    families = _find_families(words) if table.forms.wide else {}
-    stems = {stem for stem, family in families.items() if stem in forms or _tells(stem, family)}
+    stems = _find_stems(words, forms) if table.forms.wide else set()
     ends = range(LEAST_STEM, max(map(len, stems), default=0) + 1)
-    masks: dict[tuple[str, ...], int] = {}
+    masks: dict[str, int] = {}
     for position, each in enumerate(readings if words else ()):
         begun = stems.intersection(word[:end] for word in each.mentioned for end in ends)
-        for some in chain(words & each.mentioned, (stem + ANY for stem in begun)):
-            masks[some,] = masks.get((some,), 0) | 1 << position
-    for stem in families.keys() - stems:
-        often = tuple(
-            word for word in families[stem] if masks.get((word,), 0).bit_count() >= LEAST_NAMED
-        )
-        if 1 < len(often) <= MOST_NAMED:
-            masks[often] = reduce(or_, (masks[word,] for word in often))
+        for word in chain(words & each.mentioned, (stem + ANY for stem in begun)):
+            masks[word] = masks.get(word, 0) | 1 << position
     return {
-        Mentions(some, column): masks[some]
-        for some in sorted(
-            masks, key=lambda some: (len(some), some[0].endswith(ANY), *map(_rank_length, some))
-        )
+        Mentions((word,), column): masks[word]
+        for word in sorted(masks, key=lambda word: (word.endswith(ANY), *_rank_length(word)))
     }
 
 
-def _tells(stem: str, family: Sequence[str]) -> bool:
-    """Whether a reader can complete it: ``check*``, and not ``rep*`` of repair and replace."""
-    return len(stem) >= max(TELLING, TOLD * max(map(len, family)))
-
-
-def _find_families(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Words that begin alike, in alphabetical order, by all that they have in common."""
+def _find_stems(words: Iterable[str], forms: Set[str]) -> set[str]:
+    """All that words which begin alike have in common, if a reader can complete it: it is one of
+    the ``forms`` itself, or has most of the letters of its longest word. ``check*``, and not
+    ``rep*`` of repair and replace."""
     families: dict[str, list[str]] = {}
     for word in words:
         for size in ALIKE if word[0].isalpha() and not begins_cjk(word) else ():
             if size <= len(word):
                 families.setdefault(word[:size], []).append(word)
+    longest = {
+        _find_beginning(some): max(map(len, some)) for some in families.values() if len(some) > 1
+    }
     return {
-        _find_beginning(some): tuple(sorted(some)) for some in families.values() if len(some) > 1
+        stem
+        for stem, most in longest.items()
+        if stem in forms or len(stem) >= max(TELLING, TOLD * most)
     }
 
 
