@@ -61,7 +61,7 @@ class Scorecard:
     verdict: Verdict
     points: Mapping[Conjunction, int]  # in the order in which they came
     least: int
-    # of these, words that have the same points, the most telling first
+    # of these, words that have the same points, the surest first
     lists: Sequence[Sequence[Conjunction]] = ()
 
     @property

@@ -26,7 +26,7 @@ SMOOTHED = 0.5  # tickets that are added to each count
 
 def find_lists(tally: Contingency, whole_words: Set[str], most: int) -> list[list[int]]:
     """The places of at most ``most`` of the ``whole_words`` that speak for the wanted tickets
-    against the others, in two lists, or in one, the most telling word first."""
+    against the others, in two lists, or in one, the surest word first."""
     places = [place for place, term in enumerate(tally.terms) if term.word in whole_words]
     count, all_wanted = tally.tickets, tally.wanted
     if not places or not 0 < all_wanted < count:
@@ -41,14 +41,12 @@ def find_lists(tally: Contingency, whole_words: Set[str], most: int) -> list[lis
         (wrong + SMOOTHED) / (count - all_wanted + 1)
     )
     order = np.argsort(-errors.round(6), kind="stable")[:most]
-    ranked = sorted(
-        (place for place in order.tolist() if errors[place] > CLEAR),
-        key=lambda place: -round(float(odds[place]), 6),
-    )
+    surest = [place for place in order.tolist() if errors[place] > CLEAR]
+    ranked = sorted(surest, key=lambda place: -round(float(odds[place]), 6))
     cut = _find_cut(odds[ranked])
     return [
-        [places[place] for place in some]
-        for some in (ranked[:cut], ranked[cut:])
+        [places[place] for place in surest if place in some]
+        for some in (set(ranked[:cut]), set(ranked[cut:]))
         if len(some) >= FEWEST
     ]
 

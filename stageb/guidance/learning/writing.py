@@ -32,6 +32,14 @@ class WrittenRule:
 
 
 NAMED = 4  # words of a rule, or more, that become a list
+# which tickets mention for a reason, and which still are no name
+FUNCTION_WORDS = frozenset(
+    (
+        "after again against around back before down during ever every few first last least less "
+        "many more most much never new next no not now off often one only other out over same "
+        "second since some still two under up very while within without"
+    ).split()
+)
 
 _Code = tuple[Expression, tuple[Conjunction, ...]]
 _Named = tuple[WordList, tuple[Conjunction, ...]]  # a list, and the lines of the rule that names it
@@ -66,7 +74,7 @@ def _know(vocabulary: Vocabulary, lists: Iterable[WordList]) -> Vocabulary:
 
 
 def _name_list(lines: Sequence[Conjunction], taken: Set[str]) -> WordList:
-    """The words of a list, named by the most telling one that names none yet; as they are read, in
+    """The words of a list, named by the surest one that names none yet; as they are read, in
     alphabetical order."""
     words = [line[0].word for line in lines]
     return WordList(_choose_name(words, taken), tuple(sorted(words)))
@@ -80,9 +88,10 @@ def _choose_name(words: Sequence[str], taken: Set[str]) -> str:
 
 
 def _says_something(word: str) -> bool:
-    """Whether it is more than a number, or two letters of a script in which these are hardly a
-    word."""
-    return not any(map(str.isdigit, word)) and (len(word) > 2 or not word.isascii())
+    """Whether it is more than a number, a word that holds others together, or two letters of a
+    script in which these are hardly a word."""
+    is_word = not any(map(str.isdigit, word)) and (len(word) > 2 or not word.isascii())
+    return is_word and word not in FUNCTION_WORDS
 
 
 def _name_words(codes: Sequence[_Code], taken: Set[str]) -> tuple[list[_Code], list[_Named]]:

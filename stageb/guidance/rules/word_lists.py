@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from stageb.guidance.rules.conditions.words import is_mentionable
 from stageb.guidance.rules.value_types import fold_text
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
+from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import HEADLINE_KEY, Rule
 
 _NAME = '[^\\s"“”][^"“”]{0,59}'  # a name, without quotation marks
@@ -25,6 +26,7 @@ _FORMS = [
     for grammar in (ENGLISH, CHINESE)
 ]
 _COMMA = re.compile("[,、]")
+FIRST = 12  # words of a list that a line of progress shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,25 @@ def read_word_list(text: str) -> WordList | None:
 def write_word_list(found: WordList, grammar: Grammar) -> str:
     """The line that names it."""
     return found.name.join(grammar.word_list) + grammar.comma.join(found.words)
+
+
+def count_rules(rules: Iterable[Rule]) -> str:
+    """How many decide, and how many lists they speak of, in words."""
+    rules = list(rules)
+    lists = len(find_word_lists(rules))
+    named = f" with {count_of(lists, 'word list')}" if lists else ""
+    return f"{count_of(len(find_deciding(rules)), 'rule')}{named}"
+
+
+def shorten_list(text: str) -> str:
+    """The line with its first words and their number, where it names a list of many; else as it
+    is."""
+    for grammar, form in _FORMS:
+        found = form.fullmatch(text)
+        words = grammar.comma.join(found[2].split(grammar.comma)[:FIRST]) if found else ""
+        if found and len(words) < len(found[2]):
+            return f"{text[: found.start(2)]}{words} ... ({len(_COMMA.split(found[2]))})"
+    return text
 
 
 def find_word_lists(rules: Iterable[Rule]) -> dict[str, tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -200,6 +201,8 @@ def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
     sure = {place: np.corrcoef(held[place], wanted)[0, 1] for place in varied} if lists else {}
     others = {names.index(name) for name in ("leak", "worn", "dim")}.difference(listed)
     assert all(sure.get(other, 0.0) <= sure[place] + 1e-6 for other in others for place in listed)
+    # that which names a list stands first
+    assert all(sure[one] >= sure[two] - 1e-6 for each in lists for one, two in pairwise(each))
 
 
 def test_beside_lists_no_stem_has_points() -> None:

@@ -18,13 +18,15 @@ from stageb.guidance.rules.judge import (
     write_rule,
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.prompts import WORDS, choose_grammar, rule_lines
+from stageb.guidance.rules.prompts import WORDS, Words, choose_grammar, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import (
+    FIRST,
     WordList,
     find_deciding,
     find_word_lists,
     read_word_list,
+    shorten_list,
     write_word_list,
 )
 from stageb.guidance.words.types import Guidance, Rule, Ticket
@@ -180,3 +182,17 @@ def test_exported_python_judges_lists_without_the_tickets_that_taught_them() -> 
     assert [exported(row)[0] for row in rows] == [verdict for verdict, _ in judge(guidance)][
         : len(rows)
     ]
+
+
+@pytest.mark.parametrize("words", [EN, ZH])
+@given(count=st.integers(2, 40))
+def test_a_line_of_progress_shows_the_first_words_of_a_long_list_and_their_number(
+    words: Words, count: int
+) -> None:
+    listed = tuple(f"word{n}" for n in range(count))
+    grammar = choose_grammar(words)
+    text = write_word_list(WordList("prize", listed), grammar)
+    first = write_word_list(WordList("prize", listed[:FIRST]), grammar)
+    assert shorten_list(text) == (text if count <= FIRST else f"{first} ... ({count})")
+    rule = "Fail if a summary mentions a, b, c, d, e, f, g, h, i, j, k, l, m, n or o."
+    assert shorten_list(rule) == rule

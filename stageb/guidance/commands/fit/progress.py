@@ -28,6 +28,7 @@ from stageb.guidance.learning.attempts import (
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, parse_row
 from stageb.guidance.learning.schedule import JUDGED, LEARNT, GuidanceSchedule
 from stageb.guidance.learning.state import State, Tally
+from stageb.guidance.rules.word_lists import shorten_list
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.types import NOWHERE, Guidance, Place, Round
 from stageb.runs.figures import clock
@@ -257,8 +258,9 @@ class FitProgress:
         old, new = (
             {rule.key: rule.text for rule in guidance.rules} for guidance in (before, after)
         )
-        lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
-        lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
+        for sign, some, others in (("-", old, new), ("+", new, old)):
+            changed = [(key, text) for key, text in some.items() if others.get(key) != text]
+            lines += [f"  {sign} {key}. {shorten_list(text)}" for key, text in changed]
         self.say("\n".join(lines))
         if parsed.proposals and not self._time_told:
             self._say_time_left()

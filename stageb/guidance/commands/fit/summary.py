@@ -15,7 +15,7 @@ from stageb.guidance.commands.use.record import name_doubtful, name_misread, rea
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.attempts import Attempts, describe_judge, describe_provisional
 from stageb.guidance.learning.state import STOP, State
-from stageb.guidance.rules.word_lists import find_deciding, find_word_lists
+from stageb.guidance.rules.word_lists import count_rules, shorten_list
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import Guidance, Split, Ticket
@@ -42,21 +42,18 @@ def show_result(
         for mission, learnt in guidance.items()
     }
     for mission, learnt in guidance.items():
-        count, lists = len(find_deciding(learnt.rules)), len(find_word_lists(learnt.rules))
-        named = f" with {count_of(lists, 'word list')}" if lists else ""
-        said = (
-            f"headline and {count_of(count, 'rule')}{named}, after "
-            f"{describe_applied(applied[mission])}"
-        )
-        console.print(f"\n{mission}: {said}:")
+        after = describe_applied(applied[mission])
+        console.print(f"\n{mission}: headline and {count_rules(learnt.rules)}, after {after}:")
         for rule in learnt.rules:
-            console.print(f"  {rule.key}{rule.mark}. {rule.text}")
+            console.print(f"  {rule.key}{rule.mark}. {shorten_list(rule.text)}")
+        if any(rule.text != shorten_list(rule.text) for rule in learnt.rules):
+            console.print(f"  All words of the lists: stageb guidance show {journal.folder}")
         for line in (
             *describe_provisional(learnt.rules),
             *describe_judge(learnt.judge, applied[mission]),
         ):
             console.print(f"  {line}")
-        for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
+        for line in warn_of_rules(journal, config, learnt, tickets) if learnt.rules[1:] else ():
             console.print(f"  {line}")
         for line in advise_mission(journal, config, state, mission):
             console.print(line)
