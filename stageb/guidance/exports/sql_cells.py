@@ -8,15 +8,24 @@ otherwise.
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
+from itertools import product
 
-from stageb.guidance.exports.protocol import CodedMission
+from stageb.guidance.exports.protocol import CodedMission, UnsaidError
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.value_types import (
+    ANY,
     CURRENCIES,
+    ENDINGS,
     FULL_STOPS,
     GOES_ON,
+    JOINTS,
+    LEAST_STEM,
     LONGEST_SYMBOL,
+    SURELY_MENTIONED,
     UNFOLDED,
+    begins_cjk,
+    split_words,
 )
 
 _ASCII = "".join(letter for letter in string.printable if letter.isprintable())
@@ -25,6 +34,8 @@ _BLANKS = (10, 13, 9, 160)
 _DIGITS = "0123456789"
 _SIGNED = "+-." + _DIGITS
 ALWAYS, NEVER = "1 = 1", "1 = 0"
+MOST_MARKS = 55  # of ``_letters`` that part words
+WORD_STAGES, AT_ONCE = ("cells", "digits", "beyond", "plain"), 20  # of what parts words
 STAGES = (
     "fields",
     "texts",
@@ -174,6 +185,58 @@ class CellColumns:
         """Whether SQL folds a text as ``fold_value`` does."""
         return f"{self._sql.skip(text, self._letters)} = '' AND {text} NOT LIKE '%  %'"
 
+    # Words
+
+    def words(self, field: str) -> str:
+        """A column's words as they stand, in small letters, each between blanks; NULL where SQL
+        does not fold the text as ``split_words`` does."""
+        text, sql = self.text(field), self._sql
+        joints = [each for each in JOINTS if each.isascii() or each in self._letters]
+        marks = [each for each in self._letters if not each.isalnum() and each not in "_ "]
+        marks = [each for each in marks if each not in joints]
+        # what joins stands between two letters, and alone
+        apart = [*map("".join, product(joints, repeat=2))]
+        apart += [pair for each in joints for pair in (f" {each}", f"{each} ")]
+        steps, kept = [*marks[:MOST_MARKS], *apart, *["  "] * 5], self._letters
+        for mark in marks[MOST_MARKS:]:
+            kept = kept.replace(mark, "")
+        found = sql.join("' '", f"LOWER({text})", "' '")
+        # a stage for some at a time, since SQLite takes only so many brackets in brackets
+        for place, stage in enumerate(WORD_STAGES):
+            for each in steps[place * AT_ONCE :][:AT_ONCE]:
+                found = f"REPLACE({found}, {sql.quote(each)}, ' ')"
+            found = self.add(stage, f"words of {field} in {stage}", found)
+        said = (
+            f"CASE WHEN {text} IS NULL THEN ' ' WHEN {sql.skip(text, kept)} = '' THEN {found} END"
+        )
+        return self.add("compared", f"words of {field}", said)
+
+    def has_word(self, field: str, word: str) -> str:
+        """Whether a column mentions a word, a stem or a phrase, its words with any ending."""
+        begun, *ways = f" {word.removesuffix(ANY).split(' ')[0]}", *_spell(word)
+        if ways == [begun]:
+            return self._holds(field, begun)
+        found = " OR ".join(self._holds(field, way) for way in ways)
+        # most texts do not, which this tells at once
+        return f"({self._holds(field, begun)} AND ({found}))"
+
+    def _holds(self, field: str, text: str) -> str:
+        words = self.words(field)
+        if "_" in text:  # any letter, for LIKE
+            return f"REPLACE({words}, {self._sql.quote(text)}, '') <> {words}"
+        return f"{words} LIKE {self._sql.quote(f'%{text}%')}"
+
+    def check_word(self, field: str, word: str) -> None:
+        """Raises ``UnsaidError`` where SQL cannot find it."""
+        if any(map(begins_cjk, self._letters)):
+            raise UnsaidError("SQL finds no words in texts without spaces")
+        if field in self._mission.booleans or field in self._mission.numeric:
+            raise UnsaidError("SQL finds no words in numbers and flags")
+        plain = word.removesuffix(ANY)
+        read = [forms[0] for forms in split_words(plain) if forms]
+        if read != plain.split(" ") or max(map(len, read)) > SURELY_MENTIONED or len(plain) < 2:
+            raise UnsaidError(f"SQL cannot find {word!r}")
+
     # Numbers
 
     def number(self, field: str) -> str:
@@ -259,3 +322,14 @@ class CellColumns:
         letters = "".join(each for each in self._letters_of_numbers if each not in _DIGITS)
         plain = f"REPLACE(REPLACE({beyond}, 'm2', ' '), 'm3', ' ')"
         return f"{self._sql.skip(plain, letters)} <> ''"
+
+
+def _spell(word: str) -> Sequence[str]:
+    """The ways in which texts write a word, a stem or a phrase, with the blanks around it."""
+    if word.endswith(ANY):
+        return [f" {word.removesuffix(ANY)}"]
+    ways = (
+        [each, *(each + end for end in ENDINGS if len(each) >= LEAST_STEM)]
+        for each in word.split(" ")
+    )
+    return [f" {' '.join(way)} " for way in product(*ways)]

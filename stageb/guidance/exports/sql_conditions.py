@@ -193,6 +193,11 @@ class Conditions(ColumnForm[str]):
         )
         return f"CASE WHEN {alike} THEN {int(is_same)} {apart} WHEN {untold} THEN -1 END"
 
+    def mentions(self, field: str, words: tuple[str, ...]) -> str:
+        found = " OR ".join(self.cells.has_word(field, word) for word in words)
+        known = f"{self.cells.words(field)} IS NOT NULL"
+        return f"CASE WHEN {found} THEN 1 WHEN {known} THEN 0 END"
+
     # Numbers
 
     def _find_number(self, of: str | Computed) -> tuple[str, list[str]]:
@@ -296,6 +301,7 @@ class TypedConditions(Teller[str], ColumnForm[str]):
 
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
         self._mission, self._sql = mission, dialect
+        self._cells = CellColumns(mission, dialect)
 
     def test(self, rule: CodedRule) -> RuleTest:
         """The test of a rule."""
@@ -349,6 +355,11 @@ class TypedConditions(Teller[str], ColumnForm[str]):
 
     def same(self, one: str, other: str, is_same: bool) -> str:
         return f"{self._number(one)} {'=' if is_same else '<>'} {self._number(other)}"
+
+    def mentions(self, field: str, words: tuple[str, ...]) -> str:
+        for word in words:
+            self._cells.check_word(field, word)
+        return NEVER  # a table with texts is judged by ``Conditions``
 
     def beyond(self, what: str) -> str:
         raise UnsaidError(f"SQL sees columns, and no {what}")

@@ -128,7 +128,8 @@ _PIECE = re.compile(r"[;；，。|\n]|(?<!\d),|,(?!\d)|\.(?:\s|$)")
 _PAIR = re.compile(
     r"([^:=：＝]*?[^\s:=：＝]) ?(?:[:=：＝]| is ) ?([^\s:=：＝].*)"
 )  # single spaces: else hostile ones take long
-_WORD = re.compile(f"[{CJK}]+|[^\\W{CJK}]+(?:[-'’][^\\W{CJK}]+)*")
+JOINTS = "-'’"  # between parts of one word
+_WORD = re.compile(f"[{CJK}]+|[^\\W{CJK}]+(?:[{JOINTS}][^\\W{CJK}]+)*")
 begins_cjk = re.compile(f"[{CJK}]").match
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 

@@ -22,6 +22,7 @@ from stageb.guidance.exports.sql import judge_rows, limit_to_sql, list_fields, w
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
+from stageb.guidance.rules.parse import OutOfReach, parse_rule
 from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.rules.prompts import WORDS, name_labels
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -90,38 +91,128 @@ def test_sql_gives_every_ticket_the_verdict_and_the_rule_that_code_gives(
     engine: str, name: str
 ) -> None:
     """And the same decider."""
-    kind, told, missions = KINDS[name], 0, MISSIONS.get(engine, 2 * TIMES)
-    draw = Random(f"{engine} {name}")
-    for mission, rows in make_missions(
-        name, kind, missions, ROWS.get(engine, 600 if TIMES > 1 else 60)
-    ):
-        judge, tickets = mission.coded.compile(), mission.tickets
-        expected = [
-            Ruling(None) if ticket.is_blank else judge(reading(ticket)) for ticket in tickets
-        ]
-        mission = promise(mission, expected, draw)
-        wanted_all = [
-            (ruling.verdict, ruling.rule or None, tell_decider(mission, ticket, ruling))
-            for ruling, ticket in zip(expected, tickets, strict=True)
-        ]
-        if engine == "sqlite":
-            judge_one, decides = (load_python([mission])[name] for name in ("judge", "decides"))
-            given = [{"per_image": row} if kind.is_json else row for row in rows]
-            said = [(*judge_one(row, "m")[:2], decides(row, "m")) for row in given]
-            assert [(each[0], each[1] or None, each[2]) for each in said] == wanted_all
-        asked = rows if not kind.is_json else [dict(reading(ticket).pairs) for ticket in tickets]
-        is_whole = not limit_to_sql(mission).unreadable and mission.is_counted is not None
-        for row, wanted, found in zip(
-            rows, wanted_all, ask_sql(engine, mission, asked, kind), strict=True
-        ):
-            unknown = (None, None, PERSON)
-            is_same = found == wanted or (
-                not is_whole
-                and all(f in (w, u) for f, w, u in zip(found, wanted, unknown, strict=True))
-            )
-            assert is_same, (row, found, wanted, [rule.text for rule in mission.coded.each])
-            told += found[0] is not None
+    kind, missions = KINDS[name], MISSIONS.get(engine, 2 * TIMES)
+    size, draw = ROWS.get(engine, 600 if TIMES > 1 else 60), Random(f"{engine} {name}")
+    told = sum(
+        count_told(engine, kind, mission, rows, draw)
+        for mission, rows in make_missions(name, kind, missions, size)
+    )
     assert told > missions
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sql_finds_words_of_a_column_as_code_does(engine: str) -> None:
+    """With any ending, stems and phrases, whatever stands between words."""
+    missions = MISSIONS.get(engine, 2 * TIMES) * (1 if TIMES > 1 else 4)
+    size, draw = ROWS.get(engine, 600 if TIMES > 1 else 60), Random(f"{engine} words")
+    kind = Kind({"Remark": [], "Seal": ["worn", "good"]}, draw_remark)
+    for number in range(missions):
+        rows = [draw_remark(draw) for _ in range(size)]
+        mission = code_remarks(kind, rows, LABELS if number % 2 else PASS_FAIL, draw)
+        assert not limit_to_sql(mission).unreadable
+        told = count_told(engine, kind, mission, rows, draw)
+        assert told > size / 2
+
+
+WORDY = (
+    "leak leaks leaked leaking leakage leaker leaky leakeds Leak LEAKS re-leak leak-proof o'ring o\u2019ring "
+    "ring rings is iss in oil oils cleared oiled tank tanks u_v u v 12 3.5 12mm caf\u00e9 b a water waters inlet"
+).split()
+BETWEEN = [
+    *"  ,.;:-'/()%_\\\n&#",
+    "\u2019",
+    ", ",
+    " - ",
+    "--",
+    "-'",
+    "...",
+    "  ",
+    "\u00b0",
+    "!? ",
+    "--- ",
+]
+ASKED = (
+    "leak leak leak oil lea* lea* leaks re-leak leak-proof o'ring ring is in tank u_v 12 12mm caf\u00e9 water inl* wat*"
+).split()
+PHRASES = ["water in", "leak is", "in tank", "leak tank", "12 3"]
+
+
+def draw_remark(draw: Random) -> Cells:
+    pieces = [
+        piece
+        for _ in range(draw.randint(0, 9))
+        for piece in (draw.choice(WORDY), draw.choice([" ", " ", draw.choice(BETWEEN)]))
+    ]
+    return {
+        "Remark": draw.choice(["", "", " "])[:1] + "".join(pieces) or None,
+        "Seal": draw.choice(["worn", "good", "1", None]),
+    }
+
+
+def code_remarks(
+    kind: Kind, rows: Sequence[Cells], labels: tuple[Verdict, ...], draw: Random
+) -> CodedMission:
+    """Rules on words of remarks, beside such rows; every other one gives points."""
+    tickets = [make_ticket(kind, row) for row in rows]
+    vocabulary, words = Vocabulary.of(tickets), name_labels(WORDS["en"], labels)
+    known = [
+        each
+        for each in (*ASKED, *PHRASES)
+        if vocabulary.holds_stem(each) or vocabulary.holds(each.removesuffix("*"))
+    ]
+
+    def ask() -> str:
+        asked = draw.sample(known, min(len(known), draw.choice([1, 1, 2])))
+        return f"Remark {draw.choice(['mentions', 'does not mention'])} {' or '.join(asked)}"
+
+    texts: list[str] = []
+    while len(texts) < 5:
+        said = ["Fail", "Pass"] if labels == PASS_FAIL else [*labels]
+        points = "; ".join(f"{draw.choice([-2, -1, 1, 3])} if {ask()}" for _ in range(3))
+        text = draw.choice(
+            [
+                f"{draw.choice(said)} if {ask()}.",
+                f"{draw.choice(said)} if {ask()} and Seal is worn.",
+                f"{draw.choice(said)} if it has 1 point or more: {points}.",
+            ]
+        )
+        if not isinstance(parse_rule(text, vocabulary, words), OutOfReach):
+            texts.append(text)
+    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *texts]))
+    guidance = Guidance("m", 1, rules, len(rules), labels=labels)
+    return code_mission(guidance, read_rules(guidance, vocabulary, words), kind.columns, tickets)
+
+
+def count_told(
+    engine: str, kind: Kind, mission: CodedMission, rows: Sequence[Cells], draw: Random
+) -> int:
+    """How many rows SQL gives a verdict, which is that of code in all of them."""
+    judge, tickets = mission.coded.compile(), mission.tickets
+    expected = [Ruling(None) if ticket.is_blank else judge(reading(ticket)) for ticket in tickets]
+    mission = promise(mission, expected, draw)
+    wanted_all = [
+        (ruling.verdict, ruling.rule or None, tell_decider(mission, ticket, ruling))
+        for ruling, ticket in zip(expected, tickets, strict=True)
+    ]
+    if engine == "sqlite":
+        judge_one, decides = (load_python([mission])[name] for name in ("judge", "decides"))
+        given = [{"per_image": row} if kind.is_json else row for row in rows]
+        said = [(*judge_one(row, "m")[:2], decides(row, "m")) for row in given]
+        assert [(each[0], each[1] or None, each[2]) for each in said] == wanted_all
+    asked = rows if not kind.is_json else [dict(reading(ticket).pairs) for ticket in tickets]
+    is_whole = not limit_to_sql(mission).unreadable and mission.is_counted is not None
+    told = 0
+    for row, wanted, found in zip(
+        rows, wanted_all, ask_sql(engine, mission, asked, kind), strict=True
+    ):
+        unknown = (None, None, PERSON)
+        is_same = found == wanted or (
+            not is_whole
+            and all(f in (w, u) for f, w, u in zip(found, wanted, unknown, strict=True))
+        )
+        assert is_same, (row, found, wanted, [rule.text for rule in mission.coded.each])
+        told += found[0] is not None
+    return told
 
 
 def compare_in_sqlite(
@@ -180,3 +271,53 @@ def test_sql_takes_up_to_eight_blanks_for_one_as_code_does(blank: str) -> None:
     rows += [{"Note": f"worn{blank} {blank}out"}, {"Note": "wornout"}]
     found = compare_in_sqlite(["Fail if Note is worn out."], PASS_FAIL, rows, False)
     assert [rule for _, rule in found] == ["G1"] * (len(rows) - 1) + ["G0"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "words", "why"),
+    [
+        ("\u6f0f\u6c34\u4e25\u91cd", "\u6f0f\u6c34", "texts without spaces"),
+        ("true", "true", "numbers and flags"),
+        ("a b, c", "a", "cannot find 'a'"),
+        (f"{'x' * 46} y", "x" * 46, "cannot find"),
+        (f"{'x' * 45} y", "x" * 45, ""),
+        (f"{'x' * 46} y", "xxx*", ""),
+        ("o'ring", "o'ring", ""),
+        ("are you more", "are you more", ""),
+    ],
+)
+def test_words_that_sql_cannot_find_are_told(cell: str, words: str, why: str) -> None:
+    kind = Kind({}, lambda draw: {})
+    tickets = [make_ticket(kind, {"Remark": cell})]
+    rules = (
+        Rule("G0", WORDS["en"].neutral_headline),
+        Rule("G1", f"Fail if Remark mentions {words}."),
+    )
+    guidance = Guidance("m", 1, rules, 2)
+    coded = read_rules(guidance, Vocabulary.of(tickets), WORDS["en"])
+    mission = code_mission(guidance, coded, kind.columns, tickets)
+    told = limit_to_sql(mission).unreadable
+    assert (why in told["G1"]) if why else not told
+    if not why:
+        assert judge_rows(mission, [{"Remark": cell}, {"Remark": "dry"}]) == [
+            ("fail", "G1"),
+            ("pass", "G0"),
+        ]
+
+
+def test_sql_finds_the_words_of_long_lists() -> None:
+    """Which no engine's limit on brackets within brackets may cut."""
+    listed = [f"word{n}" for n in range(400)]
+    rules = [
+        f'"long" words: {", ".join(listed)}',
+        'Pass if Remark mentions a "long" word and Seal is worn.',
+        'Fail if it has 2 points or more: 1 for each "long" word that Remark mentions.',
+    ]
+    texts = [
+        " ".join(listed[place : place + 400 // size])
+        for size, place in ((1, 0), (400, 399), (200, 7))
+    ]
+    rows = [
+        {"Remark": text, "Seal": seal} for text in (*texts, "none") for seal in ("worn", "good")
+    ]
+    assert len({*compare_in_sqlite(rules, PASS_FAIL, rows, False)}) == 3

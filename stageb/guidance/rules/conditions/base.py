@@ -316,6 +316,10 @@ class ColumnForm(Protocol[T_co]):
     def same(self, one: str, other: str, is_same: bool) -> T_co:
         """Two fields have the same value, or do not."""
 
+    def mentions(self, field: str, words: tuple[str, ...]) -> T_co:
+        """A field mentions one of these words, stems and phrases."""
+        return self.beyond("words of free text")
+
     def beyond(self, what: str) -> T_co:
         """No columns tell: it reads ``what``. Unless a form says so, it was asked before whether it
         can say a rule."""

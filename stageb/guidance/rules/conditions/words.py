@@ -129,7 +129,9 @@ class Mentions(Condition):
         return {**({"field": self.field} if self.field else {}), "mentions": list(self.words)}
 
     def put(self, columns: ColumnForm[T]) -> T:
-        return columns.beyond("words of free text")
+        if not self.field:
+            return columns.beyond("words of free text")
+        return columns.mentions(self.field, self.words)
 
     def join(self, other: Expression) -> Expression | None:
         if not isinstance(other, Mentions) or (other.field, other.word_list) != (
