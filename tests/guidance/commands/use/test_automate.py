@@ -25,7 +25,7 @@ from stageb.guidance.rules.guidance_file import load_seed, read_guidance, to_jso
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.automation import MODEL
+from stageb.guidance.words.automation import MODEL, Automation
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket
 from stageb.seeds import stream, uniform
@@ -495,6 +495,44 @@ def test_missions_with_labels_of_their_own_have_bounds_of_their_own(
     )
     alone = {row["verdict"] for row in made.rows(out) if row["decides"] == "stageb"}
     assert alone == {"urgent", "pass"}
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_what_was_promised_of_one_mission_stays_when_another_is_bounded(
+    is_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether anything can be promised of that one or not."""
+    monkeypatch.chdir(tmp_path)
+    missions, seals = ("valves", "pumps", "taps"), (("worn", "fail"), ("new", "pass"))
+    for mission in missions:
+        rows = [f"{mission},t{n},n{n},{','.join(seals[n % 2])}" for n in range(200)]
+        Path(f"{mission}.csv").write_text(
+            "\n".join(["mission,group_id,note,seal,label", *rows]) + "\n"
+        )
+    rules = dict.fromkeys(missions, "Fail if seal is worn.")
+    source = made.guidance(Path("g.json"), rules)
+    if is_run:
+        source = made.run_folder(Path("run"), LoopConfig(tickets=["of the run.csv"]), rules)
+        ended = {"number": 1, "state": {"finished": True}, "config": {}, "lengths": {}}
+        Path(source, "commit.json").write_text(json.dumps({**ended, "versions": {}}))
+
+    def read() -> dict[str, Automation | None]:
+        return {mission: each.automation for mission, each in read_guidance(source).items()}
+
+    promised = read()
+    assert [*promised.values()] == [None] * 3
+    for mission in (*missions, "pumps"):
+        assert automate(source, f"--tickets={mission}.csv", "--max_error={fail: 0.1}") == 0
+        found = read()
+        assert found[mission]
+        assert found == {**promised, mission: found[mission]}
+        promised = found
+    assert automate(source, "--tickets=valves.csv", "--max_error=0.0001") == 1
+    assert read() == promised
+    assert automate(source, "--tickets=[valves.csv, taps.csv]", "--max_error=0.05") == 0
+    found = read()
+    assert found["pumps"] == promised["pumps"]
+    assert all(found[mission] != promised[mission] for mission in ("valves", "taps"))
 
 
 @pytest.mark.slow
