@@ -14,10 +14,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from guidance.made import guidances
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import small
 from programs.processes import child
@@ -25,7 +26,7 @@ from programs.processes import child
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
 from stageb.guidance.rules import rules_file
-from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance
+from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import Guidance
@@ -471,6 +472,32 @@ def test_where_the_order_of_rules_decides_review_and_promote_keep_it(
     # nothing was said yes to
     assert asked("review", "other.json", "--to", "shared.json", "--accept")[0] == 1
     assert keys() == ["G0", "G1", "G4", "G2", "G3"]
+
+
+@settings(max_examples=20)
+@given(guidances(st.just("m")), guidances(st.just("m")), st.data())
+def test_a_review_takes_the_rules_that_were_said_yes_to_and_gives_no_number_again(
+    in_use: Guidance, learnt: Guidance, data: st.DataObject
+) -> None:
+    """Either may have had more rules than it has, and the other one ever had."""
+    keys = [rule.key for guidance in (in_use, learnt) for rule in guidance.rules]
+    accepted = data.draw(st.sets(st.sampled_from(keys)))
+    with TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        shared, run = Path(folder, "shared.json"), Path(folder, "learnt.json")
+        for path, guidance in ((shared, in_use), (run, learnt)):
+            path.write_text(json.dumps(to_json(guidance)))
+        with contextlib.redirect_stderr(io.StringIO()):
+            code = main(
+                ["guidance", "review", f"{run}", "--to", f"{shared}", "--accept", *accepted]
+            )
+        after = load_seed(shared)["m"]
+    if code == 1:
+        assert after == in_use
+        return
+    assert code == 0 and after.next_number == max(in_use.next_number, learnt.next_number)
+    for key in keys:
+        rule, wanted = after.rule(key), (learnt if key in accepted else in_use).rule(key)
+        assert (rule and rule.text) == (wanted and wanted.text)
 
 
 def test_review_shows_first_what_the_rule_names(here: Path, asked: Asked) -> None:
