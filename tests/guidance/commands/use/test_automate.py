@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 from guidance.commands.use import made
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_bounds, take_test
 from stageb.guidance.commands.use.config import AutomateConfig
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules.guidance_file import load_seed, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
@@ -237,6 +239,32 @@ def test_a_bound_is_of_a_missions_own_verdicts_on_tickets_that_played_no_part_in
         assert find(new, max_error={verdict: 0.12, "urgent": 0.05}) == alone
         free = find(new, max_error={verdict: 0.12, "pass": 1.0})
         assert free.searches[verdict] == alone.searches[verdict]
+
+
+PARTS = judge_parts("valves", 400)
+LIMIT = st.sampled_from([0.001, 0.12, 0.5, 0.999])
+OWN = replace(TORN, labels=(*PASS_FAIL, "urgent"))
+
+
+@given(
+    st.sampled_from([TORN, OWN]),
+    LIMIT | st.dictionaries(st.sampled_from(OWN.labels), LIMIT | st.sampled_from([1, 1.0])),
+    st.integers(0, 400),
+)
+def test_what_is_promised_under_any_limits_is_read_again_from_the_file(
+    guidance: Guidance, limits: float | dict[str, float], count: int
+) -> None:
+    """A verdict may have the limit 1: all that get it are decided, however many are wrong."""
+    AutomateConfig(guidance="g.json", max_error=limits).check()
+    found = find(PARTS[:count], guidance, max_error=limits)
+    bounded = replace(guidance, automation=found.automation)
+    written = json.dumps(to_json(bounded), ensure_ascii=False)
+    assert from_json(json.loads(written), "g.json") == {"valves": bounded}
+    verdicts = {row["verdict"] for row, _ in PARTS[:count]}
+    if isinstance(limits, dict) and count > 50:
+        free = {verdict for verdict, limit in limits.items() if limit == 1} & verdicts
+        promised = {bound.verdict for bound in found.automation.bounds} if found.automation else {}
+        assert free <= {*promised}
 
 
 def test_of_a_runs_tickets_those_that_taught_the_rules_alone_order_what_rules_decide() -> None:
