@@ -234,6 +234,30 @@ def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(
     )
 
 
+@pytest.mark.parametrize("form", ["prompt", "python"])
+@pytest.mark.parametrize("given", [(), ("--tickets", "other.jsonl")])
+@pytest.mark.parametrize("source", ["out/run", "shared.json"])
+def test_an_export_is_written_over_nothing_that_it_reads_or_that_a_run_learnt_from(
+    here: Path, asked: Asked, source: str, given: tuple[str, ...], form: str
+) -> None:
+    """Also where other tickets are named for it to read."""
+    near(here)
+    shutil.copy("tickets.jsonl", "other.jsonl")
+    assert asked("promote", "out/run", "--to", "shared.json", "--yes")[0] == 0
+    read = ["shared.json", "shared.history.jsonl"]
+    if source != "shared.json":
+        read = ["tickets.jsonl", "out/run/valves/guidance.json", "out/run/valves/metrics.jsonl"]
+    if given:
+        read.append("other.jsonl")
+    Path("link").symlink_to(read[0])
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    for output in (*read, "link", f"{here}/{read[0]}"):
+        code, out, err = asked("export", source, "--format", form, *given, "--output", output)
+        assert (code, out) == (2, "") and output in err
+        assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
+    assert asked("export", source, "--format", form, *given, "--output", "free")[0] == 0
+
+
 def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, asked: Asked) -> None:
     Path("mine.txt").write_text("[valves]\nFail if state is worn.\n")
     Path("table.csv").write_text(
