@@ -134,6 +134,29 @@ def test_a_trial_that_fails_is_left_out_and_a_sweep_of_nothing_else_fails(
     assert "runner.global_batch: 4" in said and "every trial failed" in said
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("signal", [1, 2, 9, 15])
+def test_a_run_that_was_killed_has_not_failed_and_goes_on_at_the_next_call(
+    signal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever signal it was: a closed terminal, Ctrl-C, too little memory, a time limit."""
+    seeds = ["fit", *CARTPOLE, f"--output.root={tmp_path}", "--seeds=2"]
+    sweep = ["sweep", *CARTPOLE, f"--output.root={tmp_path}", "--trials=2"]
+    sweep.append("--over=runner.global_batch=47,49")  # no run can begin so: it fails at once
+    with monkeypatch.context() as killed:
+        killed.setattr(subprocess, "call", lambda words: -signal)
+        assert main(seeds) == 128 + signal
+        capsys.readouterr()
+        for _ in range(2):
+            assert main(sweep) == 128 + signal
+    said = capsys.readouterr().err
+    (tried,) = {line for line in said.splitlines() if line.startswith("trial")}
+    assert "failed" not in said and tried.startswith("trial 0: ")
+    assert main(sweep) == 1
+    again = capsys.readouterr().err
+    assert again.startswith(tried) and again.count("failed, exit code 2") == 2
+
+
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from([None, 0.0, 0.25, 0.5]), min_size=1, max_size=7).filter(any))
 def test_the_best_trial_is_the_first_of_those_with_the_highest_figure(

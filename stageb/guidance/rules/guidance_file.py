@@ -316,15 +316,12 @@ def _read_snapshot(file: Path, guidance: Guidance, step: int) -> Guidance:
 
 
 def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
-    """The guidance of that mission that a file holds, or its history."""
-    if guidance.step == step:
-        return guidance
-    kept = read_past(path, guidance.mission)
+    """The guidance of that mission that a file's history holds, or the file: one that was edited
+    there by hand has the number of the step that it was."""
+    kept = {guidance.step: guidance, **read_past(path, guidance.mission)}
     if step not in kept:
         raise InputError(
-            _describe_missing_step(
-                path, guidance.mission, step, {*kept, guidance.step}, "name one of them"
-            )
+            _describe_missing_step(path, guidance.mission, step, kept, "name one of them")
         )
     return kept[step]
 

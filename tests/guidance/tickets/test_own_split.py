@@ -87,45 +87,6 @@ def test_tickets_are_of_the_split_that_they_say_which_no_rule_reads(
     )
 
 
-BEGUN = {"runner.epochs": 0, "columns.texts": ["a", "b"]}
-
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that judges what it has, and learns nothing."""
-    folder = tmp_path_factory.mktemp("begun")
-    rows = (
-        f"m,g-{n},{('pass', 'fail')[n % 2]},x-{n // 8},{n % 7},{n % 5},w-{n},{SPLITS[n % 35 % 3]}"
-        for n in range(48)
-    )
-    head = "mission,group_id,label,machine,a,b,why,part"
-    (folder / "t.csv").write_text("\n".join([head, *rows, ""]))
-    assert main(small.arguments(folder / "t.csv", folder, keys=BEGUN)) == 0
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "named"),
-    [
-        ("together", "machine", "tickets"),
-        ("split", "part", "tickets"),
-        ("reason", "why", "tickets"),
-        ("repeats", "apart", "tickets"),
-        ("texts", "[a]", "tickets"),
-        ("comparable", "[a, b]", "columns.comparable"),
-    ],
-)
-def test_a_run_goes_on_only_by_columns_that_say_the_same(
-    begun: Path, key: str, value: str, named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = small.arguments(begun / "t.csv", begun, keys=BEGUN)
-    assert main(line) == 0
-    assert "already finished" in capsys.readouterr().err
-    assert main([*line, f"--columns.{key}={value}"]) == 2
-    said = capsys.readouterr().err
-    assert "holds a run with another config" in said and f"\n  {named}: " in said
-
-
 def test_a_file_is_a_split_and_the_other_tickets_are_dealt_to_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

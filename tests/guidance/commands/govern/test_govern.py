@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import os
@@ -14,20 +15,26 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from guidance.commands.use import made as made_files
 from guidance.made import guidances
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import small
 from programs.processes import child
 
+import stageb
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules import rules_file
-from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance
+from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance
 
 G0 = "A ticket passes unless a rule fails it."
@@ -227,6 +234,30 @@ def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(
     )
 
 
+@pytest.mark.parametrize("form", ["prompt", "python"])
+@pytest.mark.parametrize("given", [(), ("--tickets", "other.jsonl")])
+@pytest.mark.parametrize("source", ["out/run", "shared.json"])
+def test_an_export_is_written_over_nothing_that_it_reads_or_that_a_run_learnt_from(
+    here: Path, asked: Asked, source: str, given: tuple[str, ...], form: str
+) -> None:
+    """Also where other tickets are named for it to read."""
+    near(here)
+    shutil.copy("tickets.jsonl", "other.jsonl")
+    assert asked("promote", "out/run", "--to", "shared.json", "--yes")[0] == 0
+    read = ["shared.json", "shared.history.jsonl"]
+    if source != "shared.json":
+        read = ["tickets.jsonl", "out/run/valves/guidance.json", "out/run/valves/metrics.jsonl"]
+    if given:
+        read.append("other.jsonl")
+    Path("link").symlink_to(read[0])
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    for output in (*read, "link", f"{here}/{read[0]}"):
+        code, out, err = asked("export", source, "--format", form, *given, "--output", output)
+        assert (code, out) == (2, "") and output in err
+        assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
+    assert asked("export", source, "--format", form, *given, "--output", "free")[0] == 0
+
+
 def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, asked: Asked) -> None:
     Path("mine.txt").write_text("[valves]\nFail if state is worn.\n")
     Path("table.csv").write_text(
@@ -251,6 +282,67 @@ def test_sql_that_leaves_known_tickets_without_a_verdict_says_so(here: Path, ask
     assert asked(*given[:2], "--format", "python", *given[4:])[0] == 0
     Path("table.csv").write_text("Station,id,state\nvalves,1,worn\nvalves,2,new\n", "utf-8")
     assert asked(*given)[0] == 0
+
+
+CELLS = [(0.5, "odd"), (1.5, "odd"), (1.5, "NA"), ("NA", "even"), (2.5, "?"), ("?", "NA")]
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+@pytest.mark.parametrize(
+    ("decimal", "missing", "rename"),
+    [
+        (",", [], {}),
+        (".", ["NA"], {}),
+        (",", ["?", "na"], {"Temp": "T (°C)"}),
+        (".", [], {"Temp": "T (°C)"}),
+    ],
+)
+def test_exported_code_reads_columns_as_the_option_says_and_as_predict_does(
+    is_run: bool,
+    decimal: str,
+    missing: list[str],
+    rename: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever a run has in its config; a file has nothing of the kind."""
+    monkeypatch.chdir(tmp_path)
+    columns: dict[str, Any] = {"mission_name": "valves", "group_id": None, "decimal": decimal}
+    columns |= {"missing": missing, "rename": rename}
+    temp = rename.get("Temp", "Temp")
+    cells = [(str(number).replace(".", decimal), kind) for number, kind in CELLS]
+    with Path("t.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("Temp", "Kind"), *cells])
+    rule = {"valves": f"Fail if {temp} is above 1 and Kind is not odd."}
+    learnt = LoopConfig(tickets=["gone.csv"], columns=ColumnsConfig(missing=["odd"]))
+    source = (
+        made_files.run_folder(Path("run"), learnt, rule)
+        if is_run
+        else made_files.guidance(Path("shared.json"), rule)
+    )
+    judged = stageb.predict(
+        guidance=source,
+        tickets="t.csv",
+        vocabulary=["t.csv"],
+        columns=columns,
+        by="rules",
+        output="p.jsonl",
+    )
+    wanted = [row["verdict"] for row in judged]
+    words = ["guidance", "export", source, "--tickets", "t.csv", "--columns", json.dumps(columns)]
+    assert main([*words, "--format", "python", "--output", "rules.py"]) == 0
+    names: dict[str, Any] = {"__name__": "exported"}
+    exec(Path("rules.py").read_text("utf-8"), names)
+    rows = [dict(zip(("Temp", "Kind"), row, strict=True)) for row in cells]
+    assert [names["judge"](row)[0] for row in rows] == wanted
+    assert main([*words, "--format", "sql", "--output", "rules.sql"]) in (0, 1)
+    with sqlite3.connect(":memory:") as opened:
+        opened.execute(f'CREATE TABLE tickets (n INTEGER PRIMARY KEY, "{temp}", Kind)')
+        opened.executemany("INSERT INTO tickets VALUES (NULL, ?, ?)", cells)
+        query = opened.execute(Path("rules.sql").read_text("utf-8"))
+        place = [name for name, *_ in query.description].index("verdict")
+        assert [row[place] for row in sorted(query)] == wanted
+    assert len({*wanted}) > 1
 
 
 def test_a_column_may_have_the_name_that_the_export_has_for_missions(
@@ -471,6 +563,32 @@ def test_where_the_order_of_rules_decides_review_and_promote_keep_it(
     # nothing was said yes to
     assert asked("review", "other.json", "--to", "shared.json", "--accept")[0] == 1
     assert keys() == ["G0", "G1", "G4", "G2", "G3"]
+
+
+@settings(max_examples=20)
+@given(guidances(st.just("m")), guidances(st.just("m")), st.data())
+def test_a_review_takes_the_rules_that_were_said_yes_to_and_gives_no_number_again(
+    in_use: Guidance, learnt: Guidance, data: st.DataObject
+) -> None:
+    """Either may have had more rules than it has, and the other one ever had."""
+    keys = [rule.key for guidance in (in_use, learnt) for rule in guidance.rules]
+    accepted = data.draw(st.sets(st.sampled_from(keys)))
+    with TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        shared, run = Path(folder, "shared.json"), Path(folder, "learnt.json")
+        for path, guidance in ((shared, in_use), (run, learnt)):
+            path.write_text(json.dumps(to_json(guidance)))
+        with contextlib.redirect_stderr(io.StringIO()):
+            code = main(
+                ["guidance", "review", f"{run}", "--to", f"{shared}", "--accept", *accepted]
+            )
+        after = load_seed(shared)["m"]
+    if code == 1:
+        assert after == in_use
+        return
+    assert code == 0 and after.next_number == max(in_use.next_number, learnt.next_number)
+    for key in keys:
+        rule, wanted = after.rule(key), (learnt if key in accepted else in_use).rule(key)
+        assert (rule and rule.text) == (wanted and wanted.text)
 
 
 def test_review_shows_first_what_the_rule_names(here: Path, asked: Asked) -> None:

@@ -26,6 +26,7 @@ from stageb.guidance.commands.report import REPORT, write
 from stageb.guidance.commands.report import page as pages
 from stageb.guidance.commands.report.read import RunReport, collect_verdicts, read_run
 from stageb.guidance.commands.report.sentences import escape_unseen
+from stageb.guidance.learning.attempts import Attempts
 from stageb.guidance.rules.guidance_file import load_seed
 from stageb.store.journal import safe_name
 
@@ -296,6 +297,56 @@ def test_a_long_run_is_cut_to_size_and_says_so(root: Path, monkeypatch: pytest.M
     smaller = pages.render_page(many)
     assert len(smaller.encode()) <= most
     assert "worst are shown" in smaller
+
+
+ROLLOUTS, TOKENS = "budget.rollouts", "budget.tokens"
+
+
+@pytest.mark.parametrize(
+    ("ended", "over", "told"),
+    [
+        ("", {}, []),
+        (ROLLOUTS, {"a": ROLLOUTS}, [f"Learning of a ended at {ROLLOUTS};"]),
+        (ROLLOUTS, {"b": ROLLOUTS, "c": ROLLOUTS}, [f"Learning of b, c ended at {ROLLOUTS};"]),
+        (ROLLOUTS, dict.fromkeys("abc", ROLLOUTS), [f"Learning ended at {ROLLOUTS};"]),
+        (
+            TOKENS,
+            {"b": TOKENS, "a": ROLLOUTS},
+            [f"Learning of a ended at {ROLLOUTS};", f"Learning of b ended at {TOKENS};"],
+        ),
+        ("stop", {}, ["Learning was told to stop;"]),
+        (
+            "stop",
+            {"c": ROLLOUTS},
+            ["Learning was told to stop;", f"Learning of c ended at {ROLLOUTS};"],
+        ),
+        (ROLLOUTS, {}, []),  # what others left was enough for whoever had spent its share
+    ],
+)
+def test_each_mission_is_told_what_ended_its_own_learning(
+    root: Path, ended: str, over: dict[str, str], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the head of the page, and where it says what to try since nothing was learnt."""
+    monkeypatch.setattr(pages, "_draw_charts", lambda number, mission: ())
+    run = read(root)
+    mission = replace(
+        run.missions[0],
+        steps=run.missions[0].steps[:1],
+        final=0,
+        attempts=Attempts(9, (), {}, {}, None),
+    )
+    missions = tuple(replace(mission, name=name) for name in "abc")
+    html = pages.render_page(replace(run, missions=missions, ended=ended, over=over))
+    head, *sections = html.split('<section aria-labelledby="m')
+    said = "".join(Parsed(head[: head.index("</header>")]).text)
+    assert re.findall(r"Learning[^;]*;", said) == told
+    for name, section in zip("abc", sections, strict=True):
+        lines = Parsed(section[: section.index("</section>")]).text
+        own = ["Learning was told to stop after 9 reflections."]
+        if ended != "stop":
+            ends = [over[name]] if name in over else []
+            own = [f"Learning ended at {key}, after 9 reflections: raise it." for key in ends]
+        assert [line for line in lines if line.startswith("Learning")] == own
 
 
 def test_a_report_that_fails_breaks_no_run(root: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from programs.processes import Job, wait_until
 
 import stageb
 from stageb.__main__ import main
+from stageb.guidance.commands.serve.served import load_served
+from stageb.guidance.commands.use.config import ServeConfig
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.rules.guidance_file import format_file
 from stageb.guidance.rules.prompts import WORDS
@@ -230,6 +233,33 @@ def test_a_group_is_told_by_the_name_that_its_ticket_gave_it(shared: Running) ->
         assert [row["group_id"] for row in rows] == [name, name]
     rows = shared.judge([plain, {**plain, "group_id": None}, {**plain, "group_id": " "}, prose])
     assert [row["group_id"] for row in rows] == [None] * 4
+
+
+LABELS = ["pass", "fail", "Late", "urgent", "", " ", None, 3, True, 0.5]
+
+
+@pytest.mark.parametrize("label", [*LABELS, ["urgent"], {"is": "late"}])
+def test_the_label_of_a_ticket_is_not_read_whatever_it_is(label: Any, tmp_path: Path) -> None:
+    """So the labelled lines of a ticket file can be posted as they are, also those of missions with
+    labels of their own, and those that no mission knows."""
+    texts = ("A ticket is late unless a rule says otherwise.", "Urgent if Type is L.")
+    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate(texts))
+    own = Guidance("mail", 1, rules, 2, labels=("late", "urgent"), named=NAMED)
+    (tmp_path / "rules.json").write_text(format_file([make_guidance(*RULES), own]))
+    served = load_served(ServeConfig(guidance=str(tmp_path / "rules.json")))
+    lines: list[dict[str, Any]] = [
+        {"mission": mission, "group_id": f"g-{cells}", "per_image": {"1": cells}}
+        for mission in ("milling", "mail")
+        for cells in ("Type: L; Wear min: 220", "Type: H; Wear min: 3", " ")
+    ]
+    if label in LABELS:  # those that a cell of a table can be
+        lines += [{"mission": "mail", "Case": n, "Type": kind} for n, kind in enumerate("LH")]
+    unread = served.judge_all(lines, is_batch=True, ends=inf)
+    assert {row["verdict"] for row in unread} >= {"pass", "fail", "late", "urgent", None}
+    labelled = [{**line, "label": label} for line in lines]
+    assert served.judge_all(labelled, is_batch=True, ends=inf) == unread
+    first = [{"label": label, **line} for line in lines]
+    assert served.judge_all(first, is_batch=True, ends=inf) == unread
 
 
 def test_who_decides_is_what_was_promised_of_these_rules(start: Start) -> None:

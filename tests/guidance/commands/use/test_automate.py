@@ -15,17 +15,19 @@ from typing import Any
 
 import pytest
 from guidance.commands.use import made
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_bounds, take_test
 from stageb.guidance.commands.use.config import AutomateConfig
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules.guidance_file import load_seed, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.automation import MODEL
+from stageb.guidance.words.automation import MODEL, Automation
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket
 from stageb.seeds import stream, uniform
@@ -237,6 +239,32 @@ def test_a_bound_is_of_a_missions_own_verdicts_on_tickets_that_played_no_part_in
         assert find(new, max_error={verdict: 0.12, "urgent": 0.05}) == alone
         free = find(new, max_error={verdict: 0.12, "pass": 1.0})
         assert free.searches[verdict] == alone.searches[verdict]
+
+
+PARTS = judge_parts("valves", 400)
+LIMIT = st.sampled_from([0.001, 0.12, 0.5, 0.999])
+OWN = replace(TORN, labels=(*PASS_FAIL, "urgent"))
+
+
+@given(
+    st.sampled_from([TORN, OWN]),
+    LIMIT | st.dictionaries(st.sampled_from(OWN.labels), LIMIT | st.sampled_from([1, 1.0])),
+    st.integers(0, 400),
+)
+def test_what_is_promised_under_any_limits_is_read_again_from_the_file(
+    guidance: Guidance, limits: float | dict[str, float], count: int
+) -> None:
+    """A verdict may have the limit 1: all that get it are decided, however many are wrong."""
+    AutomateConfig(guidance="g.json", max_error=limits).check()
+    found = find(PARTS[:count], guidance, max_error=limits)
+    bounded = replace(guidance, automation=found.automation)
+    written = json.dumps(to_json(bounded), ensure_ascii=False)
+    assert from_json(json.loads(written), "g.json") == {"valves": bounded}
+    verdicts = {row["verdict"] for row, _ in PARTS[:count]}
+    if isinstance(limits, dict) and count > 50:
+        free = {verdict for verdict, limit in limits.items() if limit == 1} & verdicts
+        promised = {bound.verdict for bound in found.automation.bounds} if found.automation else {}
+        assert free <= {*promised}
 
 
 def test_of_a_runs_tickets_those_that_taught_the_rules_alone_order_what_rules_decide() -> None:
@@ -495,6 +523,44 @@ def test_missions_with_labels_of_their_own_have_bounds_of_their_own(
     )
     alone = {row["verdict"] for row in made.rows(out) if row["decides"] == "stageb"}
     assert alone == {"urgent", "pass"}
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_what_was_promised_of_one_mission_stays_when_another_is_bounded(
+    is_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether anything can be promised of that one or not."""
+    monkeypatch.chdir(tmp_path)
+    missions, seals = ("valves", "pumps", "taps"), (("worn", "fail"), ("new", "pass"))
+    for mission in missions:
+        rows = [f"{mission},t{n},n{n},{','.join(seals[n % 2])}" for n in range(200)]
+        Path(f"{mission}.csv").write_text(
+            "\n".join(["mission,group_id,note,seal,label", *rows]) + "\n"
+        )
+    rules = dict.fromkeys(missions, "Fail if seal is worn.")
+    source = made.guidance(Path("g.json"), rules)
+    if is_run:
+        source = made.run_folder(Path("run"), LoopConfig(tickets=["of the run.csv"]), rules)
+        ended = {"number": 1, "state": {"finished": True}, "config": {}, "lengths": {}}
+        Path(source, "commit.json").write_text(json.dumps({**ended, "versions": {}}))
+
+    def read() -> dict[str, Automation | None]:
+        return {mission: each.automation for mission, each in read_guidance(source).items()}
+
+    promised = read()
+    assert [*promised.values()] == [None] * 3
+    for mission in (*missions, "pumps"):
+        assert automate(source, f"--tickets={mission}.csv", "--max_error={fail: 0.1}") == 0
+        found = read()
+        assert found[mission]
+        assert found == {**promised, mission: found[mission]}
+        promised = found
+    assert automate(source, "--tickets=valves.csv", "--max_error=0.0001") == 1
+    assert read() == promised
+    assert automate(source, "--tickets=[valves.csv, taps.csv]", "--max_error=0.05") == 0
+    found = read()
+    assert found["pumps"] == promised["pumps"]
+    assert all(found[mission] != promised[mission] for mission in ("valves", "taps"))
 
 
 @pytest.mark.slow

@@ -130,6 +130,40 @@ FUNCTION: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("by", ["learnt", "both", "model,rules"])
+@pytest.mark.parametrize(
+    ("judge", "other"), [("", "rules"), ("rules", ""), ("model", "rules"), ("weighed", "model")]
+)
+def test_what_is_told_of_a_guidance_is_the_same_whatever_it_is_compared_with(
+    by: str, judge: str, other: str, tmp_path: Path
+) -> None:
+    """Each may have been learnt with another judge."""
+
+    def write(name: str, rule: str, judge: str) -> str:
+        path = guidance(tmp_path / f"{name}.json", {"valves": rule})
+        content = json.loads(Path(path).read_text())
+        content["valves"]["judge"] = judge
+        Path(path).write_text(json.dumps(content))
+        return path
+
+    keys: dict[str, Any] = {
+        "guidance": write("new", "Fail if state is torn.", judge),
+        "tickets": tickets(tmp_path / "in.jsonl", "valves"),
+        "by": by,
+        **FUNCTION,
+    }
+    compare = write("old", "Fail if colour is red.", other)
+    alone = stageb.evaluate(**keys, output=str(tmp_path / "alone"))
+    beside = stageb.evaluate(**keys, output=str(tmp_path / "beside"), compare=compare)
+    [rule] = [row for row in alone.figures["letter"]["valves"]["rules"] if row["rule"] == "G1"]
+    assert rule["text"] == "Fail if state is torn."
+    assert rule["right"] == rule["decided"] > 0
+    for name in ("letter", "by"):
+        assert beside.figures[name] == alone.figures[name]
+    assert beside.figures["figures"]["guidance"] == alone.figures["figures"]["guidance"]
+    assert [*beside.wrong()] == [*alone.wrong()]
+
+
 def test_errors_cost_what_the_user_says_or_what_the_run_learnt_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

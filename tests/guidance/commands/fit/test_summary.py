@@ -1,0 +1,58 @@
+"""What the summary of a run says of what ended its learning."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stageb.guidance.commands.fit.advice import advise_mission
+from stageb.guidance.commands.fit.summary import describe_spending
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.learning.state import STOP, MissionState, State
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS
+from stageb.store.journal import Journal
+
+ENDS = st.sampled_from(["", "budget.rollouts", "budget.tokens"])
+
+
+@given(st.lists(ENDS, min_size=1, max_size=4), st.booleans())
+@example(["budget.rollouts", "", ""], False)
+@example(["budget.rollouts", "budget.tokens"], False)
+def test_each_limit_is_named_with_the_missions_whose_learning_it_ended(
+    ends: list[str], is_stopped: bool
+) -> None:
+    """Where it ended that of all, none is named."""
+    names = "abcd"[: len(ends)]
+    over = {name: key for name, key in zip(names, ends, strict=True) if key}
+    missions = {name: MissionState(make_neutral(name, WORDS["en"])) for name in names}
+    ended = STOP if is_stopped else next(iter(over.values()), "")
+    told = describe_spending(State(missions, ended=ended, over=over), 0)[1:]
+    expected = {"Learning was told to stop"} if is_stopped else set()
+    for key in {*over.values()}:
+        mine = [name for name in names if over.get(name) == key]
+        of = f" of {', '.join(mine)}" if len(mine) < len(names) else ""
+        expected.add(f"Learning{of} ended at {key}")
+    assert {line.partition(". To learn on, ")[0] for line in told} == expected
+    assert len(told) == len(expected)
+
+
+@given(st.lists(ENDS, min_size=1, max_size=4), st.booleans())
+@example(["budget.rollouts", ""], False)
+def test_a_mission_that_learnt_nothing_is_told_what_ended_its_own_learning(
+    ends: list[str], is_stopped: bool
+) -> None:
+    names = "abcd"[: len(ends)]
+    over = {name: key for name, key in zip(names, ends, strict=True) if key}
+    missions = {name: MissionState(make_neutral(name, WORDS["en"])) for name in names}
+    ended = STOP if is_stopped else next(iter(over.values()), "")
+    state, config = State(missions, ended=ended, over=over), LoopConfig(tickets=["t.jsonl"])
+    with TemporaryDirectory() as root, Journal.open(root, "run", {}) as journal:
+        for name in names:
+            told = "\n".join(advise_mission(journal, config, state, name))
+            assert ("Learning was told to stop after no reflection." in told) == is_stopped
+            for key in ("budget.rollouts", "budget.tokens"):
+                is_spent = over.get(name) == key and not is_stopped
+                assert (f"{key} was spent on judging val and test" in told) == is_spent
