@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import product
+
 import pytest
 from guidance.rules.made_rules import judge_by_python
 from hypothesis import given
@@ -27,7 +30,7 @@ from stageb.guidance.rules.word_lists import (
     read_word_list,
     write_word_list,
 )
-from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.guidance.words.types import Content, Guidance, Rule, Ticket
 
 EN, ZH = WORDS["en"], WORDS["zh"]
 NOTES = (
@@ -105,6 +108,52 @@ def test_a_rule_that_names_a_list_says_what_one_does_that_names_its_words(
     ) == by_list.replace("Pass unless a summary mentions", "Pass if a summary does not mention")
     assert [rule.key for rule in find_deciding(guidance.rules)] == ["G2"]
     assert f"G1. {HURRY}" in rule_lines(guidance)  # the model reads it once
+
+
+NAMED = {
+    'a "hurry" word': "act now, asap or now",
+    'a "worth" word': "prize or inside",
+    "late": "late",
+    "please or see": "please or see",
+}
+PARTS = st.tuples(st.sampled_from(["a summary", "Note"]), st.booleans(), st.sampled_from([*NAMED]))
+
+
+@given(
+    st.sampled_from(["Fail if", "Fail unless", "Pass if", "Pass unless"]),
+    st.sampled_from([" or ", " and "]),
+    st.lists(PARTS, min_size=2, max_size=4, unique_by=lambda part: (part[0], part[2])),
+)
+def test_lists_and_words_beside_each_other_are_all_named_where_the_rule_is_written_again(
+    begin: str, joint: str, parts: list[tuple[str, bool, str]]
+) -> None:
+    tickets = [
+        Ticket("m", f"g{n}", "pass", (("image_1", one),), content=Content((("Note", two),), (one,)))
+        for n, (one, two) in enumerate(product(NOTES[:4], NOTES[1:5]))
+    ]
+    known = Vocabulary.of(tickets)
+
+    def write(named: Mapping[str, str]) -> str:
+        said = [
+            f"{subject} {'does not mention' if is_denied else 'mentions'} {named[what]}"
+            for subject, is_denied, what in parts
+        ]
+        return f"{begin} {joint.join(said)}."
+
+    def judge_by(text: str) -> tuple[list[str | None], RuleCode]:
+        rules = read_rules(guide(HURRY, '"worth" words: prize, inside', text), known, EN)
+        (rule,) = rules.each
+        assert isinstance(rule.code, RuleCode), rule.code
+        judge = rules.compile()
+        return [judge(reading(each)).verdict for each in tickets], rule.code
+
+    text = write({what: what for what in NAMED})
+    verdicts, code = judge_by(text)
+    assert verdicts == judge_by(write(NAMED))[0]
+    again = write_rule(code, EN)
+    assert judge_by(again)[0] == verdicts, again
+    for name in ('"hurry"', '"worth"'):
+        assert again.count(name) == text.count(name), again
 
 
 @given(
