@@ -268,6 +268,26 @@ def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
     assert found and all(held & among == held for held in found.values())
 
 
+@pytest.mark.parametrize("lacking", ["", "a", "ab", "abc"])
+def test_counts_hold_or_do_not_of_every_ticket_whichever_fields_some_lack(lacking: str) -> None:
+    """A ticket of which a count tells nothing would have no verdict by code."""
+    readings = [
+        Reading(
+            {name: value for name, value in each.pairs.items() if name not in lacking or place % 9},
+            each.words,
+        )
+        for place, each in enumerate(table(300))
+    ]
+    ones = [list(each.pairs.values()).count("one") for each in readings]
+    fails = mask([place for place, count in enumerate(ones) if count >= 3])
+    masks, everyone = find_terms(readings, Forms()), (1 << len(readings)) - 1
+    found = find_counts(masks, find_gaps(masks, readings), fails, everyone & ~fails)
+    assert found
+    for term, held in found.items():
+        judged = list(map(compile_expression(term), readings))
+        assert judged == [bool(held >> place & 1) for place in range(len(readings))]
+
+
 def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -> None:
     texts = [
         "it leaks",
