@@ -21,7 +21,7 @@ from stageb.guidance.rules.judge import (
     write_rule,
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.prompts import WORDS, choose_grammar, rule_lines
+from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import (
     WordList,
@@ -30,6 +30,7 @@ from stageb.guidance.rules.word_lists import (
     read_word_list,
     write_word_list,
 )
+from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.types import Content, Guidance, Rule, Ticket
 
 EN, ZH = WORDS["en"], WORDS["zh"]
@@ -164,11 +165,13 @@ def test_lists_and_words_beside_each_other_are_all_named_where_the_rule_is_writt
         max_size=5,
         unique=True,
     ),
-    st.sampled_from([EN, ZH]),
+    st.sampled_from([ENGLISH, CHINESE]),
 )
-def test_a_list_is_read_as_it_is_written(name: str, words: list[str], language: object) -> None:
+def test_a_list_is_read_as_it_is_written(name: str, words: list[str], grammar: Grammar) -> None:
+    """With the full stop of its language, too."""
     of = WordList(name, tuple(words))
-    assert read_word_list(write_word_list(of, choose_grammar(language))) == of  # type: ignore[arg-type]
+    written = write_word_list(of, grammar)
+    assert read_word_list(written) == read_word_list(written + grammar.end) == of
 
 
 @pytest.mark.parametrize(
@@ -188,11 +191,12 @@ def test_a_name_that_two_lists_have_stands_for_none() -> None:
     assert judge(same)[0] == ("fail", "G3")
 
 
-def test_chinese_lists() -> None:
+@pytest.mark.parametrize("end", ["", "。"])
+def test_chinese_lists(end: str) -> None:
     tickets = [Ticket("m", note, "pass", (("image_1", note),)) for note in ("表面有裂纹", "牢固")]
     rules = (
         Rule("G0", ZH.neutral_headline),
-        Rule("G1", "“损坏”类词：裂纹、松动"),
+        Rule("G1", f"“损坏”类词：裂纹、松动{end}"),
         Rule("G2", "不通过：若摘要提到“损坏”类词。"),
     )
     compiled = read_rules(Guidance("m", 1, rules, 3), Vocabulary.of(tickets), ZH).compile()
