@@ -22,6 +22,7 @@ from stageb.guidance.rules.judge import (
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS, rule_lines
+from stageb.guidance.rules.value_types import begins_cjk, has_phrase
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import (
     WordList,
@@ -189,6 +190,23 @@ def test_a_name_that_two_lists_have_stands_for_none() -> None:
     assert isinstance(rule.code, OutOfReach) and "no word list is called 'hurry'" in rule.code.why
     same = guide(HURRY, HURRY, 'Fail if a summary mentions a "hurry" word.')
     assert judge(same)[0] == ("fail", "G3")
+
+
+@given(
+    st.lists(st.sampled_from(["leak", "oil", "asap", "裂纹", "松动"]), min_size=2, max_size=3),
+    st.sampled_from([" ", "; ", " / ", ". ", "， ", "  ", ": "]),
+    st.sampled_from([ENGLISH, CHINESE]),
+)
+def test_what_is_read_as_a_phrase_can_be_mentioned(
+    words: list[str], between: str, grammar: Grammar
+) -> None:
+    """Or else a list whose words stand between other marks would hold for no ticket, and nobody
+    would be told."""
+    text = between.join(words)
+    found = read_word_list(write_word_list(WordList("a", (text,)), grammar))
+    is_phrase = between == " " and not any(map(begins_cjk, words))
+    assert (found is not None) == is_phrase
+    assert has_phrase(f"an {text} here", text) == is_phrase
 
 
 @pytest.mark.parametrize("end", ["", "。"])
