@@ -108,11 +108,11 @@ class Trial:
             found.append([Judgement(p_correct[i], 9, scores=(odds[i], 0.0)) for i in positions])
         return found
 
-    def run(self) -> Guidance:
+    def run(self, learnt: Guidance = TORN) -> Guidance:
         for block in self.blocks:
             taught = range(block.start)
             guidance, self.stacker = answer_all(
-                self.stacker.prepare(TORN, taught, block), self.answer
+                self.stacker.prepare(learnt, taught, block), self.answer
             )
             self.prepared.append(guidance)
         last = self.prepared[-1]
@@ -206,6 +206,28 @@ def test_a_model_that_is_all_but_certain_of_one_verdict_is_calibrated_as_one_tha
     last = mild.blocks[-1]
     found = [[round(p, 4) for p in trial.chances(last).values()] for trial in (mild, certain)]
     assert found[0] == found[1]
+
+
+def test_a_card_weighs_as_much_whatever_a_point_is_worth() -> None:
+    """What is fitted, who judges, and how far ahead code must be."""
+    known = []
+    for times in (1, 3, 10):
+        card = (
+            f"Fail if it has {3 * times} points or more: {4 * times} if state is torn; "
+            f"{2 * times} if number is above 150."
+        )
+        trial = Trial(right=0.85, sees=1.2)
+        last = trial.run(replace(START, rules=(*START.rules, Rule("G1", card))))
+        fitted = last.calibration
+        assert fitted.points > 0 and fitted.rules > 0
+        calibrated = [each.calibrated or () for each in trial.stacker.weighed.values()]
+        figures = (fitted.points * times, fitted.slope, fitted.offset, fitted.rules, fitted.reach)
+        known.append((figures, calibrated, trial.stacker.measure_judges(), last.judge))
+    for figures, calibrated, judges, judge in known[1:]:
+        assert figures == pytest.approx(known[0][0], abs=1e-4)
+        for one, other in zip(calibrated, known[0][1], strict=True):
+            assert one == pytest.approx(other, abs=1e-4)
+        assert (judges, judge) == known[0][2:]
 
 
 def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:

@@ -12,11 +12,18 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import LoopConfig, RunnerConfig
-from stageb.guidance.judging.questions import Dialogue, SampleAnswers, answer_all, sample_together
+from stageb.guidance.judging.questions import (
+    Dialogue,
+    JudgeTickets,
+    SampleAnswers,
+    answer_all,
+    sample_together,
+)
 from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
+from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.words.types import Answers, Round, Rule, Ticket
+from stageb.guidance.words.types import Answers, Judgement, Round, Rule, Ticket
 from stageb.job.world import World, run
 
 
@@ -105,6 +112,58 @@ def test_what_is_distilled_is_answered_by_the_model_whoever_judges(judge: Any, k
 
     assert run(FabricConfig(accelerator="cpu"), main) == 0
     assert [each.by_rules for each in answers] == [judge == "both" and kind == "round"] * 4
+
+
+@pytest.mark.parametrize("judges", ["model", "both", "rules"])
+@pytest.mark.parametrize(
+    ("labels", "texts"),
+    [
+        (("pass", "fail"), ("Pass if a is 0.", "Fail if it looks odd.")),
+        (("low", "mid", "high"), ("High if a is 0.", "Mid if it looks odd.")),
+    ],
+)
+def test_the_gate_asks_the_model_of_the_tickets_that_a_round_asks_it_of(
+    judges: str, labels: tuple[str, ...], texts: Sequence[str]
+) -> None:
+    """What rules as code give costs nothing in either, and counts as saved, right or wrong."""
+    tickets = [
+        Ticket("m", f"g{n}", labels[n % len(labels)], (("image_1", f"a: {n // 6}"),))
+        for n in range(12)
+    ]
+    config = LoopConfig(
+        tickets=["none"],
+        model=ModelConfig(engine="scripted"),
+        runner=RunnerConfig(judge="both" if judges == "both" else "model"),
+    )
+    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate(texts, 1))
+    start = make_neutral("m", WORDS["en"], labels)
+    guidance = replace(
+        start, rules=(*start.rules, *rules), judge="rules" if judges == "rules" else ""
+    )
+    everyone = tuple(range(len(tickets)))
+    answers: list[Answers] = []
+    judgements: list[Judgement] = []
+
+    def main(world: World) -> int:
+        ranks = GuidanceRanks(config, tickets, world)
+        ranks.load()
+        batch = Round((0, 0, 2, 0), 0, "m", "train", 0, everyone, last=True)
+        answers.extend(ranks.roll_out(batch, guidance, lambda count: None))
+        judgements.extend(*ranks.answer(JudgeTickets(((guidance, everyone),))))
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+    decided = [judges != "model" and n < 6 for n in everyone]
+    assert [each.by_rules for each in answers] == decided
+    assert [each.by_rules for each in judgements] == decided
+    assert [each.tokens == 0 for each in judgements] == decided
+    verdict = texts[0].partition(" ")[0].lower()
+    for ticket, judgement in zip(tickets, judgements, strict=True):
+        if judgement.by_rules:
+            assert judgement.p_correct == (ticket.label == verdict)
+    counted = Verdicts().answered(guidance, dict(enumerate(judgements)))
+    assert (counted.saved, counted.judged) == (sum(decided), len(tickets) - sum(decided))
+    assert counted.tokens == sum(each.tokens for each in judgements)
 
 
 # Dialogues that are led together

@@ -186,6 +186,23 @@ def test_lists_of_all_labels_have_together_no_more_conditions_than_asked_for(siz
     assert len(whole.lists) == size // 2 and all(each.size == 2 for each in whole.lists)
 
 
+@pytest.mark.parametrize(("size", "share"), [(20, 3), (30, 5), (40, 6)])
+def test_no_label_has_more_than_its_share_of_the_conditions(size: int, share: int) -> None:
+    """12 of 80, and 3 at the least. The first label would need six: three pairs of values."""
+    readings = table(200)
+    labelled: dict[Verdict, int] = dict.fromkeys(("high", "mid", "low"), 0)
+    for place, each in enumerate(readings):
+        told = {"high": each.pairs["a"] == each.pairs["b"], "mid": each.pairs["c"] == "one"}
+        labelled[next((name for name in told if told[name]), "low")] |= 1 << place
+    terms, wrong = find_terms(readings, Forms()).plain, labelled["high"] | labelled["mid"]
+    of = Material(terms, {}, labelled, wrong, frozenset(), EQUAL)
+    whole = learn_whole(of, folds(200), size)
+    assert whole and whole.size <= size
+    assert all(each.size <= share for each in whole.lists)
+    assert all(len(card.points) <= share for card in whole.cards)
+    assert share < 6 or count_wrong(whole, of, (1 << 200) - 1) == 0
+
+
 def test_out_of_fold_a_label_is_wrong_where_a_list_claims_its_ticket_for_another() -> None:
     """Where all folds teach the same lists, they are wrong where these are. A fifth of what each
     list speaks of has the label that no list has."""
@@ -266,6 +283,26 @@ def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
     among = (1 << 300) - 1
     found = find_counts(find_terms(readings, Forms()), {}, fails, among & ~fails)
     assert found and all(held & among == held for held in found.values())
+
+
+@pytest.mark.parametrize("lacking", ["", "a", "ab", "abc"])
+def test_counts_hold_or_do_not_of_every_ticket_whichever_fields_some_lack(lacking: str) -> None:
+    """A ticket of which a count tells nothing would have no verdict by code."""
+    readings = [
+        Reading(
+            {name: value for name, value in each.pairs.items() if name not in lacking or place % 9},
+            each.words,
+        )
+        for place, each in enumerate(table(300))
+    ]
+    ones = [list(each.pairs.values()).count("one") for each in readings]
+    fails = mask([place for place, count in enumerate(ones) if count >= 3])
+    masks, everyone = find_terms(readings, Forms()), (1 << len(readings)) - 1
+    found = find_counts(masks, find_gaps(masks, readings), fails, everyone & ~fails)
+    assert found
+    for term, held in found.items():
+        judged = list(map(compile_expression(term), readings))
+        assert judged == [bool(held >> place & 1) for place in range(len(readings))]
 
 
 def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.config import (
     DistillConfig,
+    EarlyStopConfig,
     GateConfig,
     LoopConfig,
     ReflectionConfig,
@@ -57,6 +58,9 @@ class Walk:
     rounds: list[Round] = field(default_factory=list)
     # by mission, a letter for each thing done
     written: dict[str, str] = field(default_factory=dict)
+    # to be rolled out, were it no walk
+    due: list[Round] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)  # after each of the places
 
     def skip(self, state: State, batch: Round, why: str) -> State:
         self.rounds.append(batch)
@@ -70,7 +74,7 @@ class Walk:
 
     def record_epoch(self, state: State, epoch: int, mission: MissionState) -> State:
         return self._note(
-            state,
+            state.with_mission(mission),
             self.schedule.close(epoch, mission.guidance.mission),
             mission.guidance.mission,
             "c",
@@ -78,20 +82,28 @@ class Walk:
 
     def record_choice(self, state: State, mission: MissionState) -> State:
         return self._note(
-            state, self.schedule.choice(mission.guidance.mission), mission.guidance.mission, "o"
+            state.with_mission(mission),
+            self.schedule.choice(mission.guidance.mission),
+            mission.guidance.mission,
+            "o",
         )
 
     def _note(self, state: State, place: Place, mission: str, letter: str) -> State:
         self.places.append(place)
         self.written[mission] = self.written.get(mission, "") + letter
-        return replace(state, done=place)
+        self.states.append(replace(state, done=place))
+        return self.states[-1]
 
 
-def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> Walk:
-    """The loop itself, walked from its beginning to its end."""
+def walked(
+    world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG, start: State | None = None
+) -> Walk:
+    """The loop itself, walked from its beginning, or from ``start``, to its end."""
 
-    def lead(act: Callable[..., Any], *args: Any) -> None:
+    def lead(act: Callable[..., Any], state: State, batch: Round, config: LoopConfig) -> None:
         assert act is guidance_for  # and no round is rolled out
+        if act(state, batch, config) is not None:
+            walk.due.append(batch)
 
     def alone(act: Callable[..., State], *args: Any) -> State:
         return act(*args)
@@ -102,7 +114,7 @@ def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> W
         )
 
     splits = split_tickets(world, config)
-    state = State(
+    state = start or State(
         {name: MissionState(make_neutral(name, words_of(config.prompt))) for name in splits}
     )
     walk = Walk(GuidanceSchedule(splits, config, size), config)
@@ -121,6 +133,29 @@ def test_places_increase_along_the_loops_own_way(
     """So a run goes on from a commit by passing over what is at or before its place."""
     places = [NOWHERE, *walked(world, size, config).places]
     assert all(before < after for before, after in itertools.pairwise(places))
+
+
+@given(
+    st.builds(lambda one, other: [*one, *other], tickets("m", 3, 6), tickets("n", 0, 3)),
+    SIZES,
+    CONFIGS,
+    st.integers(1, 3),
+)
+def test_a_run_goes_on_from_wherever_it_was_interrupted_as_if_it_had_not_been(
+    world: list[Ticket], size: int, config: LoopConfig, patience: int
+) -> None:
+    """Nothing is done twice: an epoch without an accepted edit counts once for
+    ``early_stop.patience``, after which no train ticket is rolled out."""
+    config = replace(config, early_stop=EarlyStopConfig(patience=patience))
+    whole = walked(world, size, config)
+    for done, state in enumerate(whole.states, 1):
+        rest = walked(world, size, config, state)
+        assert rest.places == whole.places[done:]
+        assert rest.due == [batch for batch in whole.due if batch.place > state.done]
+        assert [state, *rest.states][-1] == whole.states[-1]
+    assert {batch.epoch for batch in whole.due if batch.learns} <= {*range(1, patience + 1)}
+    for mission in whole.states[-1].missions.values():
+        assert mission.idle_epochs == config.runner.epochs
 
 
 @given(WORLDS, SIZES, CONFIGS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from typing import Any
@@ -15,12 +16,14 @@ from stageb.guidance.rules.edits import (
     compare_rules,
     compare_words,
     find_moves,
+    mark_provisional,
     named,
     number,
     rebase,
 )
-from stageb.guidance.rules.guidance_file import to_json
-from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule
+from stageb.guidance.rules.guidance_file import from_json, to_json
+from stageb.guidance.words.types import Estimate, Guidance, Operation, Proposal, Rule
+from stageb.untrusted import strict_json
 
 TEXTS = st.sampled_from(
     ["Fail if a is b.", "Fail if c is d.", "Pass if e is f.", "Fail if g is h.", "Pass if i is j."]
@@ -170,6 +173,26 @@ def test_metadata_is_new_exactly_where_the_text_is(edit: tuple[Guidance, list[Op
             assert rule.metadata["op"] in {
                 operation.op for operation in operations if operation.text == rule.text
             }
+
+
+@given(edits(), st.none() | st.just(Estimate(237, 0.7, 0.9, 0.3, 0.1)))
+def test_a_mark_as_provisional_tells_more_of_new_rules_and_takes_nothing_away(
+    edit: tuple[Guidance, list[Operation]], estimate: Estimate | None
+) -> None:
+    """Readers of a provisional rule, too, ask what it was learnt from."""
+    before, operations = edit
+    after = apply(before, operations, "r1")
+    marked = mark_provisional(after, "r1", estimate)
+    assert replace(marked, rules=after.rules) == after
+    for plain, rule in zip(after.rules, marked.rules, strict=True):
+        is_new = plain.metadata["reflection_id"] == "r1"
+        more = {"provisional", *(["estimate"] if estimate else [])} if is_new else set()
+        kept = {name: value for name, value in rule.metadata.items() if name not in more}
+        assert replace(rule, metadata=kept) == plain and rule.metadata.keys() - kept.keys() == more
+        assert (rule.is_provisional, rule.estimate) == (is_new, estimate if is_new else None)
+        assert rule.sources == plain.sources
+    read = from_json(strict_json.loads(json.dumps(to_json(marked))), "guidance.json")
+    assert read == {"m": marked}
 
 
 @given(st.lists(st.tuples(TEXTS, st.booleans()), max_size=6), st.lists(TEXTS, max_size=3))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -345,6 +346,37 @@ def test_labels_may_be_named_anywhere_in_their_mission(head: list[str]) -> None:
     assert all(each == found[0] for each in found)
     headline = found[0]["m"]["experiences"]["G0"]
     assert [f"G0. {headline}"] == head or "low" in headline
+
+
+@pytest.mark.parametrize("has_labels", [False, True])
+def test_no_rule_is_lost_whichever_lines_have_numbers(has_labels: bool) -> None:
+    """A line without one gets a number beyond all before it; one given twice is told."""
+    start = ["[m]", *(["labels: low | high"] if has_labels else [])]
+    read = 0
+    for numbers in product((None, 1, 2, 3), repeat=4):
+        keys: list[int] = []
+        for number in numbers:
+            keys.append(number or max(keys, default=0) + 1)
+        rules = {f"G{key}": f"High if seal is {place}." for place, key in enumerate(keys)}
+        lines = [
+            f"G{number} (fixed). High if seal is {place}."
+            if number
+            else f"High if seal is {place}."
+            for place, number in enumerate(numbers)
+        ]
+        text = "\n".join([*start, *lines])
+        grow = all(before < after for before, after in pairwise(keys))
+        if len(rules) < len(keys) or not (grow or has_labels):
+            with pytest.raises(BadInputError, match=r"G\d after G\d"):
+                parse(text, "rules.txt", WORDS["en"])
+            continue
+        content, places = parse(text, "rules.txt", WORDS["en"])
+        assert list(content["m"]["experiences"].items())[1:] == list(rules.items())
+        fixed = [key for key, number in zip(rules, numbers, strict=True) if number]
+        assert [*content["m"]["metadata"]] == fixed
+        assert [places["m", "experiences", key] - len(start) for key in rules] == [1, 2, 3, 4]
+        read += 1
+    assert read > 10
 
 
 def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_did() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stageb.guidance.rules.conditions import Limit, compile_expression
 from stageb.guidance.rules.fields import Columns, read_images, read_row, read_ticket, sort_summaries
 from stageb.guidance.rules.predicates import is_one_of
 from stageb.guidance.rules.value_types import (
@@ -163,3 +165,27 @@ def test_numbers_of_two_units_have_no_sum_and_no_difference(operator: str) -> No
         found = find_quantity(Reading({"a": one, "b": other}, frozenset()), computed)
         expected = Quantity(OPERATORS[operator](3.0, 2.0), "")
         assert found == (expected if is_one_unit or operator in "×/" else None), (one, other)
+
+
+@given(st.from_regex(r"[a-z]{2,8}[a-rt-z]", fullmatch=True), st.sampled_from(["{}", "{}.", " {} "]))
+@example("day", "{}")
+@example("bar", "{}")
+@example("min", "{}")
+def test_an_s_for_many_makes_no_other_unit(unit: str, written: str) -> None:
+    """Whether the ticket has it, or the limit of a rule."""
+    one, many = written.format(unit), written.format(f"{unit}s")
+    assert parse_quantity(f"3 {one}") == parse_quantity(f"3 {many}") == (3.0, unit)
+    for value, limit in product((one, many), repeat=2):
+        read = read_ticket({"age": f"3 {value}"})
+        least, most = f"1 {limit}".strip(), f"9 {limit}".strip()
+        limits = Limit("age", "above", least), Limit("age", "below", least)
+        assert [compile_expression(each)(read) for each in limits] == [True, False]
+        assert compile_expression(Limit("age", "below", most))(read) is True
+
+
+@pytest.mark.parametrize("symbol", ["s", "ms", "ks"])
+def test_a_short_symbol_that_ends_with_an_s_is_no_plural(symbol: str) -> None:
+    assert parse_quantity(f"3 {symbol}") == (3.0, symbol)
+    limit = Limit("time", "above", f"1 {symbol}")
+    assert compile_expression(limit)(read_ticket({"time": f"3 {symbol}"})) is True
+    assert compile_expression(limit)(read_ticket({"time": f"3 {symbol[:-1]}m"})) is None

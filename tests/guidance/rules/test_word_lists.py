@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import product
+
 import pytest
 from guidance.rules.made_rules import judge_by_python
 from hypothesis import given
@@ -19,6 +22,7 @@ from stageb.guidance.rules.judge import (
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS, Words, choose_grammar, rule_lines
+from stageb.guidance.rules.value_types import begins_cjk, has_phrase
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import (
     FIRST,
@@ -29,7 +33,8 @@ from stageb.guidance.rules.word_lists import (
     shorten_list,
     write_word_list,
 )
-from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
+from stageb.guidance.words.types import Content, Guidance, Rule, Ticket
 
 EN, ZH = WORDS["en"], WORDS["zh"]
 NOTES = (
@@ -109,6 +114,52 @@ def test_a_rule_that_names_a_list_says_what_one_does_that_names_its_words(
     assert f"G1. {HURRY}" in rule_lines(guidance)  # the model reads it once
 
 
+NAMED = {
+    'a "hurry" word': "act now, asap or now",
+    'a "worth" word': "prize or inside",
+    "late": "late",
+    "please or see": "please or see",
+}
+PARTS = st.tuples(st.sampled_from(["a summary", "Note"]), st.booleans(), st.sampled_from([*NAMED]))
+
+
+@given(
+    st.sampled_from(["Fail if", "Fail unless", "Pass if", "Pass unless"]),
+    st.sampled_from([" or ", " and "]),
+    st.lists(PARTS, min_size=2, max_size=4, unique_by=lambda part: (part[0], part[2])),
+)
+def test_lists_and_words_beside_each_other_are_all_named_where_the_rule_is_written_again(
+    begin: str, joint: str, parts: list[tuple[str, bool, str]]
+) -> None:
+    tickets = [
+        Ticket("m", f"g{n}", "pass", (("image_1", one),), content=Content((("Note", two),), (one,)))
+        for n, (one, two) in enumerate(product(NOTES[:4], NOTES[1:5]))
+    ]
+    known = Vocabulary.of(tickets)
+
+    def write(named: Mapping[str, str]) -> str:
+        said = [
+            f"{subject} {'does not mention' if is_denied else 'mentions'} {named[what]}"
+            for subject, is_denied, what in parts
+        ]
+        return f"{begin} {joint.join(said)}."
+
+    def judge_by(text: str) -> tuple[list[str | None], RuleCode]:
+        rules = read_rules(guide(HURRY, '"worth" words: prize, inside', text), known, EN)
+        (rule,) = rules.each
+        assert isinstance(rule.code, RuleCode), rule.code
+        judge = rules.compile()
+        return [judge(reading(each)).verdict for each in tickets], rule.code
+
+    text = write({what: what for what in NAMED})
+    verdicts, code = judge_by(text)
+    assert verdicts == judge_by(write(NAMED))[0]
+    again = write_rule(code, EN)
+    assert judge_by(again)[0] == verdicts, again
+    for name in ('"hurry"', '"worth"'):
+        assert again.count(name) == text.count(name), again
+
+
 @given(
     st.from_regex(r"[a-zA-Z][a-zA-Z ]{0,46}[a-zA-Z]", fullmatch=True),
     st.lists(
@@ -117,11 +168,13 @@ def test_a_rule_that_names_a_list_says_what_one_does_that_names_its_words(
         max_size=5,
         unique=True,
     ),
-    st.sampled_from([EN, ZH]),
+    st.sampled_from([ENGLISH, CHINESE]),
 )
-def test_a_list_is_read_as_it_is_written(name: str, words: list[str], language: object) -> None:
+def test_a_list_is_read_as_it_is_written(name: str, words: list[str], grammar: Grammar) -> None:
+    """With the full stop of its language, too."""
     of = WordList(name, tuple(words))
-    assert read_word_list(write_word_list(of, choose_grammar(language))) == of  # type: ignore[arg-type]
+    written = write_word_list(of, grammar)
+    assert read_word_list(written) == read_word_list(written + grammar.end) == of
 
 
 @pytest.mark.parametrize(
@@ -141,11 +194,29 @@ def test_a_name_that_two_lists_have_stands_for_none() -> None:
     assert judge(same)[0] == ("fail", "G3")
 
 
-def test_chinese_lists() -> None:
+@given(
+    st.lists(st.sampled_from(["leak", "oil", "asap", "裂纹", "松动"]), min_size=2, max_size=3),
+    st.sampled_from([" ", "; ", " / ", ". ", "， ", "  ", ": "]),
+    st.sampled_from([ENGLISH, CHINESE]),
+)
+def test_what_is_read_as_a_phrase_can_be_mentioned(
+    words: list[str], between: str, grammar: Grammar
+) -> None:
+    """Or else a list whose words stand between other marks would hold for no ticket, and nobody
+    would be told."""
+    text = between.join(words)
+    found = read_word_list(write_word_list(WordList("a", (text,)), grammar))
+    is_phrase = between == " " and not any(map(begins_cjk, words))
+    assert (found is not None) == is_phrase
+    assert has_phrase(f"an {text} here", text) == is_phrase
+
+
+@pytest.mark.parametrize("end", ["", "。"])
+def test_chinese_lists(end: str) -> None:
     tickets = [Ticket("m", note, "pass", (("image_1", note),)) for note in ("表面有裂纹", "牢固")]
     rules = (
         Rule("G0", ZH.neutral_headline),
-        Rule("G1", "“损坏”类词：裂纹、松动"),
+        Rule("G1", f"“损坏”类词：裂纹、松动{end}"),
         Rule("G2", "不通过：若摘要提到“损坏”类词。"),
     )
     compiled = read_rules(Guidance("m", 1, rules, 3), Vocabulary.of(tickets), ZH).compile()

@@ -125,6 +125,33 @@ def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None
     ] == ["1"]
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+@pytest.mark.parametrize("unlabelled", ["skip", "refuse"])
+def test_tickets_without_a_label_are_left_out_only_where_labels_are_needed(
+    name: str, unlabelled: Any, tmp_path: Path
+) -> None:
+    """Those to be judged have none, by whatever columns guidance was learnt."""
+    told: list[dict[str, Any]] = [{"label": "pass"}, {"label": "fail"}, {"label": None}, {}]
+    rows = [
+        {"mission": "m", "group_id": f"g{place}", **label, "per_image": {"1": f"seal: {place}"}}
+        for place, label in enumerate(told)
+    ]
+    lines = [json.dumps(row) for row in rows]
+    if name == "t.csv":
+        lines = ["mission,group_id,label,seal"]
+        lines += [f"m,g{place},{label.get('label') or ''},new" for place, label in enumerate(told)]
+    path = write(tmp_path, "".join(f"{line}\n" for line in lines), name)
+    columns = ColumnsConfig(unlabelled=unlabelled)
+    for labelled in (False, True):
+        entries = [*read_entries(path, columns, labelled)]
+        left_out = [place >= 2 and labelled and unlabelled == "skip" for place in range(4)]
+        assert [entry.is_skipped for entry in entries] == left_out
+    judged = [entry.ticket(False) for entry in read_entries(path, columns, labelled=False)]
+    assert [(each.group_id, each.label) for each in judged] == [
+        (f"g{place}", label.get("label") or UNKNOWN) for place, label in enumerate(told)
+    ]
+
+
 def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
     text = 'ID,Station,Part,Result\n1,a,seal,OK\n2,a,seal\n3,a,seal,maybe\n,a,seal,OK\n5,a,,OK\n1,a,hose,OK\n6,a,"x\ny",\n'
     told = faults(write(tmp_path, text))

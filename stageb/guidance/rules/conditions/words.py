@@ -33,6 +33,7 @@ from stageb.guidance.rules.value_types import (
     find_phrases,
     find_words,
     fold_text,
+    has_phrase,
     list_runs,
     read_summaries,
     read_value,
@@ -203,7 +204,7 @@ def is_mentionable(text: str) -> bool:
     """Whether tickets may mention it: a word, a stem, or a phrase."""
     stem = text.removesuffix(ANY)
     if " " in text:
-        return 2 <= len(split_words(text)) == len(text.split(" ")) <= MOST_PHRASE
+        return len(text.split(" ")) <= MOST_PHRASE and has_phrase(text, text)
     return stem in read_summaries((stem,)).words and (stem == text or len(stem) >= LEAST_STEM)
 
 

@@ -82,6 +82,23 @@ def test_rules_judge_without_a_model_and_say_what_they_cannot(
             )
 
 
+@pytest.mark.parametrize("by", ["rules", "model"])
+def test_tickets_without_a_label_are_judged_where_learning_skips_them(job: Job, by: str) -> None:
+    """``columns.unlabelled: skip`` leaves them out where labels are needed alone, as to measure."""
+    given = rows(job.folder / "in.jsonl")[::2]
+    for place, row in enumerate(given):
+        row["label"] = row["label"] if place % 4 else None
+    path = job.folder / "some.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in given))
+    keys = {"tickets": str(path), "by": by, "columns.unlabelled": "skip"}
+    assert job(**keys) == 0
+    assert [row["group_id"] for row in rows(job.out)] == [row["group_id"] for row in given]
+    assert job("evaluate", **keys, output=str(job.folder / "measured")) == 0
+    labelled = [row["group_id"] for row in given if row["label"]]
+    (measured,) = (job.folder / "measured").glob("predictions*.jsonl")
+    assert [row["group_id"] for row in rows(measured)] == labelled
+
+
 def test_another_guidance_is_refused_by_what_matters_to_rules_alone(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,9 @@ def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
     )
     for module in (batches, workbook):
         monkeypatch.setattr(module, "MOST_ROWS", 37)
+    # of many rows, no first look finds what is wrong
+    for name in ("predict.AT_FIRST", "judged.SEEN"):
+        monkeypatch.setattr(f"stageb.guidance.commands.use.{name}", 1)
 
     def act(
         tickets: Sequence[Path], by_columns: bool, name: str = "out.jsonl", **keys: Any
@@ -230,6 +233,38 @@ def test_what_is_wrong_is_told_as_of_tickets_one_by_one(
             )
         faults.append(str(caught.value))
     assert said in faults[0]
+    assert faults[0] == faults[1]
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"Wear": [*["3"] * 18, "1,5", "4"]}, ':20: column "Wear": "1,5" has a decimal comma'),
+        ({"Air": [*[[1]] * 20]}, ':2: column "Air": a list: "[1]"'),
+        ({"station": [*["presses"] * 19, "lathes"]}, ":21: mission 'lathes'"),
+        ({name: [] for name in VALUES}, ": no rows below the header"),
+    ],
+)
+def test_what_is_wrong_in_one_of_several_tables_is_told_wherever_it_stands(
+    columns: Keys,
+    said: str,
+    place: int,
+    tmp_path: Path,
+    predict: Callable[..., tuple[bytes, object]],
+) -> None:
+    files = [tmp_path / f"{number}.parquet" for number in range(3)]
+    for number, path in enumerate(files):
+        table = {name: [values[row % 2] for row in range(20)] for name, values in VALUES.items()}
+        table |= columns if number == place else {}
+        parquet.write_table(pyarrow.table(table), path)
+    keys = {"group_id": None, "mission": "station"}
+    faults = []
+    for by_columns in (True, False):
+        with pytest.raises(StagebError) as caught:
+            predict(files, by_columns, columns=keys)
+        faults.append(str(caught.value))
+    assert f"{files[place].name}{said}" in faults[0]
     assert faults[0] == faults[1]
 
 

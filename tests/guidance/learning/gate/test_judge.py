@@ -72,6 +72,26 @@ def test_gains_are_weighed_by_the_price_of_each_error() -> None:
         ) == [gains]
 
 
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12),
+    st.sampled_from([(1.0, 1.0), (4.0, 1.0), (1.0, 20.0), (0.5, 0.25)]),
+    st.dictionaries(st.integers(0, 11), st.sampled_from([0.05, 0.25, 0.5, 1.0])),
+)
+def test_verdicts_that_are_known_gain_as_much_as_those_that_are_asked_for(
+    made: list[tuple[bool, bool]], prices: tuple[float, float], drawn: dict[int, float]
+) -> None:
+    """Weighed by the price of each error, and by the chance that a ticket was drawn."""
+    before, after = ([float(pair[place]) for pair in made] for place in (0, 1))
+    world = World(numbered(len(made)), before)
+    edit = world.edit("changes some", after)
+    price = PriceConfig(*prices).by_label
+    judge = Judge(world.tickets, GateConfig(), PRESENT, drawn, price)
+    positions = [*range(len(made))][::-1]
+    (asked,) = world.answer(judge.gains([(edit.guidance, positions)]))
+    known = [{i: bool(each[i]) for i in positions} for each in (after, before)]
+    assert judge.compare(*known) == asked
+
+
 def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None:
     """As drawn, both kinds of error count the same; none counts more than 1."""
     world = World(numbered(2), [0.0, 0.0])

@@ -19,6 +19,7 @@ from stageb.guidance.learning.state import LearningStopped
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import Group
+from stageb.guidance.words.costs import EQUAL, PriceConfig, Prices
 from stageb.guidance.words.types import Ticket, Verdict
 
 PRESENT = make_neutral("m", WORDS["en"])
@@ -39,6 +40,7 @@ def prove(
     seen: list[int] | None = None,
     constant: Verdict = "",
     passes: int = 0,
+    prices: Prices = EQUAL,
 ) -> bool:
     """Whether learning is proven where the present guidance and any learnt one judge tickets
     rightly like this; of every ten so many are labelled pass."""
@@ -64,7 +66,7 @@ def prove(
 
     groups, judge = (
         [(position,) for position in range(len(rights))],
-        Judge(tickets, GateConfig(), PRESENT),
+        Judge(tickets, GateConfig(), PRESENT, prices=prices),
     )
     proving = prove_learning(learn, groups, LEVEL, block_ends(len(groups)), None)
     return answer_all(proving, refuse)[0].accepts
@@ -112,6 +114,20 @@ def test_what_is_learnt_must_also_beat_the_best_constant_verdict_where_one_is_na
     better = [(n % 2 == 0, n % 10 < 8) for n in range(400)]  # right of half, and of four in five
     assert prove(better) and prove(better, constant="pass", passes=5)
     assert not prove(better, constant="fail", passes=2), "always fail is right of as many"
+
+
+@pytest.mark.parametrize("constant", ["pass", "fail"])
+def test_what_is_learnt_must_beat_the_constant_verdict_at_the_prices_of_errors(
+    constant: Verdict,
+) -> None:
+    """Of ten tickets one has the other label. What is learnt finds it, for two false alarms, or two
+    missed failures: too many at equal prices, few if that one is dear."""
+    passes = {"pass": 9, "fail": 1}[constant]
+    rare = {"pass": 9, "fail": 0}[constant]
+    rights = [(n % 10 != rare, n % 10 not in (3, 6)) for n in range(400)]
+    for price, is_proven in ((1.0, False), (8.0, True)):
+        dear = PriceConfig(missed_failure=price) if rare else PriceConfig(false_alarm=price)
+        assert prove(rights, constant=constant, passes=passes, prices=dear.by_label) == is_proven
 
 
 NULLS = ("present", "constant")
