@@ -274,6 +274,8 @@ def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
     true and false as they are written; numbers are labels like others."""
     row = object_on(raw, SHAPE)
     label = row.get("label")
+    if label == "" and not labelled:  # as an empty cell of a table
+        label = row["label"] = None
     if isinstance(label, int | float) and not isinstance(label, bool):
         label = row["label"] = json.dumps(int(label) if label == int(label) else label)
     if _has_own_words(columns) and not isinstance(label, dict | list):

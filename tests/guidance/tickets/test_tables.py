@@ -131,7 +131,8 @@ def test_tickets_without_a_label_are_left_out_only_where_labels_are_needed(
     name: str, unlabelled: Any, tmp_path: Path
 ) -> None:
     """Those to be judged have none, by whatever columns guidance was learnt."""
-    told: list[dict[str, Any]] = [{"label": "pass"}, {"label": "fail"}, {"label": None}, {}]
+    told: list[dict[str, Any]] = [{"label": "pass"}, {"label": "fail"}]
+    told += [{"label": None}, {"label": ""}, {}]
     rows = [
         {"mission": "m", "group_id": f"g{place}", **label, "per_image": {"1": f"seal: {place}"}}
         for place, label in enumerate(told)
@@ -144,7 +145,7 @@ def test_tickets_without_a_label_are_left_out_only_where_labels_are_needed(
     columns = ColumnsConfig(unlabelled=unlabelled)
     for labelled in (False, True):
         entries = [*read_entries(path, columns, labelled)]
-        left_out = [place >= 2 and labelled and unlabelled == "skip" for place in range(4)]
+        left_out = [place >= 2 and labelled and unlabelled == "skip" for place in range(5)]
         assert [entry.is_skipped for entry in entries] == left_out
     judged = [entry.ticket(False) for entry in read_entries(path, columns, labelled=False)]
     assert [(each.group_id, each.label) for each in judged] == [
