@@ -17,7 +17,7 @@ from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.state import NoRoom
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.learning.whole import FOLDS, SIZE, SIZES, learn_whole
+from stageb.guidance.learning.whole import FOLDS, LISTED, SIZE, SIZES, learn_whole
 from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply
 from stageb.guidance.rules.limits import to_mask
@@ -71,16 +71,22 @@ class Teacher:
             return None
         most = self.tools.config.reflection.size or SIZE[has_own]
         smaller = [size for size in SIZES[has_own][::-1] if size < most]
-        found = self._learn_sizes(folds, [most, *(SIZES[has_own] if with_others else ())])
-        is_too_long = False
-        for size in (most, *smaller):  # smaller ones where there is no room
-            whole = found.get(size) or self._learn_sizes(folds, [size]).get(size)
-            edit = self._edit(whole, sum(folds)) if whole else None
-            if whole is None or edit is None:
+        has_lists = is_too_long = False
+        # Where there is no room, smaller ones; then shorter lists, each of which is one condition.
+        for count in range(len(LISTED), 0, -1):
+            sizes, lengths = [most, *(SIZES[has_own] if with_others else ())], LISTED[:count]
+            found = self._learn_sizes(folds, sizes, lengths)
+            for size in (most, *smaller):
+                whole = found.get(size) or self._learn_sizes(folds, [size], lengths).get(size)
+                edit = self._edit(whole, sum(folds)) if whole else None
+                if whole is None or edit is None:
+                    break
+                if self._has_room(edit, whole):
+                    return Learnt(whole, edit, found)
+                is_too_long = True
+                has_lists = any(card.lists for card in whole.cards)
+            if not is_too_long or not has_lists:
                 break
-            if self._has_room(edit, whole):
-                return Learnt(whole, edit, found)
-            is_too_long = True
         if is_too_long:
             raise NoRoom
         return None
@@ -119,13 +125,15 @@ class Teacher:
         ]
         return [to_mask(part) for part in parts if part]
 
-    def _learn_sizes(self, folds: Sequence[int], sizes: Sequence[int]) -> dict[int, MeasuredWhole]:
-        """What is learnt in each of the ``sizes``."""
+    def _learn_sizes(
+        self, folds: Sequence[int], sizes: Sequence[int], lengths: Sequence[int]
+    ) -> dict[int, MeasuredWhole]:
+        """What is learnt in each of the ``sizes``, with word lists of these ``lengths``."""
         count = f"{sum(folds).bit_count():,} of {len(self.places):,} tickets"
         material = replace(
             self.material, pause=partial(self.tools.pause, f"learning rules from {count} by code")
         )
-        return learn_whole(material, folds, [*dict.fromkeys(sizes)])
+        return learn_whole(material, folds, [*dict.fromkeys(sizes)], lengths)
 
     def _has_room(self, edit: Edit, whole: MeasuredWhole) -> bool:
         """Whether the rules are within the limits, and all cards became some, with the lines before

@@ -107,16 +107,16 @@ class _Choice(NamedTuple):
 
 
 def learn_whole(
-    material: Material, folds: Sequence[int], sizes: Sequence[int]
+    material: Material, folds: Sequence[int], sizes: Sequence[int], lengths: Sequence[int] = LISTED
 ) -> dict[int, MeasuredWhole]:
     """The guidance of each of the ``sizes``, conditions at most, that these tickets teach, each of
-    them in one of the masks ``folds``; without those of which none is estimated to cost less than
-    the present one."""
+    them in one of the masks ``folds``, with word lists of these ``lengths`` at most; without those
+    of which none is estimated to cost less than the present one."""
     among = sum(folds)
     if has_labels(material.labelled):  # each list hangs on the size of those before it
-        searches = [_learn_labels(material, folds, size) for size in sizes]
+        searches = [_learn_labels(material, folds, size, lengths) for size in sizes]
     else:
-        listed = _word_forms(learn_cards, MOST_TERMS, material, folds)
+        listed = _word_forms(learn_cards, MOST_TERMS, material, folds, lengths)
         cards = [] if material.keeps else [Form(GAIN, [partial(learn_cards, None, MOST_TERMS)])]
         forms = list_forms(material, find_ways(material), cards, [] if material.keeps else listed)
         searches = [_choose(forms, material, folds, sizes)]
@@ -226,13 +226,15 @@ def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
     return RIGHTED * (one.size - other.size) <= other.misfits
 
 
-def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Choice:
+def _learn_labels(
+    material: Material, folds: Sequence[int], size: int, lengths: Sequence[int]
+) -> _Choice:
     """Lists of labels, or cards where these are better."""
     each_label = max(LEAST_OF_LABEL, -(-OF_LABEL * size // SIZE[True]))
     lists = _learn_by_label(material, folds, each_label, size)
     is_good = lists and lists.wrong.bit_count() < GOOD * sum(folds).bit_count()
     enough = FAR if is_good else GAIN
-    listed = _word_forms(partial(learn_compared, 0), each_label, material, folds, enough)
+    listed = _word_forms(partial(learn_compared, 0), each_label, material, folds, lengths, enough)
     cards = [
         Form(enough, [partial(learn_compared, paired, None, each_label)]) for paired in (0, PAIRED)
     ]
@@ -291,12 +293,13 @@ def _word_forms(
     longest: int,
     material: Material,
     folds: Sequence[int],
+    lengths: Sequence[int],
     enough: float = GAIN,
 ) -> Iterator[Form]:
     """Cards of word lists alone, short ones and longer ones, then the best of these with at most
     ``longest`` lines more; none without words."""
     whole_words = frozenset(term.word for term in material.words)
-    listings = [_make_listing(whole_words, most) for most in LISTED if whole_words]
+    listings = [_make_listing(whole_words, most) for most in lengths if whole_words]
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
     if alone:
         yield Form(enough, alone)

@@ -7,7 +7,7 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from programs import small
@@ -16,11 +16,13 @@ from stageb.__main__ import main
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.proposer import Bundle
+from stageb.guidance.learning.state import NoRoom
 from stageb.guidance.learning.teacher import Teacher
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Case
 from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
 from stageb.guidance.words.costs import PriceConfig
@@ -342,3 +344,52 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         assert found is not None
         gains.append(found.whole.gain)
     assert all(0.9 * gains[0] < gain <= gains[0] for gain in gains)
+
+
+@pytest.mark.parametrize("labels", [("pass", "fail"), ("high", "low", "mid")])
+def test_word_lists_are_shorter_where_a_model_has_no_room_for_long_ones(
+    labels: tuple[str, ...],
+) -> None:
+    """Each is one condition, so that a smaller guidance has the same lists."""
+    draw, start = random.Random(1), make_neutral("m", WORDS["en"], labels, labels[0])
+    own = {
+        label: ["".join(draw.choices("bdfgklmnprstvwxz", k=7)) for _ in range(40)]
+        for label in labels
+    }
+    given = []
+    for n in range(240):
+        label = labels[n % len(labels)]
+        words = draw.sample(own[label], 6) + draw.sample(own[draw.choice(labels)], 2)
+        draw.shuffle(words)
+        given.append(Ticket("m", f"g{n}", label, (("image_1", " ".join(words)),)))
+    learnt: list[int] = []
+    judges: list[Literal["both", "model"]] = ["both", "model", "model", "model"]
+    for judge, room in zip(judges, (50 * len(labels), 500, 50 * len(labels), 5), strict=True):
+        config = LoopConfig(
+            tickets=["t.jsonl"],
+            split=SplitConfig(1.0, 0.0, 0.0),
+            runner=RunnerConfig(judge=judge),
+            reflection=ReflectionConfig(scope="all", max_guidance_tokens=room),
+        )
+        splits = split_tickets(given, config)["m"]
+        groups = whole_groups(splits.test_order, given)
+        tools = Tools(
+            config,
+            given,
+            splits,
+            Pool(groups, 64),
+            Vocabulary.of(given),
+            lambda some: [len(f"{each}".split()) for each in some],
+            16,
+            labels=labels,
+        )
+        cases = tuple(Case(given[i], False, None) for group in groups for i in group)
+        teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
+        if len(learnt) == 3:
+            with pytest.raises(NoRoom):
+                teacher.learn(groups)
+            break
+        found = teacher.learn(groups)
+        assert found and tools.fits(found.edit.guidance)
+        learnt.append(sum(map(len, find_word_lists(found.edit.guidance.rules).values())))
+    assert learnt[0] > learnt[2] < learnt[1] and learnt[2]
