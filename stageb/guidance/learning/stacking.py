@@ -1,18 +1,18 @@
-"""What turns rules that code has learnt into guidance for a model that judges: demonstrations, and
+"""Turns rules that code has learnt into guidance for a model that judges: adds demonstrations, and
 a calibration that weighs the model's verdicts beside those of the rules as code.
 
 Rules fit the tickets that taught them better than others, so how far to trust them is learnt from
-others: block by block, in step with the test (``learning/gate/prequential.py``), tickets are judged
-under what earlier ones have taught, first by the test and then as material for the calibration of
+other tickets: block by block, in step with the test (``learning/gate/prequential.py``), tickets are
+judged under what earlier ones have taught, first for the test and then as material to calibrate
 what follows. Each prompt shifts the model's log-odds by its rules and demonstrations, and each card
-has a scale of its own. What comes from different ones is made comparable by the middle and the
-spread of each prompt's scores on the same reference tickets, whose labels play no part in that, and
-by the spread of their points. Rules that more tickets taught are right more often: a ticket counts
-in proportion to those that taught the rules it was judged under.
+has a scale of its own. Scores under different prompts are made comparable by the middle and the
+spread of each prompt's scores on the same reference tickets, and by the spread of their points; the
+labels of those tickets play no part in that. Rules that more tickets taught are right more often: a
+ticket counts in proportion to the number of tickets that taught the rules it was judged under.
 
 The same tickets tell who judges best: code alone, the model alone, or both weighed
 (``Stacker.choose_judge``). Each block is judged, and bet on, by the one that was best on the blocks
-before. Of equals code is taken, which costs nothing.
+before. On a tie, code judges, which costs nothing.
 
 And they tell how far ahead rules must set a verdict for code to decide it alone, without a call of
 the model: so far that this is proven to cost at most ``MOST_LOST`` of all tickets. Leads are tested
@@ -45,39 +45,39 @@ from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, JudgeName, Verdict
 
-# share of tickets by which any judge may be behind code as it is measured on folds of all tickets
+# how much less accurate a judge may be than code, as measured on folds of all tickets
 MOST_BEHIND = 0.01
-SURE = 0.99  # of what the model set labels apart by, the share that is within its reach
-# share of tickets that code may cost where it decides in the place of both weighed
+SURE = 0.99  # share of the known tickets on which the model's lead is within its reach
+# share of tickets that may be lost where code decides instead of both weighed
 MOST_LOST = 0.01
-LEVEL = 0.05  # of the proof that it costs no more
-FEW_LOST = 0.9  # the stake that grows fastest where hardly a ticket is lost
-LEADS = 20  # tested, of about as many tickets each
+LEVEL = 0.05  # at which it is proven that no more are lost
+FEW_LOST = 0.9  # the stake with which wealth grows fastest if hardly a ticket is lost
+LEADS = 20  # that are tested, with about as many tickets between neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
     """How the model and the rules as code judge a ticket that taught neither."""
 
-    said: tuple[float, ...]  # of each label by the model, its log-probability but for a constant
-    scores: tuple[float, ...]  # the same, in spreads of its prompt, from their middle
-    ruling: Verdict | None  # of the rules
-    leads: tuple[float, ...]  # of each label by points, in spreads of those
+    said: tuple[float, ...]  # by the model: each label's log-probability, but for a constant
+    scores: tuple[float, ...]  # the same, from the middle of its prompt's, in spreads of these
+    ruling: Verdict | None  # the verdict of the rules
+    leads: tuple[float, ...]  # each label's lead by points, in spreads of these
     label: Verdict
-    # the same, by tickets before it; None where these were too few
+    # both weighed, calibrated by the tickets before it; None where these were too few
     calibrated: tuple[float, ...] | None
-    taught: int  # tickets that taught the rules
-    by: Mapping[JudgeName, bool]  # whether each judge that there was by then is right of it
-    judge: JudgeName  # the best of them by tickets before it
+    taught: int  # number of tickets that taught the rules
+    by: Mapping[JudgeName, bool]  # whether each judge known by then is right
+    judge: JudgeName  # the best of them on the tickets before it
 
 
 @dataclass(frozen=True, slots=True)
 class Stacker(Preparer):
-    """Prepares one guidance after the other, each with what the blocks before tell of
+    """Prepares one guidance after the other, each by what the blocks before tell for
     calibration."""
 
     reference: Sequence[int]  # positions of the tickets by which prompts are made comparable
-    weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> what is known of it
+    weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> how it was judged
 
     def prepare(
         self,
@@ -86,11 +86,11 @@ class Stacker(Preparer):
         block: Sequence[int] = (),
         by_folds: Mapping[int, bool] = MappingProxyType({}),
     ) -> Dialogue[tuple[Guidance | None, Stacker]]:
-        """``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated by the
-        blocks before, and with the best judge; and what prepares the next one, which knows the
-        ``block``, judged under it. None as long as too few tickets are known to calibrate by; where
-        the engine gives no probabilities, nothing is calibrated. ``by_folds`` is as
-        ``choose_judge`` takes it."""
+        """Return ``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated
+        by the blocks before, and with the best judge; None as long as too few tickets are known to
+        calibrate by. Where the engine gives no probabilities, nothing is calibrated. Also returns
+        the stacker for the next block, which has the judgements of this ``block`` under the
+        guidance. ``by_folds`` is as ``choose_judge`` takes it."""
         cases = [Case(self.tools.tickets[i], self._is_right(i), None) for i in taught]
         guidance = self.demonstrate(
             replace(guidance, demonstrations=(), calibration=UNCALIBRATED, judge=""), cases
@@ -148,9 +148,10 @@ class Stacker(Preparer):
         ) if is_known else None, self._plus(weighed)
 
     def choose_judge(self, by_folds: Mapping[int, bool] = MappingProxyType({})) -> JudgeName:
-        """The judge that is right most often of the tickets known, at their prices, of equals code.
-        ``by_folds`` tells of tickets whether code is right as all of them teach it, each by the
-        folds that it is not in: no other judge may be more than ``MOST_BEHIND`` that."""
+        """Return the judge with the highest price-weighted accuracy on the known tickets; on a tie,
+        code. ``by_folds`` says whether code judges each ticket right when it is learnt from all
+        folds but the ticket's own. Any other judge may be at most ``MOST_BEHIND`` less accurate
+        than that; else code judges."""
         shares = self.measure_judges()
         if not shares:
             return "weighed" if self.tools.weighs else "model"
@@ -160,8 +161,8 @@ class Stacker(Preparer):
         return "rules" if known and shares[best] < of_code - MOST_BEHIND else best
 
     def measure_judges(self) -> dict[JudgeName, float]:
-        """The share of the tickets known that each judge is right of, at their prices; none where
-        too few are known."""
+        """Return the price-weighted share of the known tickets that each judge judges right;
+        nothing where too few are known."""
         known = {i: each.by for i, each in self.weighed.items() if each.by}
         if len(known) < FEWEST:
             return {}
@@ -172,15 +173,15 @@ class Stacker(Preparer):
         }
 
     def rights(self, positions: Iterable[int]) -> dict[int, bool]:
-        """Whether the judge of the guidance that they were last judged under is right of them,
-        where they are known."""
+        """For each known ticket, whether the chosen judge was right when the ticket was last
+        judged."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
         return {i: each.by[each.judge] for i, each in known.items() if each.judge in each.by}
 
     @property
     def calibration_errors(self) -> tuple[float, float] | None:
-        """The expected calibration error before and after calibration, of tickets that played no
-        part in it; None where there is none."""
+        """The expected calibration error before and after calibration, on tickets that played no
+        part in it; None where there are none."""
         known = [
             (each.said, each.calibrated, each.label)
             for each in self.weighed.values()
@@ -196,8 +197,8 @@ class Stacker(Preparer):
         return round(next(errors), 4), round(next(errors), 4)
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
-        """Judge tickets by the rules as code. A headline alone says nothing of any: it is no judge
-        beside the model."""
+        """Judge tickets by the rules as code. A headline alone gives no verdict here: it is no
+        judge beside the model."""
         rulings = self.tools.rule_on(guidance, positions)
         return (
             rulings
@@ -209,8 +210,8 @@ class Stacker(Preparer):
         return bool(speaking_rules(guidance.rules, self.tools.words))
 
     def _is_right(self, position: int) -> bool:
-        """Whether the model alone judged it right; a ticket that it has not judged counts as
-        right."""
+        """Whether the model alone judged the ticket right; a ticket that it has not judged counts
+        as right."""
         known = self.weighed.get(position)
         if known is None or not known.scores:
             return known is None or known.by["model"]
@@ -220,8 +221,8 @@ class Stacker(Preparer):
         return verdict == known.label
 
     def _fit(self, is_alone: bool = False) -> Calibration:
-        """The calibration of scores, of the model's ``is_alone`` or beside what rules say; none
-        where too few are known."""
+        """Fit the calibration of scores: those of the model alone if ``is_alone``, else beside what
+        the rules say. Nothing is calibrated where too few tickets are known."""
         known = self.weighed.values()
         most = max((each.taught for each in known), default=1)
         return fit_calibration(
@@ -234,9 +235,10 @@ class Stacker(Preparer):
         )
 
     def _find_reach(self, fitted: Calibration) -> float:
-        """How far ahead the rules as code must set a verdict for the model not to be asked: where
-        that is proven to cost at most ``MOST_LOST``, or else beyond what the model's own part, so
-        calibrated, sets two labels apart by, but for the furthest of the tickets known."""
+        """Return how far ahead the rules as code must set a verdict for the model not to be asked:
+        so far that this is proven to cost at most ``MOST_LOST``, or else farther than the model's
+        own part, so calibrated, sets any two labels apart, save on the share of the known tickets
+        beyond ``SURE``."""
         own = replace(fitted, rules=0.0, points=0.0)
         apart = sorted(
             max(scores) - min(scores)
@@ -247,8 +249,8 @@ class Stacker(Preparer):
         )
 
     def _find_proven_lead(self, fitted: Calibration) -> float:
-        """The shortest lead by code, so calibrated, beyond which its verdicts are proven to cost at
-        most ``MOST_LOST`` of all tickets; infinite where none is."""
+        """Return the shortest lead of code, so calibrated, beyond which its verdicts are proven to
+        cost at most ``MOST_LOST`` of all tickets; infinite where none is."""
         known = {i: each for i, each in self.weighed.items() if each.by}
         labels, proven = self.tools.labels, math.inf
         leads = {
@@ -272,15 +274,15 @@ class Stacker(Preparer):
         return proven
 
     def _weigh(self, shares: Mapping[int, float]) -> float:
-        """The mean of what tickets have, each counted by its price and by those that taught the
-        rules it was judged by."""
+        """Return the mean of the tickets' values, each weighted by the ticket's price and by the
+        number of tickets that taught the rules it was judged by."""
         counts = {i: self.judge.weigh(i) * self.weighed[i].taught for i in shares}
         return sum(counts[i] * share for i, share in shares.items()) / (sum(counts.values()) or 1.0)
 
     def _prepare_unweighed(
         self, guidance: Guidance, judge: JudgeName, taught: int, block: Sequence[int]
     ) -> Dialogue[tuple[Guidance, Stacker]]:
-        """The same for an engine that gives verdicts alone."""
+        """Prepare as ``prepare`` does, for an engine that gives verdicts alone."""
         (judged,) = yield from self.judge.judgements([(guidance, block)])
         weighed = {}
         for i, each, ruling in zip(block, judged, self._rule_on(guidance, block), strict=True):
@@ -298,8 +300,8 @@ class Stacker(Preparer):
 
 
 def _list_leads(leads: Sequence[float]) -> list[float]:
-    """Leads to be beyond, the longest first, with about as many of ``leads``, all above 0, between
-    them; beyond the last one lie all."""
+    """List the leads to test, the longest first, with about as many of ``leads``, all above 0,
+    between neighbours; all of them lie beyond the last."""
     longest_first = [*sorted(leads, reverse=True), 0.0]
     middles = {
         shorter: (longer + shorter) / 2
