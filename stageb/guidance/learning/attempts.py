@@ -85,12 +85,12 @@ class Attempts:
 
     @property
     def accepted(self) -> list[Attempt]:
-        """Those that changed the guidance."""
+        """The edits that changed the guidance."""
         return [each for each in self.tried if each.outcome in APPLIED]
 
     @property
     def settled(self) -> list[Attempt]:
-        """Those that changed the guidance, and not as provisional rules."""
+        """The edits that changed the guidance, and not as provisional rules."""
         return [each for each in self.accepted if each.outcome != PROVISIONAL]
 
     @property
@@ -113,7 +113,7 @@ class Attempts:
 
     @property
     def others(self) -> list[Attempt]:
-        """Those that changed nothing."""
+        """The edits that changed nothing."""
         return [each for each in self.tried if each.outcome not in APPLIED]
 
 

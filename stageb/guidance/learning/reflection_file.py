@@ -32,7 +32,7 @@ class EvidenceEntry:
 
 @dataclass(frozen=True, slots=True)
 class RaceEntry:
-    """How an edit raced against the others."""
+    """The result of an edit in its race against the others."""
 
     tickets: int  # number of tickets that it was judged on; 0 where it did not race
     won: float  # tickets that it judges better than the guidance in use

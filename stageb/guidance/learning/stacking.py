@@ -57,7 +57,8 @@ LEADS = 20  # that are tested, with about as many tickets between neighbours
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """How the model and the rules as code judge a ticket that taught neither."""
+    """A ticket, and its judgement by the model and by the rules as code, neither of which it
+    taught."""
 
     said: tuple[float, ...]  # by the model: each label's log-probability, but for a constant
     scores: tuple[float, ...]  # the same, from the middle of its prompt's, in spreads of these
