@@ -130,15 +130,15 @@ def learn_lists(
 
 
 def learn_cards(
-    listing: Listing | None, longest: int, material: Material, among: int
+    listing: Listing | None, most_lines: int, material: Material, among: int
 ) -> list[Whole]:
     cards = grow_cards(
-        _find_scored(material, listing, longest),
+        _find_scored(material, listing, most_lines),
         material.labelled,
         among,
         material.prices,
         listing,
-        longest,
+        most_lines,
     )
     _, other = material.labelled
     opposites = find_opposites(material.masks, among)
@@ -153,27 +153,27 @@ def learn_cards(
     ]
 
 
-def _find_scored(material: Material, listing: Listing | None, longest: int) -> Masks:
+def _find_scored(material: Material, listing: Listing | None, most_lines: int) -> Masks:
     """Choose the terms that may have points: words alone where no line is wanted beside lists; and
     beside lists no stem, which a reader would have to complete."""
-    if not longest:
+    if not most_lines:
         return material.words
     masks = material.masks.unguarded
     return masks.keep(term for term in masks if not term.word.endswith(ANY)) if listing else masks
 
 
 def learn_compared(
-    paired: int, listing: Listing | None, longest: int, material: Material, among: int
+    paired: int, listing: Listing | None, most_lines: int, material: Material, among: int
 ) -> list[Whole]:
     """Learn cards of labels, which are compared. A label that one line tells has that line before
     them, and no card."""
-    masks = _find_scored(material, listing, longest)
+    masks = _find_scored(material, listing, most_lines)
     free = among & ~material.held
     lists = _tell_by_lines(material, free)
     told = {part.verdict for part in lists}
     free &= ~hold_any(material.masks, [line for part in lists for line in part.lines])
     labelled = {label: mask for label, mask in material.labelled.items() if label not in told}
-    grown = grow_compared(masks, labelled, free, longest, paired, listing)
+    grown = grow_compared(masks, labelled, free, most_lines, paired, listing)
     opposites = find_opposites(masks, free)
     *_, last = material.labelled
     settled = (drop_constant(cards, last) for cards in grown)

@@ -51,7 +51,7 @@ SCALES = 9  # multipliers that are tried
 MOST_COMPARED_POINTS = 9  # that a condition gives or takes on a card that is compared
 PAIRED = 100  # conditions that may be joined in pairs: those that tell most by themselves, ...
 OF_FIELD = 4  # ... and this many on one field before any other field has had its turn
-MORE = 10  # a card grows by one line at a time, and by one more for every 10 that it has
+LINES_PER_STEP = 10  # a card grows by one line at a time, and by one more for every 10 that it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ def grow_cards(
     among: int,
     prices: Prices,
     listing: Listing | None = None,
-    longest: int = MOST_TERMS,
+    most_lines: int = MOST_TERMS,
 ) -> list[Scorecard]:
-    """Return cards of one condition, of two, and so on to ``longest``, that tell the first of two
-    labels from the other for the tickets in ``among``. With a ``listing``, each card also has the
-    lists of words that speak for either label, and the first card has these alone."""
+    """Return cards of one condition, of two, and so on to ``most_lines``, that tell the first of
+    two labels from the other for the tickets in ``among``. With a ``listing``, each card also has
+    the lists of words that speak for either label, and the first card has these alone."""
     verdict, other = labelled
     terms, held = find_distinct(masks, among)
     labels = unpack([labelled[verdict]], among)[0].astype(np.float64)
@@ -113,7 +113,7 @@ def grow_cards(
     gains[[place for words in lists for place in words]] = -np.inf
     tried = np.sort(np.argsort(-gains, kind="stable")[: min(TRIED, int((gains > -np.inf).sum()))])
     first = np.column_stack([first, *(_count_words(words, held, among) for words in lists)])
-    rows = unpack([held[place] for place in tried] if longest else [], among).astype(np.float32)
+    rows = unpack([held[place] for place in tried] if most_lines else [], among).astype(np.float32)
     cards, chosen = list[Scorecard](), list[int]()
     design, fitted = (
         first,
@@ -128,7 +128,7 @@ def grow_cards(
 
     if lists:
         write()
-    while len(chosen) < min(longest, len(tried)):
+    while len(chosen) < min(most_lines, len(tried)):
         gains = _promise(rows, labels, weights, design @ fitted)
         gains[chosen] = -1
         chosen.append(int(np.argmax(gains)))
@@ -142,7 +142,7 @@ def grow_compared(
     masks: Masks,
     labelled: Mapping[Verdict, int],
     among: int,
-    longest: int,
+    most_lines: int,
     paired: int = PAIRED,
     listing: Listing | None = None,
 ) -> list[tuple[Scorecard, ...]]:
@@ -153,18 +153,18 @@ def grow_compared(
     grown twice."""
     key = *labelled.items(), among, paired, listing
     known = masks.compared.get(key)
-    if known is None or known[0] < longest:
+    if known is None or known[0] < most_lines:
         known = masks.compared[key] = (
-            longest,
-            _grow_compared(masks, labelled, among, longest, paired, listing),
+            most_lines,
+            _grow_compared(masks, labelled, among, most_lines, paired, listing),
         )
     found: list[tuple[Scorecard, ...]] = []
-    most = 0  # lines of a label's card, of those found
-    for lines, cards in known[1][: longest + (listing is not None)]:
-        if found and most >= longest:
+    longest = 0  # lines on the longest card found
+    for lines, cards in known[1][: most_lines + (listing is not None)]:
+        if found and longest >= most_lines:
             break
         found.append(cards)
-        most = lines
+        longest = lines
     return found
 
 
@@ -204,7 +204,7 @@ def _grow_compared(
     masks: Masks,
     labelled: Mapping[Verdict, int],
     among: int,
-    longest: int,
+    most_lines: int,
     paired: int,
     listing: Listing | None,
 ) -> list[tuple[int, tuple[Scorecard, ...]]]:
@@ -215,33 +215,35 @@ def _grow_compared(
     terms, held = find_distinct(masks, among)
     if not terms or len(labels) < 2:
         return []
-    wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
-    scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
-    growing = []
-    for label, mine, score in zip(labels, wanted, scores, strict=True):
+    is_label = unpack([labelled[label] for label in labels], among).astype(np.float64)
+    scores = np.log(is_label.mean(axis=1))[:, None] + np.zeros(len(is_label[0]))
+    cards = []
+    for label, is_mine, score in zip(labels, is_label, scores, strict=True):
         tally = Contingency.of(terms, held, labelled[label], among)
         lists = {
             tuple(words): _count_words(words, held, among)
             for words in (listing(tally) if listing else ())
         }
         lines = (
-            _find_lines(tally, held, labelled[label], among, score[0], paired) if longest else []
+            _find_lines(tally, held, labelled[label], among, score[0], paired) if most_lines else []
         )
-        growing.append(_Growing(label, mine, terms, lists, lines, among))
-    if listing and not any(each.lists for each in growing):
+        cards.append(_Growing(label, is_mine, terms, lists, lines, among))
+    if listing and not any(card.lists for card in cards):
         return []
     found: list[tuple[int, tuple[Scorecard, ...]]] = []
-    is_first = listing is not None
-    while len(found) < longest + (listing is not None) and (
-        is_first or all(len(each.chosen) < longest for each in growing)
+    is_first = listing is not None  # a first round without lines, of word lists alone
+    most_rounds = most_lines + is_first
+    # Each round lengthens every label's card in turn, fitted against the current scores of the
+    # others; then all cards are rounded together.
+    while len(found) < most_rounds and (
+        is_first or all(len(card.chosen) < most_lines for card in cards)
     ):
-        for place, each in enumerate(growing):
+        for place, card in enumerate(cards):
             others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
-            scores[place] = each.lengthen(
-                scores[place] - others, others, 0 if is_first else 1 + len(each.chosen) // MORE
-            )
-        cards = _round_together(growing, default=[*labelled][-1])
-        found.append((max(len(each.chosen) for each in growing), cards))
+            lines_to_add = 0 if is_first else 1 + len(card.chosen) // LINES_PER_STEP
+            scores[place] = card.lengthen(scores[place] - others, others, lines_to_add)
+        rounded = _round_together(cards, default=[*labelled][-1])
+        found.append((max(len(card.chosen) for card in cards), rounded))
         is_first = False
     return found
 
@@ -338,20 +340,20 @@ def _find_lines(
     return lines
 
 
-def _round_together(growing: Sequence[_Growing], default: Verdict) -> tuple[Scorecard, ...]:
+def _round_together(cards: Sequence[_Growing], default: Verdict) -> tuple[Scorecard, ...]:
     """Round the points to whole numbers, by the multiplier of least loss. Choose the limits under
     which most train tickets are judged right, as high as possible, where a ticket that reaches none
     has the label ``default``."""
-    largest = max(float(np.abs(each.fitted[1:]).max(initial=0)) for each in growing)
+    largest = max(float(np.abs(card.fitted[1:]).max(initial=0)) for card in cards)
     if largest < 1e-6:
         return ()
-    wanted = np.array([each.wanted for each in growing])
+    is_label = np.array([card.wanted for card in cards])
 
     def scale(times: float) -> tuple[float, list[Numbers], Numbers]:
-        points = [np.round(times * each.fitted) for each in growing]
-        sums = np.array([each.design @ some for each, some in zip(growing, points, strict=True)])
+        points = [np.round(times * card.fitted) for card in cards]
+        sums = np.array([card.design @ some for card, some in zip(cards, points, strict=True)])
         loss = float(
-            (np.logaddexp.reduce(sums / times) - (wanted * sums / times).sum(axis=0)).sum()
+            (np.logaddexp.reduce(sums / times) - (is_label * sums / times).sum(axis=0)).sum()
         )
         return round(loss, 6), points, sums
 
@@ -359,16 +361,15 @@ def _round_together(growing: Sequence[_Growing], default: Verdict) -> tuple[Scor
     _, points, sums = min(scales, key=lambda each: each[0])
     most, is_right = (
         sums.max(axis=0),
-        np.take_along_axis(wanted, sums.argmax(axis=0)[None], axis=0)[0],
+        np.take_along_axis(is_label, sums.argmax(axis=0)[None], axis=0)[0],
     )
-    is_default = np.array([each.verdict == default for each in growing]) @ wanted
+    is_default = np.array([card.verdict == default for card in cards]) @ is_label
     limits = np.unique(most)[::-1]  # that the highest sum must reach; the highest limit first
     limit = limits[
         np.argmax([np.where(most >= each, is_right, is_default).sum() for each in limits])
     ]
     return tuple(
-        each.write(some[1:], int(limit - some[0]))
-        for each, some in zip(growing, points, strict=True)
+        card.write(some[1:], int(limit - some[0])) for card, some in zip(cards, points, strict=True)
     )
 
 

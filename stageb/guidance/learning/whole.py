@@ -292,13 +292,13 @@ def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, in
 
 def _word_forms(
     learn: Callable[[Listing, int, Material, int], list[Whole]],
-    longest: int,
+    most_lines: int,
     material: Material,
     folds: Sequence[int],
     enough: float = GAIN,
 ) -> Iterator[Form]:
     """Yield cards of word lists alone, short lists and longer ones, then the best of these with at
-    most ``longest`` further lines; nothing without words."""
+    most ``most_lines`` further lines; nothing without words."""
     whole_words = frozenset(term.word for term in material.words)
     listings = [_make_listing(whole_words, most) for most in LISTED if whole_words]
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
@@ -306,7 +306,7 @@ def _word_forms(
         yield Form(enough, alone)
     if found := _try_kinds(alone, material, folds):
         best = _find_smallest(found, material, folds)
-        yield Form(enough, [partial(learn, listings[best.place], longest)])
+        yield Form(enough, [partial(learn, listings[best.place], most_lines)])
 
 
 @cache
