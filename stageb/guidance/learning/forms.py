@@ -17,7 +17,7 @@ from stageb.guidance.learning.plain_forms import (
     write_as_list,
 )
 from stageb.guidance.learning.scorecards import Listing, grow_cards, grow_compared
-from stageb.guidance.learning.terms import Masks, drop_guards, find_counts, guard, hold_any
+from stageb.guidance.learning.terms import Masks, add_guards, drop_guards, find_counts, hold_any
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.words.labels import Verdict, rank
@@ -121,7 +121,7 @@ def learn_lists(
             for size in range(1, len(lines) + 1)
         ]
         guarded = [
-            drop_guards([guard(line, material.masks, material.gaps, among) for line in lines])
+            drop_guards([add_guards(line, material.masks, material.gaps, among) for line in lines])
             for lines in found
         ]
         return [Whole((DecisionList(verdict, lines),), default) for lines in guarded]
@@ -195,7 +195,7 @@ def _tell_by_lines(material: Material, among: int) -> list[DecisionList]:
         lines = refine(lines, material.masks.plain, wanted, among & ~wanted, 0.5) if lines else []
         astray = (hold_any(material.masks, lines) & among) ^ wanted
         if lines and astray.bit_count() <= ASTRAY * wanted.bit_count():
-            guarded = [guard(line, material.masks, material.gaps, among) for line in lines]
+            guarded = [add_guards(line, material.masks, material.gaps, among) for line in lines]
             found.append(DecisionList(label, tuple(guarded)))
             among &= ~hold_any(material.masks, lines)
     return found if len(found) < len(others) else []

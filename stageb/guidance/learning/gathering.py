@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stageb.guidance.learning.material import Material
-from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms
+from stageb.guidance.learning.terms import find_gaps, find_terms, list_guards
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.conditions.words import find_whole_words
 from stageb.guidance.rules.evidence import find_named
@@ -43,7 +43,7 @@ def gather_material(
     readings = [reading(case.ticket) for case in cases]
     masks = find_terms(readings, forms)
     gaps = find_gaps(masks, readings)
-    masks = masks.plus(find_guards(gaps, (1 << len(readings)) - 1))
+    masks = masks.plus(list_guards(gaps, (1 << len(readings)) - 1))
     plain = {term: mask for term, mask in masks.items() if not term.is_denied}
     whole_words = find_whole_words(readings)
     return Material(

@@ -12,7 +12,7 @@ from operator import or_
 
 from stageb.guidance.learning.material import DecisionList, Material, Whole
 from stageb.guidance.learning.scorecards import Scorecard, find_distinct
-from stageb.guidance.learning.terms import Conjunction, Masks, drop_guards, find_gap, guard
+from stageb.guidance.learning.terms import Conjunction, Masks, add_guards, drop_guards, find_untold
 from stageb.guidance.rules.conditions import Expression, negate
 from stageb.guidance.words.types import Verdict
 
@@ -89,11 +89,13 @@ def write_as_list(card: Scorecard, other: Verdict, material: Material, among: in
         return None
 
     def make(verdict: Verdict, lines: Sequence[Conjunction], default: Verdict) -> Whole:
-        guarded = drop_guards([guard(line, material.masks, material.gaps, among) for line in lines])
+        guarded = drop_guards(
+            [add_guards(line, material.masks, material.gaps, among) for line in lines]
+        )
         return Whole((DecisionList(verdict, guarded),), default)
 
     reached, missed = spell_out(
-        card, material.masks, among, lambda term: not find_gap(term, material.gaps)
+        card, material.masks, among, lambda term: not find_untold(term, material.gaps)
     )
     wholes = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
     whole = min((each for each in wholes if each.lines), key=lambda each: each.size, default=None)

@@ -179,23 +179,25 @@ def find_gaps(masks: Masks, readings: Sequence[Reading]) -> dict[str, int]:
     return {name: everything & ~mask for name, mask in having.items() if everything & ~mask}
 
 
-def find_gap(term: Expression, gaps: Mapping[str, int]) -> int:
+def find_untold(term: Expression, gaps: Mapping[str, int]) -> int:
     """The tickets that lack a field the term needs, so it is unknown whether it holds."""
     return reduce(or_, (gaps.get(name, 0) for name in term.needed), 0)
 
 
-def find_guards(gaps: Mapping[str, int], among: int) -> dict[Expression, int]:
+def list_guards(gaps: Mapping[str, int], among: int) -> dict[Expression, int]:
     """Map the condition "the field is present" to its tickets, for each field that some ticket in
     ``among`` lacks."""
     return {make_guard(name): among & ~gap for name, gap in gaps.items()}
 
 
-def guard(line: Conjunction, masks: Masks, gaps: Mapping[str, int], among: int) -> Conjunction:
+def add_guards(line: Conjunction, masks: Masks, gaps: Mapping[str, int], among: int) -> Conjunction:
     """Prefix the line with "the field is present" for each field that some tickets in ``among``
     lack. Without it, the line would be unknown for those tickets."""
-    others = {term: tuple(each for each in line if each != term) for term in line}
+    rest_of_line = {term: tuple(each for each in line if each != term) for term in line}
     unknown = (
-        term for term in line if find_gap(term, gaps) & among & hold_together(masks, others[term])
+        term
+        for term in line
+        if find_untold(term, gaps) & among & hold_together(masks, rest_of_line[term])
     )
     names = dict.fromkeys(name for term in unknown for name in term.needed)
     return (*(each for each in map(make_guard, names) if each in masks and each not in line), *line)
@@ -287,7 +289,7 @@ def find_counts(
     tells anything. Conditions that are unknown for some tickets are not counted."""
     among = fails | passes
     single = (term for term in masks if not term.parts and term.needed and term.family in COUNTED)
-    plain = [term for term in single if not find_gap(term, gaps)]
+    plain = [term for term in single if not find_untold(term, gaps)]
     if len(plain) < 3:
         return {}
     rows = unpack([masks[term] for term in plain], among).astype(np.float32)
