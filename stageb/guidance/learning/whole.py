@@ -241,41 +241,51 @@ def _learn_labels(material: Material, folds: Sequence[int], size: int) -> _Choic
 
 
 def _learn_by_label(
-    material: Material, folds: Sequence[int], each_label: int, room: int
+    material: Material, folds: Sequence[int], each_label: int, conditions_left: int
 ) -> _Found | None:
     """Learn a decision list for each label but the last, of at most ``each_label`` conditions and
-    ``room`` in total. Each learns from the tickets that fixed rules and earlier lists leave open.
-    Return them with the tickets that they judge wrong out of fold.
+    ``conditions_left`` in total. Each learns from the tickets that fixed rules and earlier lists
+    leave open. Return them with the tickets that they judge wrong out of fold.
 
     Tickets that no list covers get the last label. The next label is always the one that a single
     line separates best.
     """
-    among, claimed = sum(folds), material.held
-    right, told = claimed & ~material.wrong, claimed  # told: decided out of fold
+    among, taken = sum(folds), material.held
+    judged_right, decided_out_of_fold = taken & ~material.wrong, taken
     lists: list[DecisionList] = []
     *others, default = material.labelled
-    while others and room:
-        left, most = among & ~claimed, min(each_label, room)
+    while others and conditions_left:
+        open_tickets, most_conditions = among & ~taken, min(each_label, conditions_left)
         label = max(
-            others, key=lambda each: _find_purest(material, material.labelled[each] & left, left)
+            others,
+            key=lambda each: _find_purest(
+                material, material.labelled[each] & open_tickets, open_tickets
+            ),
         )
         others.remove(label)
-        wanted = material.labelled[label] & left
-        # Claimed tickets play no part: they count as having the label already, and rightly.
-        against = replace(
-            material, labelled={label: wanted | claimed, "": left & ~wanted}, wrong=wanted
+        wanted = material.labelled[label] & open_tickets
+        # Tickets that are taken play no part: they count as having the label already, and rightly.
+        label_against_rest = replace(
+            material, labelled={label: wanted | taken, "": open_tickets & ~wanted}, wrong=wanted
         )
-        search = _choose(list_forms(against, [(label, None)]), against, folds, [most])
-        found = search.best.get(most)
+        search = _choose(
+            list_forms(label_against_rest, [(label, None)]),
+            label_against_rest,
+            folds,
+            [most_conditions],
+        )
+        found = search.best.get(most_conditions)
         if found and found.wrong.bit_count() < wanted.bit_count():
-            lists, room = [*lists, *found.whole.lists], room - found.whole.size
-            held = (found.wrong ^ wanted) & left & ~told
-            right, told = right | held & wanted, told | held
-            claimed |= judge_whole(found.whole, material.masks, left)[label]
-    right |= material.labelled[default] & among & ~told
+            lists += found.whole.lists
+            conditions_left -= found.whole.size
+            decided_now = (found.wrong ^ wanted) & open_tickets & ~decided_out_of_fold
+            judged_right |= decided_now & wanted
+            decided_out_of_fold |= decided_now
+            taken |= judge_whole(found.whole, material.masks, open_tickets)[label]
+    judged_right |= material.labelled[default] & among & ~decided_out_of_fold
     if not lists:
         return None
-    whole, wrong = Whole(tuple(lists), default), among & ~right
+    whole, wrong = Whole(tuple(lists), default), among & ~judged_right
     misfits = find_wrong(whole, material, among).bit_count()
     return _Found(find_cost(wrong, material), whole.size, 0, whole, wrong, misfits)
 
