@@ -53,11 +53,11 @@ def make_reader(
     return read_fields
 
 
-Sort: TypeAlias = Callable[[Mapping[str, Sequence[str]]], Iterable[Hashable]]
+RowKeys: TypeAlias = Callable[[Mapping[str, Sequence[str]]], Iterable[Hashable]]
 """Gives each row of a table a key, by its columns."""
 
 
-def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] = ()) -> Sort:
+def make_row_keys(rules: CodedRules, columns: Sequence[str], named: Iterable[str] = ()) -> RowKeys:
     """Return a function that gives each row of a table with these ``columns`` a key: rows with
     equal keys get the same ruling, for the same reason, and lack the same fields, of those that the
     rules or ``named`` mention. A row that lacks a field has an empty text there."""
@@ -71,20 +71,20 @@ def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] 
             tests.setdefault(fields, []).append(compile_expression(each))
     # a test of fields that the table lacks has the same result in every row
     known = {fields: tests[fields] for fields in tests if not {*columns}.isdisjoint(fields)}
-    asked = {fields: Memo(_make_asker(fields, of)) for fields, of in known.items()}
+    numberers = {fields: Memo(_make_numberer(fields, of)) for fields, of in known.items()}
 
-    def sort(rows: Mapping[str, Sequence[str]]) -> Iterable[Hashable]:
+    def key_rows(rows: Mapping[str, Sequence[str]]) -> Iterable[Hashable]:
         # whether the rows say anything
         parts: list[Iterable[Hashable]] = [map(any, zip(*rows.values(), strict=True))]
-        for fields, answers in asked.items():
+        for fields, numberer in numberers.items():
             values = (rows.get(name, repeat("")) for name in fields)
-            parts.append(map(answers.__getitem__, zip(*values, strict=False)))
+            parts.append(map(numberer.__getitem__, zip(*values, strict=False)))
         return zip(*parts, strict=True)
 
-    return sort
+    return key_rows
 
 
-def find_asked(rules: CodedRules, columns: Iterable[str]) -> list[str]:
+def list_relevant_columns(rules: CodedRules, columns: Iterable[str]) -> list[str]:
     """The columns that the rules depend on; all of them if a rule searches a ticket's whole
     text."""
     fields = [each.fields for each in _list_conditions(rules)]
@@ -110,17 +110,17 @@ def judge_kinds(
     return judged
 
 
-def _make_asker(
+def _make_numberer(
     fields: tuple[str, ...], tests: Sequence[Callable[[Reading], bool | None]]
 ) -> Callable[[tuple[str, ...]], int]:
     """Return a function that numbers tuples of values: equal numbers where all tests agree and the
     same fields are present."""
     numbers: dict[Hashable, int] = {}
 
-    def ask(values: tuple[str, ...]) -> int:
+    def number(values: tuple[str, ...]) -> int:
         there = {name: value for name, value in zip(fields, values, strict=True) if value}
         reading = Reading(there, frozenset())
         said = (tuple(there), *(test(reading) for test in tests))
         return numbers.setdefault(said, len(numbers))
 
-    return ask
+    return number
