@@ -36,7 +36,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from stageb.guidance.rules.conditions import (
     KINDS,
@@ -89,7 +89,18 @@ NO_RULE = OutOfReach("it does not begin with a verdict and 'if' or 'unless'")
 
 T = TypeVar("T")
 # the conditions that a text is cut into, each with whether "and" stands before it
-_Cut: TypeAlias = list[tuple[Expression, bool]]
+_Pieces: TypeAlias = list[tuple[Expression, bool]]
+
+
+class _Joint(NamedTuple):
+    """An "and" or "or" at which a text may be cut."""
+
+    start: int
+    end: int
+    is_and: bool
+
+
+_TEXT_START = _Joint(0, 0, True)  # where the first piece begins
 
 
 def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
@@ -184,31 +195,31 @@ class RuleReader:
         if scored := self._points.fullmatch(text):
             return self._read_points(int(scored["least"]), scored["parts"])
         marks = re.compile(f"{re.escape(self.grammar.and_)}|{re.escape(self.grammar.or_)}")
-        found = [
-            (match.start(), match.end(), match[0] == self.grammar.and_)
+        joints = [
+            _Joint(match.start(), match.end(), match[0] == self.grammar.and_)
             for match in marks.finditer(text)
         ]
-        if len(found) >= PIECES:
+        if len(joints) >= PIECES:
             return OutOfReach(f"it has more than {PIECES} parts")
-        best = self._best_cuts(text, found)
+        best = self._best_cuts(text, joints)
         if len(best) != 1:
-            return TWO_WAYS if best else self._why_not(text, found)
+            return TWO_WAYS if best else self._why_not(text, joints)
         disjuncts: list[list[Expression]] = []
         for expression, is_and in best[0]:
             if not is_and or not disjuncts:
                 disjuncts.append([])
             disjuncts[-1].append(expression)
-        wholes = self.once([conjoin(self.once(parts)) for parts in disjuncts])
+        wholes = self.drop_repeats([conjoin(self.drop_repeats(parts)) for parts in disjuncts])
         listed = join_values(wholes)
         self.is_loose |= listed != wholes
         return listed[0] if len(listed) == 1 else Some(listed)
 
-    def once(self, items: Sequence[T]) -> tuple[T, ...]:
+    def drop_repeats(self, items: Sequence[T]) -> tuple[T, ...]:
         """Return each item once, in order, and note that the text was loose if there were
         repeats."""
-        once = tuple(dict.fromkeys(items))
-        self.is_loose |= len(once) < len(items)
-        return once
+        kept = tuple(dict.fromkeys(items))
+        self.is_loose |= len(kept) < len(items)
+        return kept
 
     def find_subject(self, name: str) -> str | Computed | OutOfReach:
         """Find the field of this name, or the number computed from two; or say why it is
@@ -241,28 +252,28 @@ class RuleReader:
 
     # Inside
 
-    def _best_cuts(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> list[_Cut]:
+    def _best_cuts(self, text: str, joints: Sequence[_Joint]) -> list[_Pieces]:
         """The ways to cut the text into the most conditions. At most two are kept: a second one is
         enough to show that the text is ambiguous."""
-        ends = [*(start for start, _, _ in marks), len(text)]
-        best: list[list[_Cut]] = []  # for the text before each end
+        ends = [*(joint.start for joint in joints), len(text)]
+        best: list[list[_Pieces]] = []  # for the text before each end
         for last, end in enumerate(ends):
-            cuts: list[_Cut] = []
+            cuts: list[_Pieces] = []
             for first in range(last + 1):
-                begin, is_and = marks[first - 1][1:] if first else (0, True)
-                expression = self._condition(text[begin:end])
+                joint = joints[first - 1] if first else _TEXT_START
+                expression = self._condition(text[joint.end : end])
                 if not isinstance(expression, OutOfReach):
-                    before: list[_Cut] = best[first - 1] if first else [[]]
-                    cuts += [[*cut, (expression, is_and)] for cut in before]
+                    before: list[_Pieces] = best[first - 1] if first else [[]]
+                    cuts += [[*cut, (expression, joint.is_and)] for cut in before]
             most = max(map(len, cuts), default=0)
             best.append([cut for cut in cuts if len(cut) == most][:2])
         return best[-1]
 
-    def _why_not(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> OutOfReach:
+    def _why_not(self, text: str, joints: Sequence[_Joint]) -> OutOfReach:
         """Find the fault: the first piece that no condition can be made from, alone or joined to
         neighbours."""
-        begins = [0, *(end for _, end, _ in marks)]
-        ends = [*(start for start, _, _ in marks), len(text)]
+        begins = [0, *(joint.end for joint in joints)]
+        ends = [*(joint.start for joint in joints), len(text)]
         for piece in range(len(ends)):
             around = [(i, piece) for i in range(piece + 1)] + [
                 (piece, i) for i in range(piece, len(ends))

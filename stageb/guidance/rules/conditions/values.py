@@ -101,7 +101,7 @@ class OneOf(Condition):
         if len(lists) > 1:
             return TWO_WAYS
         if lists:
-            found = cls(subject, reader.once(lists[0]))
+            found = cls(subject, reader.drop_repeats(lists[0]))
             return negate(found) if meaning else found
         wrong = next(
             (

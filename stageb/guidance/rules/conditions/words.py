@@ -196,7 +196,7 @@ def read_words(name: str, listed: str, reader: RuleReader) -> Mentions | OutOfRe
             )
             value, nearest = word if is_mentionable(word) else "", partial(known.nearest_word, word)
             return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
-    return Mentions(reader.once(words), field)
+    return Mentions(reader.drop_repeats(words), field)
 
 
 def is_mentionable(text: str) -> bool:
