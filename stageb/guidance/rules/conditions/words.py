@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.wordings import Grammar
 
 LEAST_PHRASE = 3  # tickets that must have a phrase
-ALIKE = range(LEAST_STEM, 6)  # letters in which words must begin alike to be tried as one family
-# a stem is kept if it has this many letters, and this share of its longest word's
-TELLING, TOLD = 4, 0.6
+PREFIX_LENGTHS = range(LEAST_STEM, 6)  # letters in which the words of one family begin alike
+SHORTEST_SURE_STEM = 4  # a stem is kept if it has this many letters, ...
+LEAST_SHARE_OF_WORD = 0.6  # ... and this share of its longest word's
 JOINING = frozenset({"and", "or", "nor", "unless"})  # words at which a rule would be cut
 # words that no rule names: they hold a sentence together, and say nothing about a case
 STOP_WORDS = frozenset(
@@ -249,16 +249,19 @@ def _find_stems(words: Iterable[str], forms: Set[str]) -> set[str]:
     (``rep*`` of repair and replace is dropped)."""
     families: dict[str, list[str]] = {}
     for word in words:
-        for size in ALIKE if word[0].isalpha() and not begins_cjk(word) else ():
+        for size in PREFIX_LENGTHS if word[0].isalpha() and not begins_cjk(word) else ():
             if size <= len(word):
                 families.setdefault(word[:size], []).append(word)
-    longest = {
-        _find_beginning(some): max(map(len, some)) for some in families.values() if len(some) > 1
+    longest_lengths = {
+        _find_beginning(family): max(map(len, family))
+        for family in families.values()
+        if len(family) > 1
     }
     return {
         stem
-        for stem, most in longest.items()
-        if stem in forms or len(stem) >= max(TELLING, TOLD * most)
+        for stem, longest_length in longest_lengths.items()
+        if stem in forms
+        or len(stem) >= max(SHORTEST_SURE_STEM, LEAST_SHARE_OF_WORD * longest_length)
     }
 
 
