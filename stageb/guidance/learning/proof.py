@@ -137,7 +137,7 @@ class Proof:
         if learnt is None:
             return None, Preparers(edited, present)
         guidance, edited = yield from edited.prepare(learnt.edit.guidance, taught, judged)
-        rights, before = edited.rights(judged), present.rights(judged)
+        rights, before = edited.find_rights(judged), present.find_rights(judged)
         if guidance is None or not before:  # too little is known yet to calibrate either
             return None, Preparers(edited, present)
         # code starts from the best constant verdict, but a model may be worse than that
@@ -160,8 +160,8 @@ class Proof:
         weigh by, its rules as code judge, if they are ahead by as much."""
         tools, positions = self.teacher.tools, [*self.teacher.places]
         before, after, needed = (
-            preparers.present.rights(positions),
-            preparers.edited.rights(positions),
+            preparers.present.find_rights(positions),
+            preparers.edited.find_rights(positions),
             -1.0,
         )
         if not after:

@@ -68,7 +68,7 @@ class Weighed:
     # both weighed, calibrated by the tickets before it; None where these were too few
     calibrated: tuple[float, ...] | None
     taught: int  # number of tickets that taught the rules
-    by: Mapping[JudgeName, bool]  # whether each judge known by then is right
+    is_right: Mapping[JudgeName, bool]  # whether each judge known by then is right
     judge: JudgeName  # the best of them on the tickets before it
 
 
@@ -102,51 +102,59 @@ class Stacker(Preparer):
         reference = self.leave_out_shown(guidance, self.reference)
         (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
         labels = guidance.labels
-        said = [find_scores(each, labels) for each in judged]
+        all_scores = [find_scores(each, labels) for each in judged]
         rulings = self._rule_on(guidance, [*reference, *block])
-        leads = [
+        all_leads = [
             tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings
         ]
         nothing = [(0.0,) * len(labels)]
-        of_model, of_points = (centre(some[: len(reference)] or nothing) for some in (said, leads))
-        middle = of_model.mean(axis=0)  # points have a zero of their own
-        scale, spread = (find_spread(each) or 1.0 for each in (of_model - middle, of_points))
+        model_scores, rule_points = (
+            centre(some[: len(reference)] or nothing) for some in (all_scores, all_leads)
+        )
+        middle = model_scores.mean(axis=0)  # points have a zero of their own
+        scale, spread = (find_spread(each) or 1.0 for each in (model_scores - middle, rule_points))
         to_middle = Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist())
-        fitted, alone = self._fit(), self._fit(is_alone=True).after(to_middle).rounded
-        beside = replace(
+        fitted, model_only = self._fit(), self._fit(is_alone=True).after(to_middle).rounded
+        with_rules = replace(
             fitted.after(to_middle), points=fitted.points / spread, reach=self._find_reach(fitted)
         ).rounded
-        is_known, weighed = fitted != UNCALIBRATED, {}
-        rows = zip(block, *(some[len(reference) :] for some in (said, rulings, leads)), strict=True)
-        for i, scores, ruling, led in rows:
-            label, by = self.tools.tickets[i].label, dict[JudgeName, bool]()
+        is_known, judged_block = fitted != UNCALIBRATED, {}
+        rows = zip(
+            block,
+            *(some[len(reference) :] for some in (all_scores, rulings, all_leads)),
+            strict=True,
+        )
+        for i, scores, ruling, leads in rows:
+            label, is_right = self.tools.tickets[i].label, dict[JudgeName, bool]()
             calibrated = (
-                beside.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
+                with_rules.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
             )
             if calibrated is not None:
                 place = labels.index(label)
-                said_alone = alone.weigh(scores)
-                by = {
+                by_model = model_only.weigh(scores)
+                is_right = {
                     "weighed": calibrated[place] >= max(calibrated),
-                    "model": said_alone[place] >= max(said_alone),
+                    "model": by_model[place] >= max(by_model),
                 }
-                by["rules"] = by["weighed"] if ruling.verdict is None else ruling.verdict == label
-            to_points = tuple(lead / spread for lead in led)
-            weighed[i] = Weighed(
+                is_right["rules"] = (
+                    is_right["weighed"] if ruling.verdict is None else ruling.verdict == label
+                )
+            scaled_points = tuple(lead / spread for lead in leads)
+            judged_block[i] = Weighed(
                 scores,
                 to_middle.weigh(scores),
                 ruling.verdict,
-                to_points,
+                scaled_points,
                 label,
                 calibrated,
                 len(taught),
-                by,
+                is_right,
                 judge,
             )
-        calibration = alone if judge == "model" else beside
+        calibration = model_only if judge == "model" else with_rules
         return replace(
             guidance, calibration=calibration, judge=judge
-        ) if is_known else None, self._plus(weighed)
+        ) if is_known else None, self._plus(judged_block)
 
     def choose_judge(self, by_folds: Mapping[int, bool] = MappingProxyType({})) -> JudgeName:
         """Return the judge with the highest price-weighted accuracy on the known tickets; on a tie,
@@ -157,27 +165,34 @@ class Stacker(Preparer):
         if not shares:
             return "weighed" if self.tools.weighs else "model"
         best = max(shares, key=lambda name: shares[name])  # in the order of what they cost
-        known = {i: by_folds[i] for i, each in self.weighed.items() if each.by and i in by_folds}
-        of_code = self._weigh({i: float(is_right) for i, is_right in known.items()})
-        return "rules" if known and shares[best] < of_code - MOST_BEHIND else best
+        code_is_right = {
+            i: by_folds[i] for i, each in self.weighed.items() if each.is_right and i in by_folds
+        }
+        code_accuracy = self._weigh({i: float(is_right) for i, is_right in code_is_right.items()})
+        return "rules" if code_is_right and shares[best] < code_accuracy - MOST_BEHIND else best
 
     def measure_judges(self) -> dict[JudgeName, float]:
         """Return the price-weighted share of the known tickets that each judge judges right;
         nothing where too few are known."""
-        known = {i: each.by for i, each in self.weighed.items() if each.by}
+        known = {i: each.is_right for i, each in self.weighed.items() if each.is_right}
         if len(known) < FEWEST:
             return {}
         names: tuple[JudgeName, ...] = ("rules", "weighed", "model")
-        there = [name for name in names if all(name in by for by in known.values())]
+        judges_known = [
+            name for name in names if all(name in is_right for is_right in known.values())
+        ]
         return {
-            name: round(self._weigh({i: by[name] for i, by in known.items()}), 6) for name in there
+            name: round(self._weigh({i: is_right[name] for i, is_right in known.items()}), 6)
+            for name in judges_known
         }
 
-    def rights(self, positions: Iterable[int]) -> dict[int, bool]:
+    def find_rights(self, positions: Iterable[int]) -> dict[int, bool]:
         """For each known ticket, whether the chosen judge was right when the ticket was last
         judged."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
-        return {i: each.by[each.judge] for i, each in known.items() if each.judge in each.by}
+        return {
+            i: each.is_right[each.judge] for i, each in known.items() if each.judge in each.is_right
+        }
 
     @property
     def calibration_errors(self) -> tuple[float, float] | None:
@@ -215,7 +230,7 @@ class Stacker(Preparer):
         as right."""
         known = self.weighed.get(position)
         if known is None or not known.scores:
-            return known is None or known.by["model"]
+            return known is None or known.is_right["model"]
         _, verdict = min(
             (-score, label) for score, label in zip(known.scores, self.tools.labels, strict=True)
         )
@@ -252,14 +267,14 @@ class Stacker(Preparer):
     def _find_proven_lead(self, fitted: Calibration) -> float:
         """Return the shortest lead of code, so calibrated, beyond which its verdicts are proven to
         cost at most ``MOST_LOST`` of all tickets; infinite where none is."""
-        known = {i: each for i, each in self.weighed.items() if each.by}
+        known = {i: each for i, each in self.weighed.items() if each.is_right}
         labels, proven = self.tools.labels, math.inf
         leads = {
             i: fitted.measure_lead(each.ruling, dict(zip(labels, each.leads, strict=True)), labels)
             for i, each in known.items()
         }
         gains = {
-            i: self.judge.weigh(i) * (each.by["rules"] - each.by["weighed"])
+            i: self.judge.weigh(i) * (each.is_right["rules"] - each.is_right["weighed"])
             for i, each in known.items()
         }
         groups = whole_groups(known, self.tools.tickets)
@@ -287,10 +302,12 @@ class Stacker(Preparer):
         (judged,) = yield from self.judge.judgements([(guidance, block)])
         weighed = {}
         for i, each, ruling in zip(block, judged, self._rule_on(guidance, block), strict=True):
-            label, is_right = self.tools.tickets[i].label, each.p_correct > 0.5
-            by: dict[JudgeName, bool] = {"model": is_right}
-            by["rules"] = is_right if ruling.verdict is None else ruling.verdict == label
-            weighed[i] = Weighed((), (), ruling.verdict, (), label, None, taught, by, judge)
+            label, model_is_right = self.tools.tickets[i].label, each.p_correct > 0.5
+            is_right: dict[JudgeName, bool] = {"model": model_is_right}
+            is_right["rules"] = (
+                model_is_right if ruling.verdict is None else ruling.verdict == label
+            )
+            weighed[i] = Weighed((), (), ruling.verdict, (), label, None, taught, is_right, judge)
         return replace(guidance, judge=judge), self._plus(weighed)
 
     def _plus(self, weighed: Mapping[int, Weighed]) -> Stacker:
