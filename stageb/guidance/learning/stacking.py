@@ -107,13 +107,9 @@ class Stacker(Preparer):
         all_leads = [
             tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings
         ]
-        nothing = [(0.0,) * len(labels)]
-        model_scores, rule_points = (
-            centre(some[: len(reference)] or nothing) for some in (all_scores, all_leads)
+        to_middle, spread = _scale_scores(
+            labels, all_scores[: len(reference)], all_leads[: len(reference)]
         )
-        middle = model_scores.mean(axis=0)  # points have a zero of their own
-        scale, spread = (find_spread(each) or 1.0 for each in (model_scores - middle, rule_points))
-        to_middle = Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist())
         fitted, model_only = self._fit(), self._fit(is_alone=True).after(to_middle).rounded
         with_rules = replace(
             fitted.after(to_middle), points=fitted.points / spread, reach=self._find_reach(fitted)
@@ -130,14 +126,8 @@ class Stacker(Preparer):
                 with_rules.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
             )
             if calibrated is not None:
-                place = labels.index(label)
-                by_model = model_only.weigh(scores)
-                is_right = {
-                    "weighed": calibrated[place] >= max(calibrated),
-                    "model": by_model[place] >= max(by_model),
-                }
-                is_right["rules"] = (
-                    is_right["weighed"] if ruling.verdict is None else ruling.verdict == label
+                is_right = _compare_judges(
+                    label, labels, calibrated, model_only.weigh(scores), ruling.verdict
                 )
             scaled_points = tuple(lead / spread for lead in leads)
             judged_block[i] = Weighed(
@@ -315,6 +305,37 @@ class Stacker(Preparer):
 
 
 # Inside -------------------------------------------------------------------------------------------
+
+
+def _scale_scores(
+    labels: tuple[Verdict, ...],
+    scores: Sequence[tuple[float, ...]],
+    leads: Sequence[tuple[float, ...]],
+) -> tuple[Calibration, float]:
+    """Return the calibration that moves the middle of a prompt's scores to 0 and their spread to 1,
+    and the spread of the leads in points, 1 where there is none: both on the reference tickets."""
+    nothing = [(0.0,) * len(labels)]
+    model_scores, rule_points = centre(scores or nothing), centre(leads or nothing)
+    middle = model_scores.mean(axis=0)  # points have a zero of their own
+    scale, spread = (find_spread(each) or 1.0 for each in (model_scores - middle, rule_points))
+    return Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist()), spread
+
+
+def _compare_judges(
+    label: Verdict,
+    labels: Sequence[Verdict],
+    weighed: Sequence[float],
+    by_model: Sequence[float],
+    ruling: Verdict | None,
+) -> dict[JudgeName, bool]:
+    """Whether each judge is right about a ticket of this ``label``, by its scores; where the rules
+    give no verdict, both weighed judge in their place."""
+    place = labels.index(label)
+    is_right: dict[JudgeName, bool] = {
+        "weighed": weighed[place] >= max(weighed),
+        "model": by_model[place] >= max(by_model),
+    }
+    return {**is_right, "rules": is_right["weighed"] if ruling is None else ruling == label}
 
 
 def _list_leads(leads: Sequence[float]) -> list[float]:
