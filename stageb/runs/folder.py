@@ -1,8 +1,4 @@
-"""A run's folder: opened and recorded by the loop that runs, read by commands that look at runs.
-
-Nothing is locked and nothing is written: the run may go on
-meanwhile, and another program may have changed any file.
-"""
+"""A run's folder: opened and recorded by the loop that runs, read by commands that look at runs."""
 
 from __future__ import annotations
 
@@ -27,7 +23,9 @@ RunRow = Mapping[str, Any]
 
 
 class RunFolder:
-    """The files of a run. Methods raise ``InputError`` where a link leads out of the folder."""
+    """The files of a run, to be read. Methods raise ``InputError`` where a link leads out of the
+    folder. Nothing is locked and nothing is written: the run may go on meanwhile, and another
+    program may have changed any file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,5 +1,5 @@
-"""Commits: the versions of a run's files, how the last one is read, and how the folder is cut back
-to it."""
+"""Commits: the versions of a run's files, how the last one is read, how the folder is cut back to
+it, and whether a run may be resumed under a changed config."""
 
 from __future__ import annotations
 

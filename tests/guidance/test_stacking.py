@@ -133,10 +133,10 @@ def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
     trial = Trial(right=0.9)
     trial.run()
     assert [each is None for each in trial.prepared] == [True, False, False]
-    assert not trial.chances(trial.blocks[0]) and not trial.stacker.rights(trial.blocks[0])
+    assert not trial.chances(trial.blocks[0]) and not trial.stacker.find_rights(trial.blocks[0])
     assert (
         set(trial.chances(trial.blocks[1]))
-        == set(trial.stacker.rights(trial.blocks[1]))
+        == set(trial.stacker.find_rights(trial.blocks[1]))
         == set(trial.blocks[1])
     )
 
@@ -260,7 +260,9 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
         trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer
     )
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
-    assert guidance.judge == "model" and set(after.rights(trial.blocks[0])) == set(trial.blocks[0])
+    assert guidance.judge == "model" and set(after.find_rights(trial.blocks[0])) == set(
+        trial.blocks[0]
+    )
     guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)
     # right of nine in ten, and the model, which passes nearly all, of fewer
     assert guidance and guidance.judge == "rules"
@@ -359,7 +361,11 @@ def test_where_rules_say_nothing_they_are_measured_by_what_judges_there_then() -
             known, label = trial.stacker.weighed[i], trial.tickets[i].label
             assert guidance and known.ruling in (None, label)
             log_odds, _ = guidance.calibration.given(known.ruling).weigh((trial.log_odds(i), 0.0))
-            assert known.by["rules"] == known.by["weighed"] == ((log_odds > 0) == (label == "pass"))
+            assert (
+                known.is_right["rules"]
+                == known.is_right["weighed"]
+                == ((log_odds > 0) == (label == "pass"))
+            )
     shares = trial.stacker.measure_judges()
     assert shares["rules"] > 0.9 > 0.7 > shares["model"]
 

@@ -31,16 +31,16 @@ from stageb.guidance.words.types import (
 )
 from stageb.seeds import stream, uniform
 
-FEWEST_ANSWERS = 16  # answers that a share is told from
-# characters of a ticket's text, at the least, that tell that an answer gives its prompt back
+FEWEST_ANSWERS = 16  # answers from which a share is estimated, at least
+# characters of a ticket's text, at least, by which an answer is known to give its prompt back
 ECHO = 24
 EXAMPLE = 300  # characters of the answer that is shown
-MOST_REASON = 400  # characters of one that is read leniently
+MOST_REASON = 400  # characters of a reason that is read leniently, at most
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _KEY = re.compile(r"\bG\d+\b", re.ASCII)  # ASCII: Chinese letters may touch a key
-# How instruct models write around a verdict: others beside it; and what tells that its sentence, or
-# line, is not its own.
+# How instruct models write around a verdict: other verdicts beside it, and signs that the sentence
+# or the line is not their own statement.
 _BESIDE = (
     r"""["'*_]{0,3}(?:[ \t]?[/|\\,&-][ \t]?|,?[ \t]+(?:or|and|vs\.?|oder|und)[ \t]+|[ \t]+)"""
     r"""["'*_]{0,3}"""
@@ -89,7 +89,7 @@ _REMEDIES: dict[Fault, str] = {
     "not the two-line answer": "the model does not keep to the two lines: prompt.prefill: true "
     "begins its answers, prompt.verdict_words gives it words of its own; or choose a larger model",
 }
-_BEGUN = (  # the remedy where prompt.prefill was tried already
+_BEGUN = (  # the remedy if prompt.prefill was tried already
     "the answers are begun for the model, and it does not go on in form: a server may not go on "
     "from a last message of the assistant's, see what docs/engines.md says of it; or choose a "
     "larger model"
@@ -98,15 +98,15 @@ _BEGUN = (  # the remedy where prompt.prefill was tried already
 
 class UnreadableError(InputError):
     """Most of the first answers cannot be read: with this model and these keys there is nothing to
-    learn, or to tell."""
+    learn, or to report."""
 
 
 def read_answer(
     completion: Completion, prompt: Prompt, words: Words, alone: bool = False
 ) -> tuple[str, Verdict | None, str, Fault | None]:
-    """The answer as a whole, what was begun for it included; its verdict, its reason, and what is
-    wrong with it if it has no verdict. Where verdicts are sampled ``alone``, an answer has the
-    verdict of its first line, and a reason or none."""
+    """Return the answer as a whole, its beginning that was written for the model included; its
+    verdict, its reason, and its fault if it has no verdict. Where verdicts are sampled ``alone``,
+    an answer has the verdict of its first line, and a reason or none."""
     text, begin = completion.text, words.begin
     if begin and not text.lstrip().startswith(begin) and (text or not completion.thinking):
         text = begin + text
@@ -119,14 +119,15 @@ def read_answer(
 
 
 def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
-    """Verdict and reason of a strict two-line answer, or None.
+    """Return verdict and reason of a strict two-line answer, or None.
 
     White space around the answer and around its parts is forgiven, and the case of the verdict
     word; a third line, a third verdict, an empty reason, or a control character in the reason is
-    not. Of an answer to instruct texts, the verdict that it names counts, and what follows is the
-    reason, if anything does; behind it nothing counts from a line on that is headed as another
-    ticket. Where it names several, as one that quotes another or corrects itself, the last line
-    counts that is a verdict by itself; there is none where a later sentence contradicts it.
+    not. In an answer to instruct texts, the verdict that it names counts, and what follows is the
+    reason, if anything does; nothing counts from a later line on that is headed as another ticket.
+    Where it names several verdicts, as an answer that quotes another or corrects itself, the last
+    line counts that is a verdict by itself; there is no verdict where a later sentence contradicts
+    it.
     """
     text = text.strip()
     if words.instruct:
@@ -164,8 +165,8 @@ def _read_leniently(text: str, words: Words) -> tuple[Verdict, str] | None:
 
 
 def _find_next_ticket(text: str, start: int, words: Words) -> int:
-    """Where, behind ``start``, a model that has answered goes on with a ticket of its own making:
-    at a line that is headed as those of its prompt are, or at the end of ``text``."""
+    """Return where, behind ``start``, a model that has answered goes on with a ticket of its own
+    making: at a line that is headed as those of its prompt are, or at the end of ``text``."""
     assert words.instruct is not None  # other answers end with their second line
     ticket = re.escape(words.instruct.ticket.rstrip(":\uff1a"))
     heading = re.compile(rf"^\W*(?:\w+\W+)?{ticket}{_NUMBERED}", re.IGNORECASE | re.MULTILINE)
@@ -173,14 +174,13 @@ def _find_next_ticket(text: str, start: int, words: Words) -> int:
 
 
 class _Statement(NamedTuple):
-    """Where an answer names a verdict, or several side by side, as "pass or fail"."""
+    """A place where an answer names a verdict, or several side by side, as "pass or fail"."""
 
     verdicts: list[Verdict]
     end: int  # in the text
-    # whether it may be meant: it is no question, nor quoted, denied, or told of another time or
-    # case
+    # whether it may be meant: it is no question, nor quoted, denied, or about another time or case
     is_said: bool
-    is_alone: bool  # whether its line says nothing else, but a reason
+    is_alone: bool  # whether its line says nothing else, except a reason
 
 
 def _find_statements(text: str, words: Words) -> Iterator[_Statement]:
@@ -213,12 +213,12 @@ def _find_statements(text: str, words: Words) -> Iterator[_Statement]:
 
 
 def read_first_verdict(text: str, words: Words) -> Verdict | None:
-    """The verdict of an answer's first line, whatever follows."""
+    """Return the verdict of an answer's first line, whatever follows."""
     return parse_verdict(text.strip().partition("\n")[0], words)
 
 
 def parse_verdict(line: str, words: Words) -> Verdict | None:
-    """The verdict of a lone ``Verdict: ...`` line, or None."""
+    """Return the verdict of a lone ``Verdict: ...`` line, or None."""
     line = line.strip()
     if not line.startswith(VERDICT):
         return None
@@ -229,7 +229,7 @@ def parse_verdict(line: str, words: Words) -> Verdict | None:
 
 
 def _find_fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
-    """Why ``text``, which is no answer, is none."""
+    """Say why ``text`` is no answer."""
     if completion.finish == "filtered":
         return "filtered"
     if not completion.text.strip():
@@ -245,8 +245,8 @@ def check_readable(
     candidates: Sequence[Candidate], most: float, words: Words, key: str, loss: str
 ) -> None:
     """Raise ``UnreadableError`` where a larger share than ``most`` of ``candidates`` cannot be
-    read, and they are enough to tell. ``key`` is what sets the share, and ``loss`` what would come
-    of them."""
+    read, and they are enough to tell. ``key`` is the config key that sets the share, and ``loss``
+    what would come of unreadable answers."""
     faulty = [candidate for candidate in candidates if candidate.fault]
     if len(candidates) < FEWEST_ANSWERS or len(faulty) <= most * len(candidates):
         return
@@ -264,8 +264,8 @@ def check_readable(
 
 
 def find_cited_rule(reason: str) -> str:
-    """The key of the rule that a reason names last, as the model is asked to do; empty if it names
-    none, or the headline, which decides where no rule does."""
+    """Return the key of the rule that a reason names last, as the model is asked to do; empty if it
+    names none, or the headline, which decides where no rule does."""
     key = next(reversed(_KEY.findall(reason)), "")
     return "" if key == HEADLINE_KEY else key
 
@@ -288,7 +288,7 @@ Ids = tuple[int, ...]
 def sample_answers(
     requests: Sequence[Request], engine: Engine, words: Words, calibrations: Sequence[Calibration]
 ) -> list[tuple[Completion, ...]]:
-    """Whole answers; ``calibrations`` are of the requests, in their order."""
+    """Sample whole answers; ``calibrations`` are those of the requests, in their order."""
     if not _is_drawn(engine, words):
         return engine.generate(requests)
     begun: list[Request] = []
@@ -315,8 +315,8 @@ def sample_answers(
 def sample_verdicts(
     requests: Sequence[Request], engine: Engine, words: Words, calibrations: Sequence[Calibration]
 ) -> list[tuple[Completion, ...]]:
-    """Answers that end with their verdicts. One whose first line is no verdict is sampled whole,
-    where the engine can go on with it: then what is wrong with it shows."""
+    """Sample answers that end with their verdicts. An answer whose first line is no verdict is
+    sampled whole, if the engine can go on with it: then its fault shows."""
     if _is_drawn(engine, words):
         lines = verdict_lines(words)
         return [
@@ -351,10 +351,10 @@ def sample_reasons(
     engine: Engine,
     words: Words,
 ) -> list[Completion | None]:
-    """The whole of answers that ``sample_verdicts`` has begun: of each request, of one key, the
-    verdict and ``Completion.ids``. None of one that ended there by itself.
+    """Complete answers that ``sample_verdicts`` has begun: for each request, of one key, the
+    verdict and ``Completion.ids``. None for an answer that ended there by itself.
 
-    The engine must be one of which ``can_write_reasons`` is true.
+    The engine must be one for which ``can_write_reasons`` is true.
     """
     if _is_drawn(engine, words):
         # there is one wherever verdicts are drawn
@@ -386,15 +386,15 @@ def can_write_reasons(engine: Engine, words: Words) -> bool:
 def score_verdicts(
     prompts: Sequence[Prompt], engine: Scorer, words: Words, calibrations: Sequence[Calibration]
 ) -> list[tuple[float, ...]]:
-    """For each prompt the log-probabilities of the verdicts, in the order of ``words``; of pass and
-    fail the log-odds by its calibration, and 0."""
+    """Return for each prompt the log-probabilities of the verdicts, in the order of ``words``; for
+    pass and fail the log-odds by its calibration, and 0."""
     lines = tuple(verdict_lines(words).values())
     scores = engine.score([Question(prompt, lines) for prompt in prompts])
     return [calibration.weigh(each) for calibration, each in zip(calibrations, scores, strict=True)]
 
 
 def calibrations_of(guidance: Guidance, tickets: Sequence[Ticket]) -> list[Calibration]:
-    """The calibration of each ticket's verdict under ``guidance``."""
+    """Return the calibration of each ticket's verdict under ``guidance``."""
     return [guidance.calibration.given(ticket.ruling, ticket.leads) for ticket in tickets]
 
 
@@ -406,9 +406,9 @@ def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:
 def _draw_verdicts(
     requests: Sequence[Request], engine: Scorer, words: Words, calibrations: Sequence[Calibration]
 ) -> list[list[Verdict]]:
-    """For each request the verdicts of its keys, drawn by their probabilities at its temperature:
-    by each key alone, or for instruct texts evenly, so that a vote is what the probability says,
-    and not what luck does."""
+    """Draw for each request the verdicts of its keys, by their probabilities at its temperature: by
+    each key alone, or for instruct texts evenly, so that a vote shows what the probability says,
+    and not luck."""
     asked = [
         (request.prompt, calibration)
         for request, calibration in zip(requests, calibrations, strict=True)
@@ -447,8 +447,9 @@ def _draw_verdicts(
 
 
 def apportion(shares: Sequence[float], count: int, verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """So many verdicts, in their order, of each as many as its share of them says, by the largest
-    remainders (Hamilton's method), of equal ones the last: one alone is the most probable."""
+    """Return ``count`` verdicts, in their order, each as often as its share of them says, by the
+    largest remainders (Hamilton's method), of equal remainders the last: a single one is the most
+    probable."""
     quotas = [share * count for share in shares]
     left = count - sum(map(int, quotas))
     further = sorted(
@@ -462,7 +463,7 @@ def apportion(shares: Sequence[float], count: int, verdicts: Sequence[Verdict]) 
 
 
 def _begin_reason(request: Request, verdict: Verdict, words: Words) -> Request:
-    """``request`` for a reason behind a verdict that is written in the model's place."""
+    """Return ``request`` for a reason behind a verdict that is written in the model's place."""
     decode = replace(request.decode, stop=(*request.decode.stop, "\n"))
     return replace(request, decode=decode, begin=f"{verdict_lines(words)[verdict]}\n{REASON}")
 
@@ -477,7 +478,7 @@ def _goes_on(ids: Ids, request: Request) -> bool:
 
 
 def answers_to_plain(answers: Answers) -> dict[str, Any]:
-    """Answers as JSON data."""
+    """Return answers as JSON data."""
     plain = {
         **shallow(answers),
         "candidates": [shallow(candidate) for candidate in answers.candidates],
@@ -488,7 +489,7 @@ def answers_to_plain(answers: Answers) -> dict[str, Any]:
 
 
 def answers_from_plain(row: Mapping[str, Any]) -> Answers:
-    """Answers as ``answers_to_plain`` and JSON leave them."""
+    """Return answers, given what ``answers_to_plain`` and JSON leave of them."""
     candidates, openings = (
         (Candidate(**each) for each in row["candidates"]),
         map(tuple, row.get("openings", ())),

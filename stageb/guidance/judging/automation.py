@@ -1,4 +1,5 @@
-"""Which verdicts are decided alone, so that a bound on the error among them holds: learn then test.
+"""Finds which verdicts are decided alone, so that a bound on the error among them holds: learn then
+test.
 
 A *pilot*, tickets that play no part in the test, orders verdicts from sure to unsure: by how often
 verdicts of the same decider with as much margin were right (``order_levels``). That gives a
@@ -11,11 +12,11 @@ the errors along the sequence (fixed-sequence testing; Angelopoulos, Bates, Cand
 "Learn then test", 2021).
 
 A set of few tickets cannot be rejected even without an error, and would end the sequence at once.
-So it begins at a set that is large enough by the pilot's shares, of which the test's tickets decide
-nothing.
+So the sequence begins at a set that is large enough by the pilot's shares, on which the test's
+tickets have no influence.
 
-Tickets of one group are no independent draws: one of each is drawn, and the bound is of groups,
-each counted once.
+Tickets of one group are no independent draws: one of each group is drawn, and the bound is on
+groups, each counted once.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from stageb.guidance.words.automation import MODEL, Automation, Bound
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Verdict
 from stageb.store import disk
 
-ROOM = 1.1  # times the tickets that a bound takes without an error, that the first set should have
-MOST_FURTHER_TICKETS = 20_000  # further tickets, beyond which nobody is told to label any
+ROOM = 1.1  # size of the first set, relative to the tickets that a bound takes without an error
+MOST_FURTHER_TICKETS = 20_000  # nobody is told to label more further tickets than this
 
 
 class Judged(NamedTuple):
@@ -49,28 +50,28 @@ class Level(NamedTuple):
 
     decider: str
     margin: float
-    accuracy: float  # of the pilot's, with one more right and one more wrong
-    share: float  # of the pilot's tickets
+    accuracy: float  # of these verdicts in the pilot, with one more right and one more wrong
+    share: float  # of the pilot's tickets that have these verdicts
 
 
 def name_guidance(guidance: Guidance) -> str:
-    """A short name for what a guidance says, and how it is judged by."""
+    """Return a short name for what a guidance says, and how tickets are judged by it."""
     return disk.digest(
         f"{render_guidance(guidance)}{guidance.labels}{guidance.judge}{guidance.calibration}", 8
     )
 
 
 def name_judge(by: str, guidance: Guidance) -> str:
-    """Who judges where ``by`` is asked for, as ``Automation`` names it: rules alone, both (rules,
-    and a model where these give no verdict), the model, or both weighed."""
+    """Name the judge that ``by`` asks for, as ``Automation`` does: rules alone, both (rules, and a
+    model where these give no verdict), the model, or both weighed."""
     learnt = {"": MODEL, "rules": "both"}.get(guidance.judge, guidance.judge)
     return learnt if by == "learnt" else by
 
 
 def holds(automation: Automation, guidance: Guidance, by: str, asked: str) -> bool:
-    """Whether bounds hold of a guidance where tickets are judged ``by`` this, and a model is
-    ``asked`` so: they were found for what it says, and for such verdicts. Those that rules alone
-    give are the same with a model behind them."""
+    """Whether the bounds hold for a guidance where tickets are judged by ``by``, and a model is
+    asked as ``asked`` says: they were found for what the guidance says, and for such verdicts.
+    Verdicts that rules alone give are the same with a model behind them."""
     if automation.guidance != name_guidance(guidance):
         return False
     judges = {automation.by, name_judge(by, guidance)}
@@ -80,7 +81,8 @@ def holds(automation: Automation, guidance: Guidance, by: str, asked: str) -> bo
 
 
 def find_promises(guidance: Mapping[str, Guidance], by: str, asked: str) -> dict[str, Automation]:
-    """By mission, the automations that hold where tickets are judged so, as ``holds`` says."""
+    """Return by mission the automations that hold where tickets are judged so, as ``holds``
+    says."""
     kept = {mission: each.automation for mission, each in guidance.items()}
     return {
         mission: each
@@ -92,8 +94,8 @@ def find_promises(guidance: Mapping[str, Guidance], by: str, asked: str) -> dict
 def describe_promises(
     guidance: Mapping[str, Guidance], promises: Mapping[str, Automation]
 ) -> Iterator[str]:
-    """By mission, what is decided alone, or why what was promised is not among the ``promises``
-    that hold."""
+    """Say for each mission what is decided alone, or why what was promised is not among the
+    ``promises`` that hold."""
     for mission, each in guidance.items():
         if each.automation:
             said = each.automation.describe()
@@ -106,22 +108,22 @@ def describe_promises(
 
 
 def find_decider(row: Mapping[str, Any]) -> tuple[str, float]:
-    """Who decided a row of predictions, and by what margin."""
+    """Say who decided a row of predictions, and by what margin."""
     if row["by"] == MODEL:
         return MODEL, row["agreement"] if row["probability"] is None else row["probability"]
     return row["rule"], row["margin"]
 
 
 def weigh_ruling(ruling: Ruling, label: Verdict) -> Judged:
-    """A verdict of rules as code beside the right one."""
+    """Set a verdict of rules as code beside the right one."""
     return Judged(
         ruling.rule, measure_margin(ruling, HEADLINE_KEY), ruling.verdict, ruling.verdict == label
     )
 
 
 def binomial_tail(wrong: int, tickets: int, share: float) -> float:
-    """The probability of ``wrong`` errors or fewer among so many ``tickets``, each of which has one
-    with probability ``share``."""
+    """Return the probability of at most ``wrong`` errors among so many ``tickets``, each of which
+    has one with probability ``share``."""
     if wrong >= tickets or share <= 0:
         return 1.0
     if share >= 1:
@@ -134,7 +136,7 @@ def binomial_tail(wrong: int, tickets: int, share: float) -> float:
 
 
 def count_needed(wrong: int, max_error: float, level: float) -> int:
-    """The fewest tickets among which so many errors prove, at this level, a share of at most
+    """Count the fewest tickets among which so many errors prove, at this level, a share of at most
     ``max_error``."""
     low, high = wrong, wrong + 1
     while binomial_tail(wrong, high, max_error) > level:
@@ -148,8 +150,8 @@ def count_needed(wrong: int, max_error: float, level: float) -> int:
 
 
 def order_levels(pilot: Sequence[Judged]) -> list[Level]:
-    """The verdicts of a pilot from sure to unsure. Of one decider more margin is never less sure:
-    neighbouring margins whose shares of right verdicts say otherwise are one level (isotonic
+    """Order the verdicts of a pilot from sure to unsure. For one decider more margin is never less
+    sure: neighbouring margins whose shares of right verdicts say otherwise are one level (isotonic
     regression by pooling adjacent violators)."""
     by_decider: dict[str, dict[float, list[int]]] = {}
     for each in pilot:
@@ -159,7 +161,7 @@ def order_levels(pilot: Sequence[Judged]) -> list[Level]:
             count[1] += 1
     found = []
     for decider, margins in by_decider.items():
-        # least margin, right, tickets; of rising accuracy
+        # least margin, right, tickets; in the order of rising accuracy
         pooled: list[tuple[float, int, int]] = []
         for margin, (right, tickets) in sorted(margins.items()):
             pooled.append((margin, right, tickets))
@@ -178,9 +180,9 @@ def _rate(right: int, tickets: int) -> float:
 
 
 def make_sequence(levels: Sequence[Level], tickets: int, needed: int) -> list[Mapping[str, float]]:
-    """The sets to test with so many tickets, of which ``needed`` without an error prove the bound:
-    by decider the least margin, each set within the next. Nothing of what the tickets say plays a
-    part."""
+    """Make the sets to test with so many tickets, of which ``needed`` without an error prove the
+    bound: the least margin by decider, each set within the next. Nothing that the tickets say plays
+    a part."""
     sets: list[Mapping[str, float]] = []
     least: dict[str, float] = {}
     share = 0.0
@@ -197,8 +199,8 @@ class BoundSearch:
     """The result of testing a sequence."""
 
     bound: Bound | None  # None: nothing can be decided alone
-    decided: int  # tickets decided alone; of the first set, where none was accepted
-    wrong: int  # of these, wrong
+    decided: int  # number of tickets decided alone; in the first set, if no set was accepted
+    wrong: int  # number of these that are judged wrong
 
 
 def find_bounds(
@@ -207,8 +209,8 @@ def find_bounds(
     limits: Mapping[Verdict, float],
     confidence: float,
 ) -> dict[Verdict, BoundSearch]:
-    """For each verdict of the ``limits``, empty for all together, what ``find_bound`` finds; all
-    bounds hold together with this confidence."""
+    """Find a bound with ``find_bound`` for each verdict in ``limits`` (empty: for all together).
+    All bounds hold together with this confidence."""
     level = divide_level(confidence, limits)
     return {
         verdict: find_bound(pilot, tested, verdict, limit, level)
@@ -217,7 +219,7 @@ def find_bounds(
 
 
 def divide_level(confidence: float, limits: Mapping[Verdict, float]) -> float:
-    """The level of each test, so that all bounds hold together; 1 is no bound."""
+    """Return the level of each test, so that all bounds hold together; a limit of 1 is no bound."""
     return (1 - confidence) / max(1, sum(limit < 1 for limit in limits.values()))
 
 
@@ -228,9 +230,9 @@ def find_bound(
     max_error: float,
     level: float,
 ) -> BoundSearch:
-    """The largest set of the pilot's sequence that tickets prove to have errors of at most
+    """Find the largest set in the pilot's sequence that tickets prove to have errors of at most
     ``max_error``, at this level. ``tested`` are independent draws; ``verdict`` is the one that the
-    bound is of, empty: any."""
+    bound is on, empty: any."""
     pilot, tested = _keep(verdict, pilot), _keep(verdict, tested)
     count = sum(each.verdict is not None for each in tested)
     levels, bound, first = order_levels(pilot), None, None
@@ -247,12 +249,12 @@ def find_bound(
 
 
 def _keep(verdict: Verdict, some: Sequence[Judged]) -> list[Judged]:
-    """Tickets of which none with another verdict is decided alone."""
+    """Return the tickets, with no other verdict than this decided alone."""
     return [each if verdict in ("", each.verdict) else each._replace(verdict=None) for each in some]
 
 
 def _count(least: Mapping[str, float], tested: Iterable[Judged]) -> tuple[int, int]:
-    """How many tickets a set decides, and how many of them wrongly."""
+    """Count the tickets that a set decides, and those that it decides wrongly."""
     decided = [
         each
         for each in tested
@@ -268,17 +270,17 @@ def count_more(
     max_error: float,
     level: float,
 ) -> int | None:
-    """About how many tickets beside those ``tested`` would prove the first set of the sequence that
-    so many make, if such tickets are decided, and decided wrongly, as often; of a set that decided
-    none, as often as the pilot's. Those behind a first one that is not proven are never tested.
-    None where no number would."""
+    """Return about how many tickets beside those ``tested`` would prove the first set of the
+    sequence that so many make, if such tickets are decided, and decided wrongly, as often; for a
+    set that decided none, as often as in the pilot. Sets behind a first one that is not proven are
+    never tested. None where no number of tickets would do."""
     pilot, tested = _keep(verdict, pilot), _keep(verdict, tested)
     least, share, errors, enough = dict[str, float](), 0.0, 0.0, list[float]()
     levels, first = order_levels(pilot), ROOM * count_needed(0, max_error, level)
     if not levels:  # nothing is known yet
         enough.append(first)
     for each in levels:
-        most = first / share if share else inf  # from so many on a smaller set is the first
+        most = first / share if share else inf  # with more tickets, a smaller set is the first
         least[each.decider] = min(each.margin, least.get(each.decider, inf))
         share, errors = share + each.share, errors + each.share * (1 - each.accuracy)
         decided, wrong = _count(least, tested)
@@ -295,12 +297,12 @@ def count_more(
 
 
 def _count_enough(error: float, max_error: float, level: float, most: float) -> int | None:
-    """The fewest tickets that prove the bound with as many errors as are to be expected; None where
-    ``most`` do not."""
+    """Count the fewest tickets that prove the bound with as many errors as are to be expected; None
+    where ``most`` do not."""
     wrong = 0
     while (needed := count_needed(wrong, max_error, level)) <= most:
         if error * needed <= wrong:
             return needed
-        # "about" is all that is asked
+        # steps may be large: an estimate will do
         wrong = max(wrong + 1, int(1.1 * wrong), int(error * needed))
     return None

@@ -1,4 +1,4 @@
-"""Rules as code that judge tickets: those of a run as it learns, and learnt ones in use."""
+"""Judges tickets by rules as code: those of a run as it learns, and learnt ones in use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEPT = 256  # guidances that stay compiled
 
 class Coder:
     """The rules of a run's missions as code. Names and values are those of all its tickets, as for
-    who uses the rules after the run; every text is read once."""
+    people who use the rules after the run; every text is read once."""
 
     def __init__(self, tickets: Sequence[Ticket], words: Words) -> None:
         self._tickets, self._words = tickets, words
@@ -47,8 +47,8 @@ class Coder:
         return [judge(reading(ticket)) for ticket in tickets]
 
     def note_rulings(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """``tickets`` with what the rules say of them, where the guidance's calibration weighs
-        that."""
+        """Return ``tickets`` with what the rules say about them, if the guidance's calibration
+        weighs that."""
         if not guidance.calibration.weighs_rules:
             return list(tickets)
         rulings = self.rule_on(guidance, tickets)
@@ -58,7 +58,7 @@ class Coder:
         ]
 
     def answer(self, guidance: Guidance, position: int, ruling: Ruling) -> Answers:
-        """A ruling as the answer of a model that follows rules to the letter, which cost
+        """Return a ruling as the answer of a model that follows rules to the letter, which cost
         nothing."""
         rule = guidance.rule(ruling.rule)
         assert ruling.verdict and rule  # it was decided, by a rule or the headline
@@ -94,8 +94,8 @@ class Coder:
 def code_rules(
     guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words, is_whole: bool = True
 ) -> dict[str, CodedRules]:
-    """The rules of each mission, read by what ``tickets`` of it hold; ``is_whole`` as
-    ``read_rules`` takes it."""
+    """Read the rules of each mission by what its ``tickets`` hold; ``is_whole`` as ``read_rules``
+    takes it."""
     of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
     for ticket in tickets:
         of.get(ticket.mission, []).append(ticket)
@@ -125,15 +125,15 @@ class CodeJudge:
         return disk.digest(repr(self.rules), 8)
 
     def judge(self, ticket: Ticket) -> Ruling:
-        """The verdict on a ticket of one of the missions."""
+        """Give the verdict on a ticket of one of the missions."""
         return self.judges[ticket.mission](reading(ticket))
 
     def is_silent(self, ruling: Ruling) -> bool:
-        """Whether no rule gives a verdict, unless the headline is one."""
+        """Whether no rule gives the verdict, or only the headline."""
         return ruling.rule in ("", HEADLINE_KEY)
 
     def explain(self, ruling: Ruling, ticket: Ticket) -> str:
-        """The rule that gives a verdict, and why; or why there is none."""
+        """Name the rule that gives a verdict, and say why; or say why there is none."""
         why = self._explainers[ticket.mission](ruling, reading(ticket))
         return (
             f"{ruling.rule}{self._marks.get((ticket.mission, ruling.rule), '')}: {why}"

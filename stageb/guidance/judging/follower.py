@@ -33,7 +33,7 @@ from stageb.guidance.rules.prompts import (
 from stageb.guidance.words.types import HEADLINE_KEY, PASS_FAIL, Verdict
 from stageb.seeds import stream, uniform
 
-# what the scripted engine runs where no function is named
+# the function that the scripted engine runs where none is named
 FOLLOWER = "stageb.guidance.judging.follower:respond"
 SLIPS = 0.03  # share of sampled answers that say the other verdict
 GARBLES = 0.02  # share of sampled answers that cannot be parsed
@@ -45,15 +45,15 @@ _MENTIONS = re.compile(r".*\bmentions ")
 
 @dataclass(frozen=True)
 class _RuleForms:
-    """How rules are written in one language."""
+    """The forms in which rules are written in one language."""
 
     lists: str  # where a reflection prompt lists the verdict words
-    between: str  # two of them
-    rule: str  # verdict word, if or unless, conditions
-    writes: str
-    is_: str  # a condition
-    not_: str  # its denial
-    and_: str
+    between: str  # what stands between two of them
+    rule: str  # pattern of a rule: verdict word, if or unless, conditions
+    writes: str  # a rule to be written: verdict word, conditions
+    is_: str  # in a condition
+    not_: str  # in its denial
+    and_: str  # between conditions
 
 
 _FORMS = {
@@ -93,14 +93,14 @@ class _ReflectionPrompt:
 
     wrong: list[_Seen]
     right: list[_Seen]
-    label: Verdict  # that the wrong ones should get
+    label: Verdict  # that the wrong cases should get
     rule: str  # the key of the rule to mend; empty where the headings name none
     clues: list[str]  # conditions that were counted, the most telling first
 
 
 def respond(prompt: Prompt, decode: Decode, key: int) -> str:
-    """The answer to a rollout or reflection prompt; a remark for any other. Sampled answers slip
-    and garble now and then."""
+    """Answer a rollout or reflection prompt; make a remark on any other. Sampled answers slip and
+    garble now and then."""
     draw = uniform(key, 0) if decode.temperature > 0 else 1.0
     if draw < GARBLES:
         return "Verdict: hard to say"
@@ -114,7 +114,7 @@ def respond(prompt: Prompt, decode: Decode, key: int) -> str:
 
 
 def _find_words(system: str, language: str) -> Words:
-    """The words of a language, with the labels that a prompt lists."""
+    """Find the words of a language, with the labels that a prompt lists."""
     words, forms = WORDS[language], _FORMS[language]
     found = re.search(rf"^{VERDICT} (.+)$|{forms.lists}", system, re.MULTILINE)
     labels = tuple(re.split(forms.between, found[1] or found[2])) if found else ()
@@ -123,8 +123,8 @@ def _find_words(system: str, language: str) -> Words:
 
 
 def _find_rules(text: str, words: Words, forms: _RuleForms) -> dict[str, tuple[Verdict, bool, str]]:
-    """The rules in a prompt, by key: the verdict, whether it is given where the conditions hold,
-    and these."""
+    """Find the rules in a prompt, by key: the verdict, whether it is given where the conditions
+    hold, and these."""
     spelled = {spell(verdict, words): verdict for verdict in words.verdicts}
     form = forms.rule.format("|".join(map(re.escape, spelled)))
     read = {key: re.fullmatch(form, text) for key, text in _RULE_LINE.findall(text)}
@@ -136,9 +136,9 @@ def _find_rules(text: str, words: Words, forms: _RuleForms) -> dict[str, tuple[V
 
 
 def _judge(prompt: Prompt, words: Words, forms: _RuleForms, slip: bool) -> str:
-    """The two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule means
-    what the headline says; of other labels the first rule that holds wins, and no rule means the
-    first."""
+    """Write the two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule
+    means what the headline says; of other labels the first rule that holds wins, and no rule means
+    the first label."""
     labels = tuple(words.verdicts)
     summaries = [line.partition(": ")[2] or line for line in prompt.user.splitlines()]
     facts = {fact.casefold() for fact in _list_facts(summaries, forms)}
@@ -179,8 +179,8 @@ def _list_facts(summaries: Sequence[str], forms: _RuleForms) -> frozenset[str]:
 
 
 def _propose(user: str, words: Words, forms: _RuleForms, key: int) -> str:
-    """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or
-    one narrower."""
+    """Write one operation as JSON: a rule that tells the wrong cases from the right ones, or one
+    rule less, or a narrower one."""
     asked = _parse_prompt(user, words, forms)
     known = _find_rules(user, words, forms)
     rules = {name: conditions for name, (_, _, conditions) in known.items()}
@@ -205,7 +205,7 @@ def _propose(user: str, words: Words, forms: _RuleForms, key: int) -> str:
                 "text": forms.writes.format(verdict, rules[mended] + forms.and_ + more),
             }
     else:
-        # others may move to the front
+        # with other labels, a rule may move to the front
         taken = set(rules.values()) if tuple(words.verdicts) == PASS_FAIL else set[str]()
         condition = _find_clue(asked, forms, taken) or _find_condition(
             asked.wrong, asked.right, forms, key, taken
@@ -247,8 +247,8 @@ def _parse_prompt(user: str, words: Words, forms: _RuleForms) -> _ReflectionProm
 
 
 def _find_clue(asked: _ReflectionPrompt, forms: _RuleForms, taken: set[str]) -> str:
-    """The first clue that is new and that a wrong case bears out in words which this reader knows;
-    empty without one."""
+    """Find the first clue that is new and that a wrong case bears out in words which this reader
+    knows; empty without one."""
     for clue in asked.clues:
         if clue not in taken and any(
             case.facts.issuperset(clue.split(forms.and_)) for case in asked.wrong
@@ -260,7 +260,7 @@ def _find_clue(asked: _ReflectionPrompt, forms: _RuleForms, taken: set[str]) -> 
 def _find_condition(
     these: list[_Seen], others: list[_Seen], forms: _RuleForms, key: int, taken: set[str]
 ) -> str:
-    """The condition, of one fact or two, that holds for most of ``these`` and fewest of
+    """Find the condition, of one fact or two, that holds for most of ``these`` and fewest of
     ``others``."""
     attributes = [
         sorted(fact for fact in case.facts - taken if not _MENTIONS.match(fact)) for case in these
@@ -281,8 +281,8 @@ def _find_condition(
 
 
 def with_follower(model: ModelConfig) -> ModelConfig:
-    """``model``, with the shipped follower of rules where the scripted engine is to run and no
-    function is named."""
+    """Return ``model``, with the shipped follower of rules where the scripted engine is to run and
+    no function is named."""
     unnamed = (
         model.engine == "scripted" and model.model_name_or_path == ModelConfig.model_name_or_path
     )

@@ -1,4 +1,4 @@
-"""Loading a model that judges or reflects, and finding out what it can do."""
+"""Loads a model that judges or reflects, and finds out what it can do."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def load_judge(
     world: World,
     labels: Iterable[Verdict],
 ) -> tuple[Engine, PromptConfig]:
-    """The model that judges tickets of these ``labels``, on this rank's device, and ``prompt``,
-    which then says whether answers are begun for it: a server is asked what it can do."""
+    """Load the model that judges tickets of these ``labels`` on this rank's device. Also return
+    ``prompt``, which then says whether answers are begun for it: a server is asked what it can
+    do."""
     engine, words = load_engine(model, world, sampler.use_images), words_of(prompt, model)
     check_reasons(engine, model.engine, sampler, words)
     if not isinstance(engine, Served):
@@ -54,8 +55,8 @@ def load_judge(
 
 
 def load_engine(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
-    """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and
-    cannot be."""
+    """Load the model on this rank's device. Raises ``ConfigError`` where it is to be shown images
+    and cannot be."""
     model = with_follower(model)
     with heartbeat.at("loading the model", "quiet"):
         engine = engines.build(model, world.device)

@@ -21,27 +21,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JudgeTickets:
-    """A question for verdicts under each guidance. The answer: a ``Judgement`` for each position,
-    by guidance."""
+    """Asks for verdicts under each guidance. The answer: a ``Judgement`` for each position, by
+    guidance."""
 
     asked: tuple[tuple[Guidance, tuple[int, ...]], ...]  # with positions of tickets
 
 
 @dataclass(frozen=True, slots=True)
 class SampleAnswers:
-    """A question for samples of the model that reflects. The answer: a ``Completion`` for each key,
-    by request."""
+    """Asks for samples of the model that reflects. The answer: a ``Completion`` for each key, by
+    request."""
 
     requests: tuple[Request, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteReasons:
-    """A question for the reasons of verdicts. The answer: a ``Candidate`` for each position."""
+    """Asks for the reasons of verdicts. The answer: a ``Candidate`` for each position."""
 
-    guidance: Guidance  # that the verdicts were sampled under
-    names: tuple[str, int]  # of their streams (``Round.names``)
-    # a ticket's position, each once, and an answer as begun
+    guidance: Guidance  # under which the verdicts were sampled
+    names: tuple[str, int]  # of the streams of the verdicts (``Round.names``)
+    # position of a ticket, each once, and its answer as begun
     asked: tuple[tuple[int, Candidate, tuple[int, ...]], ...]
 
 
@@ -56,7 +56,7 @@ CountTokens = Callable[[Sequence[Prompt]], list[int]]
 
 def sample_together(dialogues: Sequence[Dialogue[T]]) -> Dialogue[list[T]]:
     """Run ``dialogues`` that only ask ``SampleAnswers`` side by side, their questions joined;
-    returns their results in order."""
+    return their results in order."""
     results: dict[int, T] = {}
     answers: dict[int, Any] = dict.fromkeys(range(len(dialogues)))
     while answers:
@@ -75,7 +75,7 @@ def sample_together(dialogues: Sequence[Dialogue[T]]) -> Dialogue[list[T]]:
 
 
 def answer_all(steps: Dialogue[T], answer: Callable[[Any], Any]) -> T:
-    """Run ``steps``, answering each question with ``answer``; returns their result. For tests, and
+    """Run ``steps``, answer each question with ``answer``, and return their result. For tests, and
     trials without ranks."""
     try:
         question = next(steps)
@@ -86,18 +86,19 @@ def answer_all(steps: Dialogue[T], answer: Callable[[Any], Any]) -> T:
         return result
 
 
-# Reasons on demand (``sampler.reasons: wrong``): whose answers give one once verdicts are chosen,
-# and the records then.
+# Reasons on demand (``sampler.reasons: wrong``): written once verdicts are chosen, and put into the
+# records.
 #
-# Of a ticket that is judged wrong, reflection reads why the chosen answer judged so; all others end
-# with their verdicts.
+# For a ticket that is judged wrong, reflection reads why the chosen answer judged so; all other
+# answers end with their verdicts.
 
 
 def add_reasons(
     batch: Round, records: Sequence[Record], guidance: Guidance
 ) -> Dialogue[list[Record]]:
-    """The records of a round with the reasons of chosen answers that are wrong, or that others
-    disagree with, and may have one: those whose ``openings`` are known. No record keeps these."""
+    """Return the records of a round with the reasons of chosen answers that are wrong, or that
+    others disagree with, and may have one: those whose ``openings`` are known. The records no
+    longer hold these."""
     found = [replace(each, answers=replace(each.answers, openings=())) for each in records]
     places, asked = [], []
     for place, (position, record) in enumerate(zip(batch.tickets, records, strict=True)):
@@ -115,7 +116,7 @@ def add_reasons(
 
 
 def _explain(record: Record, candidate: Candidate) -> Record:
-    """A record whose chosen answer is now ``candidate``."""
+    """Return a record whose chosen answer is now ``candidate``."""
     candidates = tuple(
         candidate if each.index == candidate.index else each for each in record.answers.candidates
     )

@@ -3,8 +3,8 @@ round, answer questions.
 
 What rank 0 decides alone goes through ``World.lead`` (``stageb/job/world.py``).
 
-All ranks have read the same tickets, so what travels of them is positions, with the guidance. Which
-rank answers makes no difference to an answer.
+All ranks have read the same tickets, so only positions travel, with the guidance. Which rank
+answers makes no difference to an answer.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from stageb.guidance.words.types import (
 )
 from stageb.job.world import Json, World
 
-# reflection answers that a rank samples at once, at every world size; their long prompts fill a
+# reflection answers that a rank samples at once, at every world size: their long prompts fill a
 # device
 TOGETHER = 4
-# tickets for which the model writes at once, where so many may be read: fewer take as long
+# tickets for which the model writes at once, if so many may be read at once: fewer take as long
 DECODED_TOGETHER = 32
 
 
 Group = tuple[Guidance, Sequence[int]]
-"""Tickets, by position, that the model reads together, and what it reads before them."""
+"""The guidance that the model reads first, and the tickets, by position, that it reads together."""
 
 
 class GuidanceRanks:
@@ -78,11 +78,11 @@ class GuidanceRanks:
     def roll_out(
         self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]
     ) -> list[Answers]:
-        """The answers to the round's tickets, in their order: all of them on rank 0, none
+        """Return the answers to the round's tickets, in their order: all of them on rank 0, none
         elsewhere.
 
-        What is distilled is answered once, at a temperature of its own, and whole. ``on_tickets``
-        is told on rank 0 how many tickets are answered, as far as it can tell.
+        Tickets to distil are answered once, at a temperature of their own, with whole answers.
+        ``on_tickets`` is told on rank 0 how many tickets are answered, as far as that is known.
         """
         sampler, distills = self.config.sampler, batch.kind == "distill"
         names: list[str | int] = [self.config.seed, *batch.names]
@@ -126,7 +126,7 @@ class GuidanceRanks:
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
         """Judge tickets by rules as code, on every rank the same; no verdict on those that the
-        model is asked."""
+        model is asked about."""
         by_code = self.config.runner.judge == "both"
         if not by_code and guidance.judge in ("", "model"):
             return [Ruling(None)] * len(positions)
@@ -137,8 +137,7 @@ class GuidanceRanks:
         ]
 
     def answer(self, question: Question) -> Sequence[Any]:
-        """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its
-        part of it."""
+        """Answer a question of reflection or the gate, on rank 0; every rank gives its part."""
         if isinstance(question, WriteReasons):
             return self._write_reasons(question)
         return (
@@ -146,7 +145,7 @@ class GuidanceRanks:
         )
 
     def _write_reasons(self, question: WriteReasons) -> list[Candidate]:
-        """The reasons of answers that have a verdict; on rank 0."""
+        """Write the reasons of answers that have a verdict; on rank 0."""
         starts = {
             self.tickets[i].key: (self.tickets[i], candidate, opening)
             for i, candidate, opening in question.asked
@@ -170,7 +169,7 @@ class GuidanceRanks:
         ]
 
     def _judge(self, question: JudgeTickets) -> list[list[Judgement]]:
-        """How the tickets are judged, by guidance; on rank 0."""
+        """Judge the tickets, by guidance; on rank 0."""
 
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             sampler, tickets = self.config.sampler, self._coder.note_rulings(guidance, tickets)
@@ -206,8 +205,7 @@ class GuidanceRanks:
         ]
 
     def _sample(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
-        """Sample answers of the model that reflects: where it is one of its own, on rank 0
-        alone."""
+        """Sample answers of the model that reflects: if it is another one, on rank 0 alone."""
         if self.config.reflection.model is not None:
             return self.reflector.generate(question.requests) if self.world.is_global_zero else []
 
@@ -234,8 +232,8 @@ class GuidanceRanks:
 
     @property
     def judges_by(self) -> str:
-        """How the gate judges a ticket: "probability" or "answer". Probabilities would be of
-        verdicts without a thought."""
+        """Whether the gate judges a ticket by "probability" or by "answer". Probabilities would be
+        those of verdicts without a thought."""
         asked = self.config.gating.judge_by
         able = isinstance(self._model, Scorer)
         if asked == "probability" and not able:
@@ -254,7 +252,7 @@ class GuidanceRanks:
 
     @property
     def lets_think(self) -> bool:
-        """Whether the model thinks aloud before its answers, which are not begun for it then."""
+        """Whether the model thinks aloud before its answers, which are then not begun for it."""
         return thinks(self._model) and not self.words.begin
 
     @property
@@ -266,7 +264,7 @@ class GuidanceRanks:
 def cut_groups(
     tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int
 ) -> list[Group]:
-    """``positions`` in ``tickets``, all to be judged under ``guidance``, cut into canonical
+    """Cut ``positions`` in ``tickets``, all to be judged under ``guidance``, into canonical
     micro-batches."""
     cut = rollout.cut_micro_batches([tickets[i] for i in positions], size)
     return [(guidance, [positions[i] for i in group]) for group in cut]
@@ -280,8 +278,8 @@ def map_tickets(
     groups: Sequence[Group],
     on_tickets: Callable[[int], None] | None = None,
 ) -> list[Any]:
-    """Call ``work`` on the ``groups`` that ``tickets`` are cut into, each rank on its share.
-    Returns on rank 0 a result for each of ``tickets``, and an empty list elsewhere.
+    """Call ``work`` on the ``groups`` that ``tickets`` are cut into, each rank on its share. Return
+    on rank 0 a result for each of ``tickets``, and an empty list elsewhere.
 
     ``on_tickets`` gets on rank 0 an estimate of how many tickets are done. Errors of ``work`` name
     the ticket.

@@ -1,12 +1,12 @@
-"""Rollout: tickets, a guidance and an engine in; answers out.
+"""Rollout: takes tickets, a guidance and an engine; returns answers.
 
-Canonical micro-batches. A model's numbers move in their last bits with what else is in a batch, and
-now and then a token turns over that. So the cuts are made by the round alone: its tickets are
+Canonical micro-batches. A model's numbers differ in their last bits with what else is in a batch,
+and now and then that changes a token. So the cuts are made by the round alone: its tickets are
 sorted by length and cut into groups of equal size, and whole groups go to ranks. ``group_size``
 chooses the size from the round's size, such that the same groups fill the ranks evenly at every
 usual world size with that round, and ``share_out`` a smaller one where fewer tickets are asked
-about, within the limit per rank (``keep_limit``); equal rounds then give equal bytes whatever the
-world size.
+about, within the limit per rank (``keep_limit``); so with equal round sizes, all world sizes write
+equal bytes.
 """
 
 from __future__ import annotations
@@ -32,31 +32,30 @@ from stageb.guidance.words.types import Answers, Candidate, Guidance, Judgement,
 from stageb.seeds import stream
 
 VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
-"""The verdict alone, greedily: the first line of an answer."""
+"""Decodes the verdict alone, greedily: the first line of an answer."""
 
 
 AnswerStart = tuple[Ticket, Candidate, tuple[int, ...]]
-"""A ticket, an answer to it that ends with its verdict, and what ``Answers.openings`` has of
-that."""
+"""A ticket, an answer to it that ends with its verdict, and that answer's entry in
+``Answers.openings``."""
 
 WORTHWHILE = 16
-"""Tickets that are worth reading together: fewer at once take longer."""
+"""Tickets that are worth reading together: with fewer at once, each takes longer."""
 
 WAYS = 8
-"""Shares that tickets are cut into which are fewer than a round's: one for each GPU of a large
-host."""
+"""Shares into which fewer tickets than a round's are cut: one for each GPU of a large host."""
 
 
 def group_size(
     round_size: int, per_rank: int, micro_batch_size: int, ways: int | None = None
 ) -> int:
-    """Tickets per group: at most ``micro_batch_size``, and a divisor of ``per_rank``, so that whole
-    groups fill every rank.
+    """Return the tickets per group: at most ``micro_batch_size``, and a divisor of ``per_rank``, so
+    that whole groups fill every rank.
 
     The same for all world sizes that divide 24 and the round: a group divides round / gcd(round,
     24), and that divides a rank's share at each of them. Where an eighth of the round is less than
-    ``micro_batch_size`` and fewer tickets than are worthwhile, the same goes for 12 alone, and
-    groups stay larger. With ``ways`` it goes for the world sizes that divide these.
+    ``micro_batch_size`` and fewer tickets than are worthwhile, the same holds for 12 alone, and
+    groups stay larger. With ``ways`` it holds for the world sizes that divide these.
     """
     ways = ways or (24 if round_size >= 8 * min(micro_batch_size, WORTHWHILE) else 12)
     share = round_size // math.gcd(round_size, ways)
@@ -65,19 +64,19 @@ def group_size(
 
 
 def share_out(tickets: int, size: int, least: int, ways: int = WAYS) -> int:
-    """Tickets per group where so many ``tickets`` are asked about: at most ``size``, as in a whole
-    round, and where they are fewer a share for each of ``ways`` ranks, which would have nothing to
-    do otherwise, but of ``least`` tickets.
+    """Return the tickets per group where so many ``tickets`` are asked about: at most ``size``, as
+    in a whole round. Where they are fewer, a share for each of ``ways`` ranks, which would have
+    nothing to do otherwise, but at least ``least`` tickets.
 
-    By the number of tickets alone, so that the groups are the same at every world size.
+    It depends on the number of tickets alone, so that the groups are the same at every world size.
     """
     return min(size, max(least, math.ceil(tickets / ways)))
 
 
 def keep_limit(share: int, tickets: int, size: int, round_size: int) -> int:
-    """Tickets per group, ``share`` or little more, such that no rank gets more of so many
-    ``tickets`` than of a whole round, at no world size: groups that are k times smaller than its
-    groups of ``size`` are at most k times as many."""
+    """Return the tickets per group, ``share`` or little more, such that no rank gets more of so
+    many ``tickets`` than of a whole round, at any world size: groups that are k times smaller than
+    its groups of ``size`` are at most k times as many."""
     sizes = (
         (max(share, -(-tickets * size // (k * round_size))), size // k)
         for k in range(size // share, 0, -1)
@@ -86,8 +85,8 @@ def keep_limit(share: int, tickets: int, size: int, round_size: int) -> int:
 
 
 def cut_micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:
-    """Positions in ``tickets``, cut into groups of ``size`` by length of text, longest first; the
-    last may be smaller."""
+    """Cut the positions in ``tickets`` into groups of ``size`` by length of text, longest first;
+    the last group may be smaller."""
     by_length = sorted(
         range(len(tickets)), key=lambda i: (-len(ticket_text(tickets[i])), tickets[i].key, i)
     )
@@ -102,7 +101,7 @@ def rollout(
     words: Words,
     names: Sequence[str | int],
 ) -> list[Answers]:
-    """Candidates for every ticket, in the tickets' order: each entry of the grid,
+    """Sample candidates for every ticket, in the tickets' order: each entry of the grid,
     ``samples_per_decode`` times.
 
     Where ``words`` begin answers in the model's place and the engine can weigh verdicts, a verdict
@@ -178,8 +177,8 @@ def write_reasons(
     words: Words,
     names: Sequence[str | int],
 ) -> list[Candidate]:
-    """The candidates among ``starts`` with their reasons, in order; ``rollout`` has made these,
-    given the same.
+    """Return the candidates among ``starts`` with their reasons, in order; ``rollout`` has made
+    these, given the same arguments.
 
     A verdict stays what it is; the reason is empty where what follows the verdict is none.
     """
@@ -219,15 +218,14 @@ def judge_tickets(
     words: Words,
     judge_by: str,
 ) -> list[Judgement]:
-    """How each ticket is judged, in order, for the gate: a verdict without a reason, at the least
-    cost.
+    """Judge each ticket, in order, for the gate: a verdict without a reason, at the least cost.
 
     With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the
     verdict lines are weighed at the temperature of the grid's first entry, which gives exactly the
     share of right answers that sampling would only estimate, where answers keep their form. With
     "answer" the first line is decoded greedily, and the share is 0 or 1; a model that thinks aloud
-    is let think first, with the grid's first number of tokens, unless its answers are begun for it.
-    A prompt that is longer than ``max_prompt_tokens`` is never judged right.
+    may think first, with the grid's first number of tokens, unless its answers are begun for it. A
+    prompt that is longer than ``max_prompt_tokens`` is never judged right.
     """
     words = name_labels(words, guidance.labels)
     if judge_by == "probability" or (words.begin and isinstance(engine, Scorer)):
@@ -280,7 +278,7 @@ def _judge_by_probability(
 
 
 def make_decode(config: DecodeConfig) -> Decode:
-    """An entry of the grid as engines take it."""
+    """Return an entry of the grid as engines take it."""
     return Decode(
         temperature=config.temperature,
         top_p=config.top_p,

@@ -1,5 +1,5 @@
-"""From a ticket's answers to its verdict: one of them is selected; and from guidances to the one
-that is kept."""
+"""From a ticket's answers to its verdict: selects one of them; and from guidances to the one that
+is kept."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from stageb.guidance.words.types import Answers, Candidate, Choice, Selection, T
 from stageb.settings import function_named
 
 SelectionRule = Callable[[str, Sequence[Candidate]], Candidate | None]
-"""The mission and a ticket's well-formed candidates, one or more, in; one of them out, or None for
-no verdict. A function of these alone; what the label is it is not told."""
+"""Takes the mission and a ticket's well-formed candidates, one or more; returns one of them, or
+None for no verdict. A function of these alone; it does not know the label."""
 
 MAJORITY = "majority"
 
 
 def majority(mission: str, candidates: Sequence[Candidate]) -> Candidate:
-    """A candidate of the verdict that most gave; a tie goes to the last by ``rank``, of other
-    labels to the one whose name comes first.
+    """Choose a candidate of the verdict that most gave; a tie goes to the last by ``rank``, or, of
+    other labels, to the one whose name comes first.
 
     Of that verdict's candidates it is the one of lowest temperature, then of lowest index; their
     order does not matter.
@@ -34,7 +34,7 @@ def majority(mission: str, candidates: Sequence[Candidate]) -> Candidate:
 
 
 def load_selection_rule(name: str) -> SelectionRule:
-    """The rule that the key ``selection`` names. Raises ``ConfigError`` if there is no such
+    """Return the rule that the key ``selection`` names. Raises ``ConfigError`` if there is no such
     function."""
     if name == MAJORITY:
         return majority
@@ -56,8 +56,8 @@ def load_selection_rule(name: str) -> SelectionRule:
 def select(
     ticket: Ticket, answers: Answers, min_verdict_agreement: float, rule: SelectionRule = majority
 ) -> Selection:
-    """The verdict and the reason of the well-formed candidate that ``rule`` chooses, and how many
-    agree with it.
+    """Return the verdict and the reason of the well-formed candidate that ``rule`` chooses, and how
+    many agree with it.
 
     Without a well-formed candidate there is no verdict, which counts as wrong.
     """
@@ -86,9 +86,9 @@ def select(
 
 
 def latest_of_the_best(choices: Sequence[Choice], prices: Prices = EQUAL) -> Choice:
-    """The latest guidance whose mean cost on val, at these ``prices``, lies within one standard
-    error of the least; at equal prices, whose accuracy lies within one of the best. ``choices`` in
-    the order in which they were learnt, one or more.
+    """Return the latest guidance whose mean cost on val, at these ``prices``, lies within one
+    standard error of the least; at equal prices, whose accuracy lies within one standard error of
+    the best. ``choices`` are in the order in which they were learnt, one or more.
 
     Every edit has passed its test, so the later guidance has the better claim, unless val speaks
     against it: the best of several figures overstates, and by one standard error it is no better
@@ -99,7 +99,7 @@ def latest_of_the_best(choices: Sequence[Choice], prices: Prices = EQUAL) -> Cho
     weights = {label: prices.get(label, 1.0) * scale.get(label, 1.0) for label in labels}
 
     def cost(choice: Choice, power: int = 1) -> float:
-        """The mean of the ``power`` of what a ticket costs."""
+        """Return the mean of the ``power`` of what a ticket costs."""
         return (
             sum(weights[label] ** power * count for label, count in choice.missed.items())
             / choice.n

@@ -1,1 +1,1 @@
-"""How a guidance changes: reflection, the gate, the state of a run, its schedule."""
+"""The ways in which a guidance changes: reflection, the gate, the state of a run, its schedule."""

@@ -1,13 +1,13 @@
 """Learning by code: the whole guidance at once, from all train tickets.
 
 Where code judges (``runner.judge: both``), verdicts are free, so no ticket is set apart: every one
-teaches and tests in turn (``learning/gate/prequential.py``), and what is kept is learnt from all of
-them (``learning/whole.py``).
+teaches and tests in turn (``learning/gate/prequential.py``), and the guidance that is kept is
+learnt from all of them (``learning/whole.py``).
 
 A model that reads instruct texts and judges all tickets is given such rules too, once, before it
-reflects, if it does: with demonstrations, and beside what they say as code (``stacking.py``). What
-they must beat is the present guidance with demonstrations and a calibration by the same tickets,
-which is also what stays without them where no tests follow.
+reflects, if it does: with demonstrations, and weighed beside the verdicts of these rules as code
+(``stacking.py``). They must beat the present guidance with demonstrations and a calibration by the
+same tickets; if they do not, and no tests follow, that is what stays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stageb.guidance.words.types import Guidance, Judgement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeLesson(Lesson):
-    """What all train tickets taught."""
+    """A guidance that all train tickets taught."""
 
     teacher: Teacher
     learnt: Learnt | None = None
@@ -41,13 +41,13 @@ class WholeLesson(Lesson):
 
 @dataclass(frozen=True, slots=True)
 class RuleLearner:
-    """Proposes one edit by code: what all train tickets teach. See ``Proposer``."""
+    """Proposes one edit by code, from all train tickets. See ``Proposer``."""
 
     tools: Tools
 
     def draw(self, mission: MissionState) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
-        """All train tickets that may teach, as one bundle; only code judges them for a model that
-        is yet to be prepared."""
+        """Return all train tickets that may teach, as one bundle. For a model that is yet to be
+        prepared, only code judges them."""
         tools, present, verdicts = self.tools, mission.guidance, Verdicts()
         # Failures first: where they are few, masks of them are short.
         positions = sorted(
@@ -70,16 +70,16 @@ class RuleLearner:
         return replace(mission, bundles=mission.bundles + 1), (bundle,)
 
     def propose(self, bundles: Sequence[Bundle], guidance: Guidance) -> Dialogue[list[WholeLesson]]:
-        """What they teach, in other sizes, too; no proposal where that is nothing, or learning is
-        stopped before."""
+        """Learn from the bundles, in other sizes, too; no proposal where they teach nothing, or
+        learning is stopped before."""
         yield from ()
         return [_fit(bundle, guidance, self.tools) for bundle in bundles]
 
     def prove(
         self, mission: MissionState, bundle: Bundle, lesson: WholeLesson
     ) -> Dialogue[GateResult]:
-        """The gate's decision on the proposal; where none may stay, perhaps the present guidance
-        prepared anew."""
+        """Have the gate decide on the proposal; where none may stay, perhaps prepare the present
+        guidance anew."""
         result, verdicts = yield from ask_once(
             self._prove(mission, lesson), self.tools.known_verdicts(mission)
         )
@@ -101,7 +101,7 @@ class RuleLearner:
         )
         if not (learnt or prepares):
             return GateResult(nothing, left, is_stopped=lesson.is_stopped)
-        # of the budget; with the rest, what a model proposes is tested
+        # of the budget; the rest is for tests of what a model proposes
         share = 1.0 if is_all else STRONG
         proof = Proof(lesson.teacher, learnt, tools.make_judge(mission.guidance))
         test, preparers, is_stopped = yield from proof.prove(next_level(sum(left.edits), share))
@@ -129,7 +129,7 @@ class RuleLearner:
 
 
 def answer_by_code(question: JudgeTickets, tools: Tools) -> list[list[Judgement]]:
-    """The answer of code in the model's place, for nothing."""
+    """Answer by code in the model's place, for nothing."""
     judged = [tools.judge_by_code(guidance, positions) for guidance, positions in question.asked]
     return [[Judgement(float(right), 0, by_rules=True) for right in rights] for rights in judged]
 

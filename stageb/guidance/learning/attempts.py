@@ -32,7 +32,7 @@ OUTCOME_TEXTS = {  # the furthest first
     "turns no evidence": "no effect",
 }
 
-JUDGES: Mapping[str, str] = {  # by what of ``Guidance.judge``
+JUDGES: Mapping[str, str] = {  # by value of ``Guidance.judge``
     "rules": "the rules as code, and the model where they give none",
     "weighed": "the model, weighed beside the rules as code, which decide alone where they are "
     "sure",
@@ -44,12 +44,12 @@ JUDGES: Mapping[str, str] = {  # by what of ``Guidance.judge``
 class Attempt:
     """One edit, and how far it came."""
 
-    place: int  # which reflection of the run it is of, from 1
+    place: int  # number of its reflection in the run, from 1
     name: str  # R3
     outcome: str  # one of OUTCOME_TEXTS
     operations: tuple[Operation, ...]
-    times: int  # answers that proposed it
-    # of the tickets that it names: turned, named; None where it was not asked
+    times: int  # number of answers that proposed it
+    # how many of the tickets that it names it turned, and how many it names; None: not asked
     turned: tuple[int, int] | None
     race: RaceEntry | None  # None where it did not race
     # level, tickets, groups, mean_gain, and won and lost, or log_wealth
@@ -58,7 +58,7 @@ class Attempt:
 
     @property
     def gain(self) -> float | None:
-        """Its gain per ticket, in its test; in its race where there was none."""
+        """Its gain per ticket in its test; if it had none, in its race."""
         if self.test and self.test["tickets"]:
             return float(self.test["mean_gain"])
         if self.race:
@@ -72,35 +72,35 @@ class Attempts:
 
     reflections: int  # bundles reflected on
     tried: tuple[Attempt, ...]  # in their order
-    idle: Mapping[str, int]  # why reflections had nothing to try, and how many
-    refused: Mapping[str, int]  # why what answers said was not used, and how often
+    idle: Mapping[str, int]  # why reflections had nothing to try -> how many
+    refused: Mapping[str, int]  # why parts of answers were not used -> how often
     # the mission's false-acceptance budget, and what is left of it; None without a gate
     budget: tuple[float, float] | None
 
     @property
     def outcomes(self) -> list[tuple[str, int]]:
-        """How many edits came how far, the furthest first."""
+        """The number of edits by outcome, the furthest outcome first."""
         counts = Counter(each.outcome for each in self.tried)
         return [(outcome, counts[outcome]) for outcome in OUTCOME_TEXTS if counts[outcome]]
 
     @property
     def accepted(self) -> list[Attempt]:
-        """Those that changed the guidance."""
+        """The edits that changed the guidance."""
         return [each for each in self.tried if each.outcome in APPLIED]
 
     @property
     def settled(self) -> list[Attempt]:
-        """Those that changed the guidance, and not as provisional rules."""
+        """The edits that changed the guidance, and not as provisional rules."""
         return [each for each in self.accepted if each.outcome != PROVISIONAL]
 
     @property
     def judge(self) -> str:
-        """Who judges since the last change; empty where none was chosen."""
+        """The judge since the last change; empty where none was chosen."""
         return str(self._measured.get("judge", ""))
 
     @property
     def judges(self) -> Mapping[str, float]:
-        """The share that each judge was right of, as measured then."""
+        """The share of tickets that each judge judged right, as measured then."""
         found: Mapping[str, float] = self._measured.get("judges", {})
         return found
 
@@ -113,13 +113,13 @@ class Attempts:
 
     @property
     def others(self) -> list[Attempt]:
-        """Those that changed nothing."""
+        """The edits that changed nothing."""
         return [each for each in self.tried if each.outcome not in APPLIED]
 
 
 def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
-    """At most so many, in their order: those that came furthest, of equals those that gained
-    most."""
+    """Keep at most ``most`` attempts, in their order: those that came furthest, of equals those
+    that gained most."""
     order = [*OUTCOME_TEXTS]
     ranked = sorted(
         some, key=lambda each: (order.index(each.outcome), -(each.gain or 0.0), each.place)
@@ -168,12 +168,12 @@ def _parse_attempts(place: int, row: ReflectionRow) -> list[Attempt]:
 
 
 def _has_answered(edit: EditEntry) -> bool:
-    """Whether an edit was asked for its evidence: one that joins others was not, and one without
-    any cannot be."""
+    """Whether an edit was tried on its evidence: a joined edit was not, and one without any cannot
+    be."""
     return len(edit.proposals) == 1 and edit.evidence.tickets > 0
 
 
-ENDS = {  # what so many edits did
+ENDS = {  # said behind a number of edits
     "over a limit": "would do more than gate.max_false_passes or gate.max_changed_verdicts allows",
     "unproven": "fell short of a proof",
     "unlikely": "fell short of a proof, and of seeming better by more than chance explains",
@@ -182,7 +182,7 @@ ENDS = {  # what so many edits did
     "dropped": "promised too little, or less than another",
     "turns no evidence": "had no effect on the tickets that taught them",
 }
-STAGES = {  # where the edit stopped that came furthest
+STAGES = {  # by outcome of the edit that came furthest
     "over a limit": "the edit that came furthest does more than gate.max_false_passes or "
     "gate.max_changed_verdicts allows",
     "unproven": "the edit that came furthest was tested, and not proven",
@@ -233,8 +233,8 @@ def name_reflection(name: str) -> str:
 
 
 def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Why proposals could not be used, in words, the most frequent first; what a parser says of
-    them stands in files."""
+    """Say why proposals could not be used, in words, the most frequent reason first; a parser's own
+    words on them stand in files."""
     counts: Counter[str] = Counter()
     for why, count in refused.items():
         counts[
@@ -246,13 +246,13 @@ def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Why reflections had nothing to try, in words."""
+    """Say why reflections had nothing to try, in words."""
     return [(IDLE.get(why, why), count) for why, count in idle.items()]
 
 
 def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
-    """Describe the gain of an accepted edit; empty where nothing was measured. ``is_weighed``: by
-    unequal prices."""
+    """Describe the gain of an accepted edit; empty where nothing was measured. ``is_weighed``:
+    gains are weighed by unequal prices."""
     if not attempt.test or not attempt.test["tickets"]:
         return ""
     points = "points of cost, weighed by the prices," if is_weighed else "points of accuracy"
@@ -264,7 +264,7 @@ def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
 
 
 def name_last_stage(attempts: Attempts) -> str:
-    """Which stage stopped a run that has learnt nothing: how far the edit came that came furthest,
+    """Say what stopped a run that has learnt nothing: the outcome of the edit that came furthest,
     or why none was tried."""
     if not attempts.reflections:
         return "nothing was reflected on"
@@ -294,7 +294,7 @@ def describe_estimate(estimate: Estimate) -> str:
 
 
 def describe_judge(judge: str, edits: Attempts) -> Iterator[str]:
-    """Who gives the verdicts, where learning chose that, and what was measured of each judge."""
+    """Say who gives the verdicts, where learning chose that, and how accurate each judge was."""
     if judge:
         right = ", ".join(f"{name} {share:.1%}" for name, share in edits.judges.items())
         measured = f" (right of train tickets that taught none of it: {right})" if right else ""
@@ -302,8 +302,8 @@ def describe_judge(judge: str, edits: Attempts) -> Iterator[str]:
 
 
 def describe_provisional(rules: Sequence[Rule]) -> list[str]:
-    """A line for each estimate that provisional rules came with: which these are, and what they are
-    hoped to come to."""
+    """Write a line for each estimate that provisional rules came with: which rules these are, and
+    their estimate."""
     keys: dict[Estimate | None, list[str]] = {}
     for rule in rules:
         if rule.is_provisional:

@@ -1,9 +1,9 @@
-"""Learning from bundles: a model reflects on what rollouts got wrong, and race and test decide on
-what it proposes.
+"""Learning from bundles: a model reflects on what rollouts got wrong, and a race and a test decide
+on what it proposes.
 
-One bundle after another, since each edit changes what later answers read; or, with
-``reflection.scope`` round, a bundle for each fold: all are reflected on under one guidance, and
-their proposals tested in turn under what was accepted by then.
+One bundle follows another, since each edit changes what later answers read. With
+``reflection.scope`` round, there is a bundle for each fold instead: all are reflected on under one
+guidance, and their proposals are tested in turn under what was accepted by then.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from stageb.guidance.tickets.splits import bundle_size, bundles_at_once, oversam
 from stageb.guidance.words.types import FOLDS, Guidance, Proposal
 from stageb.seeds import shuffled, stream
 
-REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
+REMEMBERED = 1024  # rolled-out tickets, at most, whose outcome a mission keeps
 
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """Has the model propose edits, by its errors. See ``Proposer``."""
+    """Has the model propose edits, from its errors. See ``Proposer``."""
 
     tools: Tools
 
     def draw(self, mission: MissionState) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
-        """The mission without its oldest records, and what the next fold can teach; with
-        ``reflection.scope`` round, without all of its records, and what each fold can.
+        """Return the mission without its oldest records, and the bundle of the next fold; with
+        ``reflection.scope`` round, without all of its records, and a bundle for each fold.
 
         A fold's tickets are those that were rolled out under the present guidance, or under an
-        earlier one and since then by no edit touched or judged anew; where there are fewer than
-        ``reflection.evidence_tickets``, with a gate, the first of the others, judged where it has
-        not judged them yet. Which they are does not depend on where an earlier test stopped: that
-        would tell of tickets that this bundle's edits are tested on. An accepted edit is followed
-        by another bundle without another rollout: most of what it takes to know has just been
-        judged by its test.
+        earlier one; those that an edit has touched since then are judged anew. Where there are
+        fewer than ``reflection.evidence_tickets``, and there is a gate, the first of the other
+        tickets join them, judged now where the guidance has not judged them yet. Which they are
+        does not depend on where an earlier test stopped: that would tell about tickets that this
+        bundle's edits are tested on. An accepted edit is followed by another bundle without another
+        rollout: most of what that needs to know has just been judged by its test.
         """
         tools, number = self.tools, mission.bundles
         config, tickets, pool = tools.config, tools.tickets, tools.pool
@@ -94,8 +94,8 @@ class Reflection:
         return mission, (first.after(verdicts), *others)  # asked for all of them at once
 
     def propose(self, bundles: Sequence[Bundle], guidance: Guidance) -> Dialogue[list[Lesson]]:
-        """What the model proposes for each bundle, all sampled at once, without operations that
-        name what no ticket has, or that the limits leave no room for."""
+        """Return what the model proposes for each bundle, all sampled at once, without operations
+        that name what no ticket has, or that the limits leave no room for."""
         tools, config, words = self.tools, self.tools.config.reflection, self.tools.words
         found = yield from sample_together(
             [
@@ -114,8 +114,8 @@ class Reflection:
         return [replace(each, proposals=tuple(map(check, each.proposals))) for each in found]
 
     def prove(self, mission: MissionState, bundle: Bundle, lesson: Lesson) -> Dialogue[GateResult]:
-        """What race and test accept of the edits that the proposals come to; without a gate, the
-        first that has room."""
+        """Let race and test accept an edit, of those that the proposals come to; without a gate,
+        take the first that has room."""
         tools, present = self.tools, mission.guidance
         # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
         race_on = shuffled(tools.splits.race_set, stream(bundle.key, "race"))
@@ -149,12 +149,12 @@ class Reflection:
 
 
 def _take_records(mission: MissionState, tools: Tools) -> MissionState:
-    """The mission without the records that are due, their tickets the last of those that it has
-    seen."""
+    """Take the records that are due from the mission; their tickets become the last of those that
+    it has seen."""
     is_whole = tools.config.reflection.scope == "round"
     due = 0 if mission.again else bundle_size(tools.splits, tools.config)
     size = len(mission.pending) if is_whole else due
-    settles = is_whole and tools.config.has_gate  # by probability what few answers leave open
+    settles = is_whole and tools.config.has_gate  # asks anew where few answers agree
     told = {
         record.ticket.key: None if settles and record.selection.low_agreement else case_of(record)
         for record in mission.pending[:size]
@@ -168,15 +168,14 @@ def _take_records(mission: MissionState, tools: Tools) -> MissionState:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """Makes edits of the present guidance of what a bundle's tickets teach."""
+    """Makes edits of the present guidance from what a bundle's tickets teach."""
 
     mission: MissionState
     bundle: Bundle
     preparer: Preparer
 
     def list_edits(self, proposals: Sequence[Proposal]) -> list[Edit]:
-        """The distinct edits that are proposed, but for those that others have left no room for, or
-        that are barred."""
+        """List the distinct edits that are proposed, save those that have no room or are barred."""
         tools = self.preparer.tools
         train, edits = tools.splits.by_key, []
         for proposal, times in merge_equal(proposals):
@@ -189,8 +188,8 @@ class _Draft:
         return [edit for edit in edits if not self._is_barred(edit)]
 
     def join(self, one: Edit, other: Edit) -> Edit | None:
-        """The edit that does what both do; None where they name one rule, there is no room for
-        both, or it is barred."""
+        """Join two edits into one that does what both do; None where they name the same rule, there
+        is no room for both, or the joined edit is barred."""
         proposals = (*one.proposals, *other.proposals)
         touched = [
             key
@@ -208,8 +207,8 @@ class _Draft:
         )
 
     def _edit(self, proposals: Sequence[Proposal], calibrated: Guidance) -> Guidance:
-        """The present guidance edited, with the calibration of the one that is ``calibrated``, its
-        demonstrations chosen anew where a gate tests what they do."""
+        """Edit the present guidance, with the calibration of ``calibrated``; where a gate tests
+        what demonstrations do, choose them anew."""
         operations = [operation for proposal in proposals for operation in proposal.operations]
         edited = apply(self.mission.guidance, operations, self.bundle.name)
         edited = replace(edited, calibration=calibrated.calibration)
@@ -221,6 +220,6 @@ class _Draft:
 
     def _is_barred(self, edit: Edit) -> bool:
         """Whether this edit, learnt from the same fold, failed before. A failure of another fold's
-        edit does not count: that was tested on tickets of this fold's tests, which must not
+        edit does not count: it was tested on tickets that this fold's tests use, and these must not
         influence which edits are tried."""
         return (digest(edit.guidance), self.bundle.number % FOLDS) in self.mission.failed

@@ -1,13 +1,13 @@
-"""How a model's verdicts are calibrated, and weighed beside what rules say as code: by logistic
+"""Calibrates a model's verdicts, and weighs them beside what rules say as code: by logistic
 regression.
 
 A model that orders tickets well may still put nearly all of them on one side: its log-odds carry
-what the words "pass" and "fail" are worth to it anywhere. A slope and an offset mend that (Platt,
+its general leaning to the words "pass" and "fail". A slope and an offset mend that (Platt,
 "Probabilistic outputs for support vector machines", 1999); with labels of a mission's own, an
-offset for each. Where rules can be read as code, what they say of a ticket is evidence beside the
-model's and gets a weight of its own (stacking: Wolpert, "Stacked generalization", 1992), so that
-the verdict follows whoever is right more often. A ridge keeps a few tickets that happen to be told
-apart from making every verdict certain.
+offset for each. Where rules can be read as code, what they say about a ticket is evidence beside
+the model's and gets a weight of its own (stacking: Wolpert, "Stacked generalization", 1992), so
+that the verdict follows whoever is right more often. A ridge keeps a few tickets that happen to be
+separable from making every verdict certain.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from stageb.guidance.words.types import (
     Verdict,
 )
 
-FEWEST = 16  # tickets to fit on
-# of the slope, about 1, and of the weights of rules, about 0; a hundredth of it of the offset,
-# about 0
+FEWEST = 16  # tickets to fit on, at least
+# penalty that draws the slope to 1 and the weights of rules to 0; a hundredth of it draws the
+# offsets to 0
 RIDGE = 1.0
 LEAST_SLOPE = 0.05  # a model that is wrong more often than right is not turned round, nor are rules
 STEPS = 12  # of Newton's method
-LONGEST_STEP = 3  # of any weight
-FITTED = 1e-5  # a step of weights that is no step
-BINS = 10  # of probabilities, of about as many tickets each
+LONGEST_STEP = 3  # of Newton's method, for any weight
+FITTED = 1e-5  # weights whose steps are smaller are fitted
+BINS = 10  # of probabilities, with about as many tickets each
 
 Numbers = NDArray[np.float64]
 Scores = Sequence[float]  # log-probabilities of a mission's labels, but for a constant
@@ -53,11 +53,11 @@ def fit_calibration(
     leads: Sequence[Sequence[float]] = (),
     counts: Sequence[float] = (),
 ) -> Calibration:
-    """The calibration under which tickets of these ``scores`` have their labels with the highest
-    probability: a softmax over ``labels`` with one slope, an offset for each but the first, and a
-    weight of what the rules as code say, which is ``rulings``, and ``leads`` in points for each
-    label. None where they are too few, or all of one label. Each ticket ``counts`` so much, without
-    that one."""
+    """Fit the calibration under which tickets of these ``scores`` have their labels with the
+    highest probability: a softmax over ``labels`` with one slope, an offset for each label but the
+    first, and weights of what the rules as code say: their verdicts ``rulings``, and ``leads`` in
+    points for each label. No calibration where tickets are too few, or all of one label. ``counts``
+    are the tickets' weights, 1 each by default."""
     if len(labelled) < FEWEST or len(set(labelled)) < 2:
         return UNCALIBRATED
     said, others = centre(scores), len(labels) - 1
@@ -86,8 +86,8 @@ def fit_calibration(
 
 
 def find_scores(judgement: Judgement, labels: Sequence[Verdict]) -> tuple[float, ...]:
-    """The log-probabilities of ``labels``, but for a constant; equal ones of a ticket that was set
-    aside."""
+    """Return the log-probabilities of ``labels``, but for a constant; equal ones for a ticket that
+    was set aside."""
     return tuple(judgement.scores) or (0.0,) * len(labels)
 
 
@@ -97,10 +97,10 @@ def calibrate(
     tickets: Sequence[Ticket],
     temperature: float,
 ) -> tuple[Guidance, dict[int, float]]:
-    """``guidance`` calibrated by how it judges some of ``tickets``, by position; and how probable
-    right labels are then."""
+    """Calibrate ``guidance`` by how it judges some of ``tickets``, by position; also return how
+    probable the right labels are then."""
     labels = guidance.labels
-    # of these nothing is weighed
+    # verdicts by rules are not weighed
     scores = {i: find_scores(each, labels) for i, each in judged.items() if not each.by_rules}
     further = fit_calibration(list(scores.values()), [tickets[i].label for i in scores], labels)
     after = {
@@ -112,30 +112,30 @@ def calibrate(
 
 
 def centre(scores: Sequence[Scores]) -> Numbers:
-    """Scores less their mean, ticket by ticket."""
+    """Return scores less their mean, ticket by ticket."""
     found = np.array(scores, float)
     centred: Numbers = found - found.mean(axis=1, keepdims=True)
     return centred
 
 
 def find_spread(leads: Numbers) -> float:
-    """How far apart two labels' scores are, which ``leads`` holds less their mean: the root mean
-    square over all pairs."""
+    """Return how far apart the scores of two labels are: the root mean square over all pairs of
+    labels. ``leads`` are scores less their mean."""
     return math.sqrt(2 * float((leads * leads).sum(axis=1).mean()) / (leads.shape[1] - 1))
 
 
 def measure_calibration_error(
     scores: Sequence[Scores], labelled: Sequence[Verdict], labels: tuple[Verdict, ...] = PASS_FAIL
 ) -> float:
-    """The expected calibration error: how far the probability of a label is from its share of the
-    tickets, in the mean over ``BINS`` bins of as many tickets each, as they come by probability
-    (Naeini et al., AAAI 2015), and over labels."""
+    """Return the expected calibration error: the distance between the probability of a label and
+    its share of the tickets, in the mean over ``BINS`` bins of as many tickets each, in the order
+    of probability (Naeini et al., AAAI 2015), and over labels."""
     chances = np.array([find_shares(each, 1.0) for each in scores])
     errors = []
-    # of two, the other one says the same
+    # of two labels, the second says the same
     for place, label in enumerate(labels[:1] if len(labels) == 2 else labels):
         mine, is_so = chances[:, place], np.array([each == label for each in labelled], float)
-        # by label, equal ones would lie in bins of one label each
+        # equal chances keep their order: sorted by label, each bin would hold one label
         order, count = np.argsort(mine, kind="stable"), len(mine)
         off = (mine - is_so)[order]
         bins = (off[spot * count // BINS : (spot + 1) * count // BINS] for spot in range(BINS))
@@ -151,9 +151,9 @@ def fit_logistic(
     ridge: Numbers,
     beside: Numbers | float = 0.0,
 ) -> Numbers:
-    """The weights of a logistic regression in which each row ``counts`` so much, and has log-odds
-    ``beside`` those of the weights, which are drawn to 0 by ``ridge``: Newton's method, from
-    ``first`` on. Of several regressions at once, where the arrays have one more axis before
+    """Fit the weights of a logistic regression by Newton's method, from ``first`` on. Each row
+    ``counts`` so much, and has log-odds ``beside`` added to those of the weights; ``ridge`` draws
+    the weights to 0. Several regressions are fitted at once if the arrays have one more axis before
     theirs."""
     fitted, turned, drawn = first.copy(), rows.swapaxes(-1, -2), np.diag(ridge)
     for _ in range(STEPS):
@@ -168,7 +168,7 @@ def fit_logistic(
 
 
 def find_chances(log_odds: Numbers) -> Numbers:
-    """The probabilities that log-odds stand for."""
+    """Return the probabilities that log-odds stand for."""
     chances: Numbers = 1 / (1 + np.exp(-np.clip(log_odds, -30, 30)))
     return chances
 
@@ -179,8 +179,8 @@ def find_chances(log_odds: Numbers) -> Numbers:
 def _fit_softmax(
     rows: Numbers, wanted: Numbers, counts: Numbers, prior: Numbers, ridge: Numbers
 ) -> Numbers:
-    """The weights of a softmax over labels, ``rows`` having the parts of each one's score, drawn to
-    ``prior`` by ``ridge``: Newton's method from there."""
+    """Fit the weights of a softmax over labels by Newton's method, from ``prior`` on, to which
+    ``ridge`` draws them. ``rows`` hold the parts of each label's score."""
     fitted, drawn = prior.copy(), np.diag(ridge)
     for _ in range(STEPS):
         scores = rows @ fitted

@@ -17,47 +17,48 @@ from stageb.guidance.learning.plain_forms import (
     write_as_list,
 )
 from stageb.guidance.learning.scorecards import Listing, grow_cards, grow_compared
-from stageb.guidance.learning.terms import Masks, drop_guards, find_counts, guard, hold_any
+from stageb.guidance.learning.terms import Masks, add_guards, drop_guards, find_counts, hold_any
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.words.labels import Verdict, rank
 
-# standard errors by which what is harder to follow must be better; comparisons of two fields
+# standard errors by which a form that is harder to follow must be better: any, and comparisons of
+# two fields
 GAIN, UNLIKE = 0.5, 2.0
 
 
-# of a label's tickets, those that the line which tells it may miss, or hold for in vain
+# errors of a line that tells a label, missed tickets and false ones, as a share of its tickets
 ASTRAY = 0.01
 
 
-# what tickets of a mask teach: one guidance a size, the smallest first
+# learns from the tickets of a mask: one guidance for each size, the smallest first
 Kind = Callable[[Material, int], "list[Whole]"]
 _FindCounts = Callable[[int, int], dict[Expression, int]]
-"""The counts that tell some tickets from others."""
+"""Finds the counts that tell some tickets from others."""
 
 Way = tuple[Verdict, Verdict | None]
-"""The verdict of lines, and that of tickets without one; None: the present rules stay, and judge
-these."""
+"""The verdict of lines, and that of tickets for which no line holds; None: the present rules stay,
+and judge these."""
 
 
 class Form(NamedTuple):
     """Kinds of guidance that are equally hard to follow."""
 
-    enough: float  # standard errors by which it must be better than what is plainer
+    enough: float  # standard errors by which it must be better than a plainer form
     kinds: Sequence[Kind]
 
 
 def list_forms(
     material: Material, ways: Sequence[Way], cards: Sequence[Form] = (), listed: Iterable[Form] = ()
 ) -> Iterator[Form]:
-    """Lists of lines from the plainest on; cards before those that compare or compute with two
-    fields. Of forms that are ``listed`` words the first comes before counts, since it has fewer
-    conditions than any."""
+    """Yield lists of lines from the plainest on; cards come before those that compare or compute
+    with two fields. Of the forms that are ``listed`` words, the first comes before counts, since it
+    has fewer conditions than any."""
     of_words = iter(listed)
-    # for all kinds that learn from the same tickets
+    # shared by all kinds that learn from the same tickets
     counts = cache(partial(find_counts, material.masks, material.gaps))
     plain = material.masks.plain
-    # Of so few candidates as reasons of people name, chance brings fewer.
+    # People's reasons name few terms, so few of them seem good by chance.
     named = material.masks.keep(
         term
         for term in material.masks
@@ -81,15 +82,15 @@ def list_forms(
 
 
 def find_ways(material: Material) -> list[Way]:
-    """The verdicts that lines may have, of two."""
+    """List the verdicts that lines may have, where there are two."""
     one, other = material.labelled
     instead: list[Way] = [(one, other), (other, one)]
-    if not material.verdicts:  # the headline alone: of all tickets it says the same
+    if not material.verdicts:  # the headline alone: it says the same of all tickets
         return [
             (verdict, default if material.find_judged(verdict) else None)
             for verdict, default in instead
         ]
-    first = min(map(rank, material.verdicts))  # what comes before it alone changes a verdict
+    first = min(map(rank, material.verdicts))  # a rule behind it would change no verdict
     added: list[Way] = [(verdict, None) for verdict in (one, other) if rank(verdict) <= first]
     return added if material.keeps else [*added, *instead]
 
@@ -101,11 +102,11 @@ def learn_lists(
     masks: Masks,
     find: _FindCounts | None,
 ) -> Kind:
-    """The kind that learns lists of lines with a verdict, beside the present rules or in their
-    place; with the counts that ``find`` finds, or else none."""
+    """Make the kind that learns lists of lines with a verdict, beside the present rules or in their
+    place; with the counts that ``find`` finds, if it is given."""
 
     def learn(material: Material, among: int) -> list[Whole]:
-        # Beside the present rules, nothing changes for what has the verdict already.
+        # Beside the present rules, nothing changes for tickets that have the verdict already.
         there = among if default is not None else among & ~material.find_judged(verdict)
         sides = {label: mask & there for label, mask in material.labelled.items()}
         counts = find(*sides.values()) if find and all(sides.values()) else {}
@@ -120,7 +121,7 @@ def learn_lists(
             for size in range(1, len(lines) + 1)
         ]
         guarded = [
-            drop_guards([guard(line, material.masks, material.gaps, among) for line in lines])
+            drop_guards([add_guards(line, material.masks, material.gaps, among) for line in lines])
             for lines in found
         ]
         return [Whole((DecisionList(verdict, lines),), default) for lines in guarded]
@@ -129,15 +130,15 @@ def learn_lists(
 
 
 def learn_cards(
-    listing: Listing | None, longest: int, material: Material, among: int
+    listing: Listing | None, most_lines: int, material: Material, among: int
 ) -> list[Whole]:
     cards = grow_cards(
-        _find_scored(material, listing, longest),
+        _find_scored(material, listing, most_lines),
         material.labelled,
         among,
         material.prices,
         listing,
-        longest,
+        most_lines,
     )
     _, other = material.labelled
     opposites = find_opposites(material.masks, among)
@@ -152,27 +153,27 @@ def learn_cards(
     ]
 
 
-def _find_scored(material: Material, listing: Listing | None, longest: int) -> Masks:
-    """What may have points: words alone where no line is wanted beside lists, and beside these no
-    stem, which a reader would have to complete."""
-    if not longest:
+def _find_scored(material: Material, listing: Listing | None, most_lines: int) -> Masks:
+    """Choose the terms that may have points: words alone where no line is wanted beside lists; and
+    beside lists no stem, which a reader would have to complete."""
+    if not most_lines:
         return material.words
     masks = material.masks.unguarded
     return masks.keep(term for term in masks if not term.word.endswith(ANY)) if listing else masks
 
 
 def learn_compared(
-    paired: int, listing: Listing | None, longest: int, material: Material, among: int
+    paired: int, listing: Listing | None, most_lines: int, material: Material, among: int
 ) -> list[Whole]:
-    """Cards of labels, which are compared; a label that one line tells has that line before them,
-    and no card."""
-    masks = _find_scored(material, listing, longest)
+    """Learn cards of labels, which are compared. A label that one line tells has that line before
+    them, and no card."""
+    masks = _find_scored(material, listing, most_lines)
     free = among & ~material.held
     lists = _tell_by_lines(material, free)
     told = {part.verdict for part in lists}
     free &= ~hold_any(material.masks, [line for part in lists for line in part.lines])
     labelled = {label: mask for label, mask in material.labelled.items() if label not in told}
-    grown = grow_compared(masks, labelled, free, longest, paired, listing)
+    grown = grow_compared(masks, labelled, free, most_lines, paired, listing)
     opposites = find_opposites(masks, free)
     *_, last = material.labelled
     settled = (drop_constant(cards, last) for cards in grown)
@@ -184,8 +185,8 @@ def learn_compared(
 
 
 def _tell_by_lines(material: Material, among: int) -> list[DecisionList]:
-    """For each label but the last, a line that holds for its tickets ``among`` these and for no
-    others, but for few; none where cards would have fewer than two labels to compare."""
+    """Find for each label but the last a line that holds for its tickets in ``among`` and, with few
+    exceptions, for no others; nothing where cards would have fewer than two labels to compare."""
     *others, _ = material.labelled
     found: list[DecisionList] = []
     for label in others:
@@ -194,7 +195,7 @@ def _tell_by_lines(material: Material, among: int) -> list[DecisionList]:
         lines = refine(lines, material.masks.plain, wanted, among & ~wanted, 0.5) if lines else []
         astray = (hold_any(material.masks, lines) & among) ^ wanted
         if lines and astray.bit_count() <= ASTRAY * wanted.bit_count():
-            guarded = [guard(line, material.masks, material.gaps, among) for line in lines]
+            guarded = [add_guards(line, material.masks, material.gaps, among) for line in lines]
             found.append(DecisionList(label, tuple(guarded)))
             among &= ~hold_any(material.masks, lines)
     return found if len(found) < len(others) else []

@@ -1,4 +1,4 @@
-"""Gathers the material that code learns from: what train tickets say, as masks, beside how they are
+"""Gathers the material that code learns from: masks of what train tickets say, and how they are
 judged."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stageb.guidance.learning.material import Material
-from stageb.guidance.learning.terms import find_gaps, find_guards, find_terms
+from stageb.guidance.learning.terms import find_gaps, find_terms, list_guards
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.conditions.words import find_whole_words
 from stageb.guidance.rules.evidence import find_named
@@ -29,8 +29,8 @@ def gather_material(
     groups: Sequence[Group],
     tools: Tools,
 ) -> Material:
-    """The tickets of ``cases``, judged under the ``present`` guidance, as bits in their order;
-    ``places`` are those of positions, and ``groups`` of these are kept together."""
+    """Return the tickets of ``cases``, judged under the ``present`` guidance, as bits in their
+    order. ``places`` maps positions to these bits; ``groups`` of positions are kept together."""
     config, labels = tools.config, present.labels
     forms = Forms(
         config.reflection.arithmetic, wide=True, comparable=frozenset(config.columns.comparable)
@@ -43,7 +43,7 @@ def gather_material(
     readings = [reading(case.ticket) for case in cases]
     masks = find_terms(readings, forms)
     gaps = find_gaps(masks, readings)
-    masks = masks.plus(find_guards(gaps, (1 << len(readings)) - 1))
+    masks = masks.plus(list_guards(gaps, (1 << len(readings)) - 1))
     plain = {term: mask for term, mask in masks.items() if not term.is_denied}
     whole_words = find_whole_words(readings)
     return Material(
@@ -64,14 +64,14 @@ def gather_material(
 
 
 def _list_verdicts(present: Guidance, tools: Tools) -> Iterator[Verdict]:
-    """The verdicts that rules give; of a rule that cannot be read, all."""
+    """Yield the verdicts that rules give: all labels for a rule that cannot be read."""
     for rule in read_rules(present, tools.vocabulary, tools.words).each:
         yield from present.labels if isinstance(rule.code, OutOfReach) else (rule.code.verdict,)
 
 
 def _find_prices(tools: Tools) -> Prices:
-    """The cost of errors by label; a ticket that was drawn by price speaks for others."""
-    # of a ticket of the cheaper label
+    """Return the cost of errors by label; a ticket that was drawn by price speaks for others."""
+    # at which a ticket of the cheaper label was drawn
     chance = min(tools.splits.inclusion_prob.values(), default=1.0)
     dearest = max(tools.prices.values())
     return {
@@ -81,7 +81,7 @@ def _find_prices(tools: Tools) -> Prices:
 
 
 def _find_held(present: Guidance, places: dict[int, int], tools: Tools) -> Iterator[int]:
-    """The places of tickets that fixed rules decide, or may."""
+    """Yield the places of tickets that fixed rules decide, or may decide."""
     fixed = (rule for rule in present.rules if rule.is_fixed and rule.key != HEADLINE_KEY)
     rulings = tools.rule_on(replace(present, rules=(*present.rules[:1], *fixed)), [*places])
     return (

@@ -1,19 +1,19 @@
-"""Lists of lines: which tickets have one verdict, by sequential covering to the end.
+"""Lists of lines: which tickets have one verdict, found by sequential covering to the end.
 
 The next line is sought among the tickets that those before it leave (Fürnkranz,
-"Separate-and-conquer rule learning", 1999): from each of the ``BEAM`` best parts, the condition
-that adds most information is joined (FOIL: Quinlan 1990), and of all that were met, the line counts
-that tells most. All conditions are counted at once, as rows of bits. In the end each line is sought
-once more beside all others, and replaced where that costs less (Cohen, "Fast effective rule
-induction", 1995). Each line loses the conditions that mend nothing, or too little to be sure of it.
-Its limits, which come from a grid, are moved to where the line tells most, and in the end to where
-the whole list costs least (``scales.py``).
+"Separate-and-conquer rule learning", 1999): each of the ``BEAM`` best parts is joined with the
+conditions that add most information (FOIL: Quinlan 1990), and of all lines that were met, the one
+is taken that tells most. All conditions are counted at once, as rows of bits. In the end each line
+is sought once more beside all others, and replaced where that costs less (Cohen, "Fast effective
+rule induction", 1995). Each line loses the conditions that mend nothing, or too little to be sure
+of it. Its limits, which come from a grid, are moved to where the line tells most, and in the end to
+where the whole list costs least (``scales.py``).
 
-A line tells the more, the less likely chance is to bring so many tickets of its verdict: Chernoff's
-exponent, as in ``evidence.py``, less ``PRICE`` of the log of how many conditions there were to
-choose from, for each. That price is low, since how many lines are kept is decided elsewhere, on
-tickets that taught none of them (``whole.py``). The price of a number that two fields give is
-higher: it is harder to read, and there are many of them.
+A line tells the more, the less likely it is that chance brings so many tickets of its verdict:
+Chernoff's exponent, as in ``evidence.py``, less ``PRICE`` of the log of how many conditions there
+were to choose from, for each. That price is low, since how many lines are kept is decided
+elsewhere, on tickets that taught none of them (``whole.py``). A number that is computed from two
+fields has a higher price: it is harder to read, and there are many of them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from stageb.guidance.learning.terms import (
 )
 from stageb.guidance.rules.conditions import Expression
 
-BEAM = 5  # lines that are made longer
-LONGEST = 4  # conditions of a line
-LINES = 12  # of a list
-PRICE = 0.25
-ROUNDS = 8  # in which limits are moved one after the other, at most
-# nats: less is rounding, by which a condition that the line has would count as a gain
+BEAM = 5  # lines that are made longer at each step
+LONGEST = 4  # conditions in a line, at most
+LINES = 12  # in a list, at most
+PRICE = 0.25  # of each condition, times the log of how many there were to choose from
+ROUNDS = 8  # of moving all limits, one after the other, at most
+# nats: a smaller gain is rounding; a condition that the line has already would seem to add it
 LEAST_GAIN = 1e-9
 
 Numbers = NDArray[np.float64]
@@ -54,14 +54,14 @@ class _Part(NamedTuple):
     """A line that may become longer."""
 
     line: tuple[int, ...]  # places of its terms
-    places: NDArray[np.int64]  # of those that may be joined
-    of_wanted: Bits  # the wanted tickets for which each of these holds
-    of_spared: Bits
-    right: Bits  # for which the line holds, wanted
-    wrong: Bits  # negatives
+    places: NDArray[np.int64]  # of the terms that may be joined
+    of_wanted: Bits  # the wanted tickets for which each of these terms holds
+    of_spared: Bits  # the negatives for which each holds
+    right: Bits  # the wanted tickets for which the line holds
+    wrong: Bits  # the negatives for which it holds
 
     def keep(self, is_kept: NDArray[np.bool_]) -> _Part:
-        """With fewer terms that may be joined."""
+        """Return the part with fewer terms that may be joined."""
         if is_kept.all():
             return self
         return self._replace(
@@ -72,11 +72,11 @@ class _Part(NamedTuple):
 
 
 class Demands(NamedTuple):
-    """What is asked of a condition."""
+    """The demands on a condition."""
 
-    computed: float = 4.0  # one that computes with two fields counts for so many plain ones
-    # standard errors by which it mends more than it breaks, so three tickets at least; 0: it mends
-    # any
+    computed: float = 4.0  # how many plain conditions one that computes with two fields counts for
+    # by how many standard errors it must mend more than it breaks, so three tickets at least; 0: it
+    # must mend more than nothing
     sure: float = 1.5
 
 
@@ -91,9 +91,9 @@ def cover(
     most: int = LINES,
     demands: Demands = FULL,
 ) -> list[Conjunction]:
-    """At most ``most`` lines that together hold for many ``wanted`` tickets and for few
-    ``negatives``, the most telling first. Of the tickets that they hold, a share above ``least`` is
-    wanted."""
+    """Find at most ``most`` lines that together hold for many ``wanted`` tickets and for few
+    ``negatives``, the most telling first. Among the tickets for which they hold, the share of
+    wanted ones is above ``least``."""
     seek, alarm = (
         cache(partial(_Search, masks, wanted, negatives, demands.computed)),
         least / (1 - least),
@@ -135,8 +135,8 @@ def cover(
 def refine(
     lines: Sequence[Conjunction], masks: Masks, wanted: int, negatives: int, least: float
 ) -> list[Conjunction]:
-    """The lines with each limit where all together cost least, without the lines that mend
-    nothing."""
+    """Move each limit to where the lines together cost least, then drop lines that no longer
+    help."""
     alarm = least / (1 - least)
     cost, kept = partial(_cost, masks, wanted, negatives, alarm), list(lines)
 
@@ -156,7 +156,7 @@ def refine(
         place -= 1
         without = [*kept[:place], *kept[place + 1 :]]
         if cost(without) <= cost(kept):
-            # one that was needed beside this line may mend nothing now
+            # without this line, another one may mend nothing now
             kept, place = without, len(without)
     return kept
 
@@ -167,8 +167,8 @@ def refine(
 def _cost(
     masks: Masks, wanted: int, negatives: int, alarm: float, lines: Sequence[Conjunction]
 ) -> float:
-    """What the tickets cost that lines judge wrong, of which a negative one costs ``alarm`` wanted
-    ones; rounded, so that what is equal compares as equal."""
+    """Return the cost of the tickets that the lines judge wrong. A wanted ticket missed costs 1, a
+    negative one held costs ``alarm``. Rounded, so that equal costs compare as equal."""
     held = hold_any(masks, lines)
     return round((wanted & ~held).bit_count() + alarm * (negatives & held).bit_count(), 9)
 
@@ -176,8 +176,10 @@ def _cost(
 def _move_limits(
     line: Conjunction, masks: Masks, wanted: int, negatives: int, score: Score
 ) -> Conjunction:
-    """The line with each of its limits where it scores best beside the others, until none moves."""
-    placed: dict[int, Conjunction] = {}  # beside which others each limit was placed: there it stays
+    """Move each limit of the line to where it scores best beside the other terms, until none
+    moves."""
+    # the other terms each limit was last placed against; skip it while they are the same
+    placed: dict[int, Conjunction] = {}
     for _ in range(ROUNDS):
         before = line
         for place, term in enumerate(line):
@@ -200,7 +202,7 @@ class _Search:
         live = [
             (term, mask)
             for term, mask in masks.unguarded.items()
-            # a line joins two limits itself
+            # no "between": a line joins two limits itself
             if (mask & wanted).bit_count() >= FEWEST and not term.is_between
         ]
         self._terms = [term for term, _ in live]
@@ -208,13 +210,13 @@ class _Search:
         self._prices = np.array([price * _weigh(term, computed) for term in self._terms])
         self._limits = _number_limits(self._terms)
         self._sides = (wanted, negatives)
-        # before which rows have no bits
+        # the lowest bit of each side: rows are shifted by so many
         self._lowest = [max(0, (side & -side).bit_length() - 1) for side in self._sides]
         self._rows = [self._pack(which, [mask for _, mask in live]) for which in (0, 1)]
 
     def find_line(self, wanted: int, negatives: int, share: float) -> Conjunction:
-        """The line that tells most of ``wanted`` tickets among these and others, ``negatives``; no
-        term where none tells anything."""
+        """Find the line that tells most about which tickets are ``wanted`` and which are
+        ``negatives``; no term where none tells anything."""
         if not self._terms:
             return ()
         left = self._pack(0, [wanted])[0], self._pack(1, [negatives])[0]
@@ -227,8 +229,8 @@ class _Search:
 
 
 def _number_limits(terms: Sequence[Expression]) -> NDArray[np.int64]:
-    """For each term the number of its field and side, if it is a limit; others have numbers of
-    their own."""
+    """Number the terms: limits on the same side of a field have the same number, all other terms
+    have numbers of their own."""
     first: dict[object, int] = {}
     keys = [(limit.of, limit.side) if (limit := each.as_limit) else each for each in terms]
     return np.array([first.setdefault(key, place) for place, key in enumerate(keys)])
@@ -241,14 +243,14 @@ def _grow(
     prices: Numbers,
     limits: NDArray[np.int64],
 ) -> tuple[int, ...]:
-    """The places of the terms of the line that tells most; none where none tells anything. It has
-    one limit at most on each side of a field, which is moved afterwards: a second would only make
-    up for the first one's place."""
+    """Return the places of the terms in the line that tells most; none where none tells anything.
+    It has at most one limit on each side of a field, which is moved afterwards: a second one would
+    only make up for the place of the first."""
     best: tuple[float, tuple[int, ...]] = (0.0, ())
     front = [_Part((), np.arange(len(prices)), *rows, *left)]
     everyone, cheapest = (_count(left[0]), _count(left[1])), prices.min()
     for length in range(1, LONGEST + 1):
-        # the best of each part, more than enough of them
+        # the best lines that each part grows into, more than enough of them
         found: list[tuple[float, tuple[int, ...], int, _Part]] = []
         for part in front:
             before = _count(part.right), _count(part.wrong)
@@ -279,15 +281,15 @@ def _grow(
 
 
 def _weigh(term: Expression, computed: float) -> float:
-    """How many plain conditions it counts for."""
+    """Return how many plain conditions the term counts for."""
     return sum(computed if each.family == "computed" else 1.0 for each in term.conditions())
 
 
 def _shorten(
     line: Conjunction, masks: Masks, wanted: int, negatives: int, alarm: float, sure: float
 ) -> Conjunction:
-    """The line without the terms that mend too little beside its others, as long as it holds for
-    more wanted tickets than negatives, of which each counts ``alarm`` times."""
+    """Drop the terms that mend too little beside the others in the line, as long as it holds for
+    more wanted tickets than negatives, where each negative counts ``alarm`` times."""
 
     def matters(term: Expression) -> float:
         held = hold_together(masks, tuple(each for each in line if each != term))
@@ -304,8 +306,8 @@ def _shorten(
 
 
 def _lengthen(found: Sequence[tuple[float, tuple[int, ...], int, _Part]]) -> list[_Part]:
-    """The first ``BEAM`` lines by what they gain, each a part and one of its terms more; of those
-    that hold for the same tickets the first."""
+    """Return the first ``BEAM`` lines by gain, each a part with one more of its terms; of lines
+    that hold for the same tickets, the first."""
     first: dict[tuple[bytes, bytes], _Part] = {}
     for _, line, spot, part in sorted(found, key=lambda each: each[:2]):
         right, wrong = part.of_wanted[spot] & part.right, part.of_spared[spot] & part.wrong
@@ -329,17 +331,17 @@ def _count_each(rows: Bits) -> Numbers:
 def _find_gains(
     right: Numbers, wrong: Numbers, before: tuple[int, int], everyone: tuple[int, int]
 ) -> tuple[NDArray[np.bool_], Numbers]:
-    """Whether a term adds anything to a line that held for so many right and wrong tickets
-    ``before``; and FOIL's measure of the line with it: so many right tickets, times what is learnt
-    of each beside ``everyone``."""
+    """Return whether each term adds anything to a line that held for so many right and wrong
+    tickets ``before``, and FOIL's gain of the line with it: its number of right tickets, times what
+    each of them tells beside ``everyone``."""
     logs = np.log(np.maximum(right / np.maximum(1, right + wrong), 1e-300))
     adds, gains = (right * (logs - log(some[0] / sum(some))) for some in (before, everyone))
     return adds > LEAST_GAIN, gains
 
 
 def _exponent(right: Numbers, wrong: Numbers, share: float) -> Numbers:
-    """Of Chernoff's bound on the chance of so many right ones where ``share`` are; minus infinity
-    where they are no more."""
+    """Return the exponent of Chernoff's bound on the chance of so many right tickets where their
+    share is ``share``; minus infinity where there are no more than that."""
     n = np.maximum(1, right + wrong)
     tells: Numbers = right * np.log(np.maximum(right, 1) / (n * share)) + wrong * np.log(
         np.maximum(wrong, 1) / (n * (1 - share))

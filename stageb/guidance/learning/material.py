@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.scorecards import Scorecard, judge_compared
-from stageb.guidance.learning.terms import Conjunction, Masks, find_gap, hold_any, unpack
+from stageb.guidance.learning.terms import Conjunction, Masks, find_untold, hold_any, unpack
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import Verdict
 
-DRAWS, SEED = 100, 2018  # of tickets, to find what chance adds to the best
+DRAWS, SEED = 100, 2018  # bootstrap samples of tickets, which show what chance adds to the best
 
 _Numbers = NDArray[np.float64]
 
@@ -29,23 +29,23 @@ class Material:
     """Tickets to learn from, as bits of masks."""
 
     masks: Masks
-    gaps: Mapping[str, int]  # field -> the tickets that lack it, where some do
-    # the tickets of each label, that of those which no rule speaks of last
+    gaps: Mapping[str, int]  # field -> the tickets that lack it, for fields that some lack
+    # the tickets of each label; the last label is for tickets that no rule speaks of
     labelled: Mapping[Verdict, int]
     wrong: int  # tickets that the present guidance judges wrong
-    # that its rules give, as far as they can be read; none where it has no rule
+    # the verdicts that its rules give, all of them for a rule that cannot be read
     verdicts: frozenset[Verdict]
-    prices: Prices  # of judging a ticket wrong
-    named: frozenset[Expression] = frozenset()  # by reasons of people
-    held: int = 0  # tickets that fixed rules decide before all that is learnt
-    keeps: bool = False  # the present rules, as some are fixed: others stand beside them
-    groups: Sequence[int] = ()  # of several tickets that say the same, or are kept together
-    # of those that tickets mention as they stand
+    prices: Prices  # of judging a ticket wrong, by label
+    named: frozenset[Expression] = frozenset()  # the terms that people's reasons name
+    held: int = 0  # tickets that fixed rules decide before any learnt rule
+    keeps: bool = False  # whether the present rules stay, as some are fixed; others join them
+    groups: Sequence[int] = ()  # of several tickets that say the same or are kept together
+    # the terms on words that tickets mention as they stand
     words: Masks = field(default_factory=lambda: Masks({}))
     pause: Callable[[], None] = lambda: None  # between small steps; what it raises ends learning
 
     def price(self, label: Verdict) -> float:
-        """The cost of judging one of its tickets wrong."""
+        """Return the cost of judging one of the label's tickets wrong."""
         return self.prices.get(label, 1.0)
 
     @property
@@ -54,31 +54,32 @@ class Material:
         return max(map(self.price, self.labelled))
 
     def find_judged(self, verdict: Verdict) -> int:
-        """The tickets that have a verdict by the present guidance, where there are two."""
+        """Find the tickets that have a verdict by the present guidance, where there are two
+        verdicts."""
         return self.labelled[verdict] ^ self.wrong
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionList:
-    """Tickets have ``verdict`` for which one of the ``lines`` holds."""
+    """Tickets for which one of the ``lines`` holds have ``verdict``."""
 
     verdict: Verdict
     lines: tuple[Conjunction, ...]
 
     @property
     def size(self) -> int:
-        """Its conditions; each that a count counts is one."""
+        """Count its conditions; each condition that a count counts is one."""
         return sum(term.size for line in self.lines for term in line)
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What to make of the guidance: of two labels one has a part, of more all but ``default`` may
-    have one."""
+    """A guidance to be made: with two labels it has one part, with more, every label but
+    ``default`` may have one."""
 
     # lists in the order that decides; behind them cards, which are compared
     parts: tuple[DecisionList | Scorecard, ...]
-    # of tickets that no part speaks of; None: the present rules stay, and judge these
+    # the verdict of tickets that no part speaks of; None: the present rules stay, and judge these
     default: Verdict | None
 
     @property
@@ -98,7 +99,7 @@ class Whole:
 
     @property
     def lines(self) -> tuple[Conjunction, ...]:
-        """Those of all its lists."""
+        """The lines of all its lists."""
         return tuple(line for part in self.lists for line in part.lines)
 
     @property
@@ -109,24 +110,26 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWhole(Whole):
-    """A whole guidance, beside the present one on tickets that did not teach it. What chance adds
-    to the best of several is taken off, but for ``wrong``."""
+    """A whole guidance, measured against the present one on tickets that did not teach it. What
+    chance adds to the best of several is taken off, save from ``wrong``."""
 
     wrong: int  # the tickets that it judges wrong
-    cost: float  # of a ticket
-    present: float  # the same of the present guidance
-    won: float  # share of tickets that it judges better
-    lost: float  # that it judges worse
-    gain: float  # what it costs less, in standard errors
+    cost: float  # per ticket
+    present: float  # per ticket, under the present guidance
+    won: float  # share of tickets that it judges right and the present one wrong
+    lost: float  # share of tickets that it judges wrong and the present one right
+    gain: float  # by how many standard errors it costs less
 
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
-    """The tickets ``among`` these of which a list cannot tell whether a line of it holds, and which
-    no list before it has a verdict for, so that code does not judge them."""
+    """The tickets in ``among`` that code leaves open: a line of some list might hold but lacks a
+    field, and no earlier list has decided."""
     terms = (term for line in whole.lines for term in line)
-    # of counts, what counts
+    # a count ("at least two of ...") is tested by its parts
     named = {each for term in terms for each in (term.conditions() if term.size > 1 else (term,))}
-    possible = Masks({term: material.masks[term] | find_gap(term, material.gaps) for term in named})
+    possible = Masks(
+        {term: material.masks[term] | find_untold(term, material.gaps) for term in named}
+    )
     undecided = 0
     for part in whole.lists:
         held = hold_any(material.masks, part.lines)
@@ -136,7 +139,7 @@ def find_undecided(whole: Whole, material: Material, among: int) -> int:
 
 
 def judge_whole(whole: Whole, masks: Masks, among: int) -> dict[Verdict, int]:
-    """The tickets ``among`` these that have a verdict by one of its parts."""
+    """The tickets in ``among`` that its parts decide, by verdict."""
     judged: dict[Verdict, int] = {}
     for part in whole.lists:
         judged[part.verdict] = among & hold_any(masks, part.lines)
@@ -145,7 +148,7 @@ def judge_whole(whole: Whole, masks: Masks, among: int) -> dict[Verdict, int]:
 
 
 def find_wrong(whole: Whole, material: Material, among: int) -> int:
-    """The tickets ``among`` these that it judges wrong, or not at all: nobody knows what a model
+    """Find the tickets in ``among`` that it judges wrong, or not at all: nobody knows what a model
     would say."""
     free = among & ~material.held
     judged = judge_whole(whole, material.masks, free)
@@ -160,7 +163,8 @@ def find_wrong(whole: Whole, material: Material, among: int) -> int:
 
 
 def find_cost(wrong: int, material: Material, power: int = 1) -> float:
-    """What these tickets cost that are judged wrong, at the ``power`` of each price."""
+    """The cost of judging these tickets wrong, with each price raised to ``power`` (2: for a
+    variance)."""
     each = (
         (wrong & mask).bit_count() * material.price(label) ** power
         for label, mask in material.labelled.items()
@@ -169,8 +173,8 @@ def find_cost(wrong: int, material: Material, power: int = 1) -> float:
 
 
 def find_gain(one: int, other: int, material: Material, among: int) -> float:
-    """How much less one set of wrong tickets costs than the other, in standard errors of that
-    difference; tickets of a group are as one."""
+    """By how many standard errors ``one`` costs less than ``other``; both are sets of wrong
+    tickets. A group counts as one case."""
     less, more = other & ~one, one & ~other
 
     def find_change(group: int) -> float:
@@ -190,7 +194,7 @@ def find_gain(one: int, other: int, material: Material, among: int) -> float:
 
 
 class Optimism(NamedTuple):
-    """By how much a guidance that was chosen seems better, of a ticket."""
+    """By how much a chosen guidance seems better than it is, per ticket."""
 
     cost: float
     wrong: float  # share that is judged wrong
@@ -199,15 +203,16 @@ class Optimism(NamedTuple):
 def find_optimism(
     tried: Sequence[int], taken: int, near: float, material: Material, among: int
 ) -> Optimism:
-    """The optimism of the guidance that was ``taken``, the first one that costs no more than the
-    best by ``near`` standard errors. Each is given by the tickets ``among`` these that it judges
-    wrong out of fold: those that it was chosen by measure it, too.
+    """Return the optimism of the guidance that was ``taken``, the first one that costs at most
+    ``near`` standard errors more than the best. Each guidance is given by the tickets in ``among``
+    that it judges wrong out of fold: the same tickets choose it and measure it.
 
     Bootstrap bias-corrected cross-validation (Tsamardinos, Greasidou & Borboudakis, "Bootstrapping
     the out-of-sample predictions for efficient and accurate cross-validation", Machine Learning
-    2018). Tickets are drawn anew, with replacement, and those of a group together; the guidance
-    that these would have one take is measured on the tickets that were not drawn. So that few draws
-    will do, it is compared there with the one that was taken."""
+    2018). Tickets are drawn anew, with replacement, those of a group together; the guidance that
+    the drawn tickets would choose is measured on the tickets that were not drawn. It is compared
+    there with the one that was taken, so that few draws will do.
+    """
     guidances = [*dict.fromkeys(tried)]
     wrong = unpack(guidances, among).astype(np.float64)
     prices = np.zeros(wrong.shape[1])
@@ -219,7 +224,7 @@ def find_optimism(
     draws = np.random.default_rng(SEED).integers(len(sizes), size=(DRAWS, len(sizes)))
     drawn = np.zeros(draws.shape)
     np.add.at(drawn, (np.arange(DRAWS)[:, None], draws), 1)
-    drawn = drawn[(drawn == 0).any(axis=1)]  # of few tickets, all may be drawn
+    drawn = drawn[(drawn == 0).any(axis=1)]  # where tickets are few, a draw may hold all of them
     if not len(drawn):
         return Optimism(0.0, 0.0)
     squares = costs * costs
@@ -236,8 +241,9 @@ def find_optimism(
 
 
 def _choose_first(costs: _Numbers, squares: _Numbers, times: _Numbers, near: float) -> int:
-    """The first of the rows of ``costs`` that is ``near`` the least, where each of its columns
-    comes so many ``times``; ``squares`` are those of the costs. See ``find_gain``."""
+    """Return the first row of ``costs`` whose total is within ``near`` standard errors of the
+    least, where column i counts ``times[i]`` times. ``squares`` are the squares of the costs. See
+    ``find_gain``."""
     totals = costs @ times
     least = totals.argmin()
     behind, alone = totals - totals[least], squares @ times
@@ -247,7 +253,7 @@ def _choose_first(costs: _Numbers, squares: _Numbers, times: _Numbers, near: flo
 
 
 def _number_units(groups: Sequence[int], among: int) -> NDArray[np.int64]:
-    """Which unit each ticket ``among`` these is drawn with, from 0 on."""
+    """Return for each ticket in ``among`` the number of the unit it is drawn with, from 0 on."""
     owners = np.arange(among.bit_length())
     for group in groups:
         rest, first = group & among, (group & among).bit_length() - 1
@@ -261,7 +267,7 @@ def _number_units(groups: Sequence[int], among: int) -> NDArray[np.int64]:
 
 
 def _add_up(figures: _Numbers, units: NDArray[np.int64]) -> _Numbers:
-    """The sums of each row, by unit."""
+    """Sum each row by unit."""
     order = np.argsort(units, kind="stable")
     starts = np.flatnonzero(np.diff(units[order], prepend=-1))
     return np.asarray(np.add.reduceat(figures[:, order], starts, axis=1))

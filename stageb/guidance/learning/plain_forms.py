@@ -1,4 +1,4 @@
-"""The plain form of a scorecard: what says the same of all tickets in words that are easier to
+"""The plain form of a scorecard: one that gives all tickets the same verdicts and is easier to
 read. Points are given for what a ticket has, limits are positive, and a card of few conditions is a
 list."""
 
@@ -12,16 +12,16 @@ from operator import or_
 
 from stageb.guidance.learning.material import DecisionList, Material, Whole
 from stageb.guidance.learning.scorecards import Scorecard, find_distinct
-from stageb.guidance.learning.terms import Conjunction, Masks, drop_guards, find_gap, guard
+from stageb.guidance.learning.terms import Conjunction, Masks, add_guards, drop_guards, find_untold
 from stageb.guidance.rules.conditions import Expression, negate
 from stageb.guidance.words.types import Verdict
 
-SPELT_OUT = 6  # conditions of a card that may be written as a list
+SPELT_OUT = 6  # conditions on a card that may be written as a list, at most
 
 
 def find_opposites(masks: Masks, among: int) -> dict[Expression, Expression]:
-    """Of conditions on a field those that hold for all the other tickets ``among`` these, and name
-    no more values."""
+    """Map conditions on a field to one that holds for all other tickets in ``among``, and names no
+    more values."""
     found = dict(zip(*reversed(find_distinct(masks, among)), strict=True))
     opposites: dict[Expression, Expression] = {}
     for held, term in found.items():
@@ -36,7 +36,7 @@ def find_opposites(masks: Masks, among: int) -> dict[Expression, Expression]:
 
 
 def affirm(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Scorecard:
-    """The same card with points for what a ticket has in the place of points taken for the
+    """Return the same card with points given for what a ticket has instead of points taken for the
     opposite."""
     points: dict[Conjunction, int] = {}
     least = card.least
@@ -52,9 +52,10 @@ def affirm(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Score
 def drop_constant(
     cards: Sequence[Scorecard], default: Verdict
 ) -> tuple[tuple[Scorecard, ...], Verdict]:
-    """The same verdicts of compared cards without those that have no condition, which no rule says:
-    what is equally far above its limit for every ticket is the default of the others. Those after
-    it had to be further above than it: they come first, now that a point more is asked of them."""
+    """Return compared cards that give the same verdicts, without those that have no condition,
+    which no rule could say: such a card is equally far above its limit for every ticket, so its
+    label becomes the default of the others. Cards behind it had to be further above than it: they
+    come first, now that a point more is asked of them."""
     constant = ((card.least, place) for place, card in enumerate(cards) if not card.points)
     least, first = min(constant, default=(1, 0))
     if least > 0:  # never reached
@@ -71,8 +72,8 @@ def drop_constant(
 def turn_points(
     card: Scorecard, other: Verdict, opposites: Mapping[Expression, Expression]
 ) -> Whole | None:
-    """The same verdicts where a ticket without any point reaches the card: by what it must have for
-    the ``other`` one. None where it does not."""
+    """Return the same verdicts, for a card that a ticket without any point reaches, by a card of
+    the ``other`` verdict. None where such a ticket does not reach the card."""
     if card.least > 0:
         return None
     points = {line: -points for line, points in card.points.items()}
@@ -80,19 +81,21 @@ def turn_points(
 
 
 def write_as_list(card: Scorecard, other: Verdict, material: Material, among: int) -> Whole | None:
-    """A card of few conditions as a list that says the same, where that is hardly longer. What a
-    ticket does not tell gives it no points, as what is guarded does not hold for it; what is denied
-    would have to hold."""
+    """Write a card of few conditions as a list that says the same, if that is hardly longer. A
+    condition that is unknown for a ticket gives it no points, just as a guarded one does not hold
+    for it; a denied one would have to hold."""
     terms = [term for line in card.points for term in line]
     if not len(card.points) == len(terms) <= SPELT_OUT:
         return None
 
     def make(verdict: Verdict, lines: Sequence[Conjunction], default: Verdict) -> Whole:
-        guarded = drop_guards([guard(line, material.masks, material.gaps, among) for line in lines])
+        guarded = drop_guards(
+            [add_guards(line, material.masks, material.gaps, among) for line in lines]
+        )
         return Whole((DecisionList(verdict, guarded),), default)
 
     reached, missed = spell_out(
-        card, material.masks, among, lambda term: not find_gap(term, material.gaps)
+        card, material.masks, among, lambda term: not find_untold(term, material.gaps)
     )
     wholes = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
     whole = min((each for each in wholes if each.lines), key=lambda each: each.size, default=None)
@@ -102,18 +105,19 @@ def write_as_list(card: Scorecard, other: Verdict, material: Material, among: in
 def spell_out(
     card: Scorecard, masks: Masks, among: int, deniable: Callable[[Expression], bool]
 ) -> list[list[Conjunction]]:
-    """The lines of which one holds exactly where a ticket reaches the card, and those where it does
-    not, as far as fields have values like those of tickets ``among`` these, in whatever
+    """Return lines, one of which holds exactly where a ticket reaches the card, and lines for where
+    it does not, as far as fields have values like those of tickets in ``among``, in any
     combination: some of the prime implicants, the shortest first (Quine, "The problem of
     simplifying truth functions", 1952; nothing is asked of other values). Empty where terms would
     have to be denied that are not ``deniable``. The card's lines must be of one term each."""
     terms = [term for (term,) in card.points]
-    shown = _combine_values(terms, masks, among)  # each is a bit of what follows
+    shown = _combine_values(terms, masks, among)  # a bit for each in the masks below
     everything = (1 << len(shown)) - 1
     prices = list(enumerate(card.points.values()))
     sums = (sum(price for place, price in prices if held >> place & 1) for held in shown)
     reached = sum((total >= card.least) << place for place, total in enumerate(sums))
-    lines: list[tuple[Conjunction, int, int]] = [((), everything, 0)]  # and how much it denies
+    # line, where it holds, how many terms it denies
+    lines: list[tuple[Conjunction, int, int]] = [((), everything, 0)]
     for number, term in enumerate(terms):
         mask = sum((held >> number & 1) << place for place, held in enumerate(shown))
         literals = [(term, mask, 0)]
@@ -133,8 +137,8 @@ def spell_out(
 
 
 def _combine_values(terms: Sequence[Expression], masks: Masks, among: int) -> list[int]:
-    """Which of the terms, each a bit, may hold together: those of a field as for one of the tickets
-    ``among`` these, in every combination with those of other fields."""
+    """List the sets of terms that may hold together, each term a bit: those on a field as for one
+    of the tickets in ``among``, in every combination with those on other fields."""
     of_fields = dict[object, list[tuple[int, int]]]()
     for number, term in enumerate(terms):
         name = term.fields or term  # each word is by itself
@@ -148,9 +152,9 @@ def _combine_values(terms: Sequence[Expression], masks: Masks, among: int) -> li
 
 
 def _cover(held: Iterable[tuple[Conjunction, int]], wanted: int) -> list[Conjunction]:
-    """Some of the lines that are ``held`` where it is wanted and nowhere else, and together
-    everywhere there: each time the one that covers most of what is left for its size, and in the
-    end none that the others make needless. Empty where there are none."""
+    """Choose lines that are ``held`` only where it is wanted and together everywhere there: each
+    time the one that covers most of what is left for its size; in the end drop those that the
+    others make needless. Empty where there are none."""
     inside = [(line, mask) for line, mask in held if mask and not mask & ~wanted]
     chosen: list[tuple[Conjunction, int]] = []
     left = wanted

@@ -1,5 +1,5 @@
-"""What a model that judges all tickets reads and is read by, beside rules: demonstrations, and a
-calibration of its verdicts. The shipped model needs neither, nor does code."""
+"""Prepares guidance for a model that judges all tickets: demonstrations beside its rules, and a
+calibration of the model's verdicts. The shipped model needs neither, nor does code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from stageb.guidance.words.types import Guidance
 
 @dataclass(frozen=True, slots=True)
 class Preparer:
-    """Chooses demonstrations, and calibrates by tickets that are none of them."""
+    """Chooses demonstrations, and calibrates by tickets that are not among them."""
 
     tools: Tools
     judge: Judge
 
     def demonstrate(self, guidance: Guidance, cases: Sequence[Case]) -> Guidance:
-        """``guidance`` with demonstrations from these cases, if any are to be shown."""
+        """Return ``guidance`` with demonstrations from these cases, if any are to be shown."""
         tools, room = self.tools, self.tools.config.prompt.demonstration_tokens
         if not room or not tools.config.needs_preparing:
             return guidance
@@ -35,9 +35,9 @@ class Preparer:
     def calibrate(
         self, some: Sequence[Guidance], positions: Sequence[int], verdicts: Verdicts
     ) -> Dialogue[tuple[list[Guidance], Verdicts]]:
-        """Each guidance, calibrated by the first of these tickets that it does not show, whose
-        verdicts the model could copy, and the verdicts known then: new rules shift all verdicts,
-        which would hide what they are worth."""
+        """Calibrate each guidance by the first of these tickets that it does not show (the model
+        could copy the verdicts of those that it does), and return the verdicts known then. New
+        rules shift all verdicts, which would hide what they are worth."""
         tools = self.tools
         if not tools.weighs or not tools.config.needs_preparing:
             return list(some), verdicts
@@ -52,15 +52,15 @@ class Preparer:
         return calibrated, verdicts
 
     def leave_out_shown(self, guidance: Guidance, positions: Sequence[int]) -> list[int]:
-        """The positions of tickets that are no demonstrations of this guidance."""
+        """Return the positions of tickets that are not demonstrations of this guidance."""
         shown = {each.source for each in guidance.shown}
         return [i for i in positions if self.tools.tickets[i].key not in shown]
 
 
 def prepare(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Verdicts]]:
-    """The mission with its first guidance prepared, and the verdicts asked for it: a step further
-    where there are demonstrations or a calibration, all by tickets that edits are raced on, and no
-    test looks at."""
+    """Return the mission with its first guidance prepared, and the verdicts asked for it. The
+    guidance is a step further if it has demonstrations or a calibration. All of it rests on tickets
+    that edits are raced on, and that no test looks at."""
     positions = tools.splits.race_set or tools.splits.rollout_pool
     preparer = Preparer(tools, tools.make_judge(mission.guidance))
     guidance = preparer.demonstrate(

@@ -1,10 +1,10 @@
-"""Whether what train tickets teach by code may stay: the test of learning, and what follows from
-it.
+"""Decides whether what train tickets teach by code may stay: the test of learning, and what follows
+from it.
 
 Where the proof is missing, rules that seem better on tickets which did not teach them are kept as
 provisional (``gate.provisional``), unless they would take the place of present ones. Where a model
-judges, what they must beat may be worse than one verdict for all tickets, so they must beat the
-best of these, too; and where no gain is shown, rules that are likely to be better than that verdict
+judges, the present guidance may be worse than one verdict for all tickets, so rules must beat the
+best of these, too. Where no gain is shown, rules that are likely to be better than that verdict
 stay as provisional unless the model is better without them: what they say is weighed.
 """
 
@@ -31,15 +31,16 @@ from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
 
-# standard errors by which provisional rules seem better: as chance makes one in twenty that are not
+# standard errors by which provisional rules seem better: chance lets one in twenty that are not
+# better seem so
 LIKELY = 1.64
 REFERENCE = 96  # tickets by which prompts are made comparable, race tickets first
-KEPT = ("accepted", "provisional")  # what stays
+KEPT = ("accepted", "provisional")  # outcomes of edits that stay
 
 
 class Preparers(NamedTuple):
-    """Preparers of guidances for a model that judges: those with what is learnt, and the present
-    one."""
+    """Preparers for a model that judges: one of guidances with what is learnt, and one of the
+    present guidance."""
 
     edited: Stacker
     present: Stacker
@@ -47,7 +48,7 @@ class Preparers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Proves what a teacher learns from all of its groups. Where that is nothing, blocks teach
+    """Proves what a teacher learns from all of its groups. Where they teach nothing, blocks teach
     nothing either: they prepare the present guidance alone."""
 
     teacher: Teacher
@@ -55,7 +56,7 @@ class Proof:
     judge: Judge
 
     def prove(self, level: float) -> Dialogue[tuple[BettingTest, Preparers | None, bool]]:
-        """The test of what all groups teach, race tickets first where a model judges: they only
+        """Test what all groups teach. Where a model judges, race tickets come first: they only
         teach. See ``prove_learning``."""
         tools, groups = self.teacher.tools, self.teacher.groups
         ends, preparers = block_ends(len(groups)), self._make_preparers()
@@ -119,8 +120,8 @@ class Proof:
     def _bet(
         self, groups: Sequence[Group], block: Sequence[Group], preparers: Preparers | None
     ) -> Dialogue[tuple[Bet | None, Preparers | None]]:
-        """What ``groups`` teach bets on the ``block``. Where a model judges, ``preparers`` prepare
-        that and the present guidance, and have the block judged under both."""
+        """Bet with what ``groups`` teach on the ``block``. Where a model judges, ``preparers``
+        prepare that and the present guidance, and have the block judged under both."""
         try:
             learnt = self.teacher.learn(groups) if self.learnt else None
         except NoRoom:
@@ -136,10 +137,10 @@ class Proof:
         if learnt is None:
             return None, Preparers(edited, present)
         guidance, edited = yield from edited.prepare(learnt.edit.guidance, taught, judged)
-        rights, before = edited.rights(judged), present.rights(judged)
+        rights, before = edited.find_rights(judged), present.find_rights(judged)
         if guidance is None or not before:  # too little is known yet to calibrate either
             return None, Preparers(edited, present)
-        # code starts from the best constant verdict, a model may be worse
+        # code starts from the best constant verdict, but a model may be worse than that
         tools = self.teacher.tools
         constant = find_default(
             tools.tickets, tools.splits, self.teacher.present.labels, tools.prices
@@ -152,15 +153,15 @@ class Proof:
         return Bet(learnt.whole.won, learnt.whole.lost, gained), Preparers(edited, present)
 
     def _keep_beside(self, whole: MeasuredWhole, edit: Edit, preparers: Preparers) -> Edit | None:
-        """The edit, where it may take the place of the present guidance though no test shows that
-        it is better; None where it may not. Its rules are likely to be better than the best
-        constant verdict, and what they say is weighed beside what the model says: so that is kept
-        unless the model without them is ahead by more than a standard error. Where too little is
-        known to weigh by, its rules as code judge, if they are ahead by as much."""
+        """Return the edit if it may take the place of the present guidance though no test shows
+        that it is better; else None. Its rules are likely to be better than the best constant
+        verdict, and what they say is weighed beside what the model says. So it is kept unless the
+        model without them is ahead by more than a standard error. Where too little is known to
+        weigh by, its rules as code judge, if they are ahead by as much."""
         tools, positions = self.teacher.tools, [*self.teacher.places]
         before, after, needed = (
-            preparers.present.rights(positions),
-            preparers.edited.rights(positions),
+            preparers.present.find_rights(positions),
+            preparers.edited.find_rights(positions),
             -1.0,
         )
         if not after:

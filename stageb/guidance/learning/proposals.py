@@ -54,7 +54,7 @@ def parse_proposal(
     words: Words,
     index: int,
 ) -> Proposal:
-    """Answer ``index`` of a bundle, to a prompt that showed ``shown`` and ``guidance``.
+    """Parse answer ``index`` of a bundle, to a prompt that showed ``shown`` and ``guidance``.
 
     Operations are taken in their order; one that touches a rule which an earlier one touches is
     refused.
@@ -86,10 +86,10 @@ def parse_proposal(
 
 
 def _turn_headline(kept: Sequence[Operation], guidance: Guidance, words: Words) -> list[Operation]:
-    """The headline's other form, where after the edit all rules would give the verdict that it
-    gives already: they would say nothing, and a model that passes what no rule of "Fail if ..."
-    names would contradict it. A model that was not taught to judge by rules alone may still have
-    something to say under a headline, so that stands."""
+    """Turn the headline into its other form if, after the edit, all rules would give the verdict
+    that it gives already: they would say nothing, and a model that passes whatever no rule of "Fail
+    if ..." names would contradict it. A model that was not taught to judge by rules alone may still
+    have something to say under a headline, so that stands."""
     defaults = {text: verdict for verdict, text in words.headlines.items()}
     headline = guidance.rule(HEADLINE_KEY)
     if not kept or words.instruct or has_labels(guidance.labels):
@@ -108,8 +108,8 @@ def _turn_headline(kept: Sequence[Operation], guidance: Guidance, words: Words) 
 
 
 def refuse_unfinished(index: int, answer: Completion) -> Proposal | None:
-    """The proposal, refused, of an answer whose thinking was never closed; None for any other
-    answer."""
+    """Return the proposal, refused, of an answer whose thinking was never closed; None for any
+    other answer."""
     if answer.text or not answer.thinking:
         return None
     why = "thinking never closed: raise reflection.max_new_tokens"
@@ -117,7 +117,7 @@ def refuse_unfinished(index: int, answer: Completion) -> Proposal | None:
 
 
 def _items(text: str) -> list[Any]:
-    """The raw operations of an answer, at least one."""
+    """Parse the raw operations of an answer, at least one."""
     fenced = _FENCE.fullmatch(text.strip())
     try:
         answer = strict_json.loads(fenced[1] if fenced else text.strip())
@@ -135,8 +135,9 @@ def _items(text: str) -> list[Any]:
 
 
 def _find_rules(text: str, shown: ReflectionInput, words: Words) -> list[Any]:
-    """The rules in an answer to instruct texts, one or more, as raw operations that should turn all
-    wrong cases: new ones, or what takes the place of the rule that the answer is asked to mend."""
+    """Find the rules in an answer to instruct texts, one or more, as raw operations that should
+    turn all wrong cases: new rules, or one in the place of the rule that the answer is asked to
+    mend."""
     fenced = re.search(r"```\w*[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
     body = (fenced[1] if fenced else text).strip()
     try:
@@ -154,7 +155,7 @@ def _find_rules(text: str, shown: ReflectionInput, words: Words) -> list[Any]:
 
 
 def _list_texts(answer: Any) -> list[str]:
-    """The rules that JSON of any usual shape holds."""
+    """List the rules that JSON of any usual shape holds."""
     if isinstance(answer, str):
         return answer.splitlines()
     if isinstance(answer, dict):
@@ -168,7 +169,7 @@ def _list_texts(answer: Any) -> list[str]:
 
 
 def _operation(item: Any, cases: Sequence[Case]) -> Operation:
-    """The operation that ``item`` writes down, its fields of the right names and types."""
+    """Read the operation that ``item`` writes down, its fields of the right names and types."""
     if not isinstance(item, dict):
         raise _UnusableError("not an object")
     op = item.get("op")
@@ -191,8 +192,8 @@ def _operation(item: Any, cases: Sequence[Case]) -> Operation:
 
 
 def _expand_lines(operation: Operation, clues: Sequence[Clue], words: Words) -> Operation:
-    """The operation with the words of counted lines in the places of their numbers; with their
-    counts in its rationale."""
+    """Put the words of counted lines in the places of their numbers, and their counts into the
+    rationale."""
 
     def find_clue(number: re.Match[str]) -> Clue:
         if not 1 <= int(number[1]) <= len(clues):
@@ -227,7 +228,7 @@ def _strings(item: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _clean(text: str) -> str:
-    """A rule's text, its white space made plain."""
+    """Return a rule's text with its white space made plain."""
     fault = text_fault(text)
     if fault:
         raise _UnusableError(f"text: {fault}")
@@ -235,7 +236,7 @@ def _clean(text: str) -> str:
 
 
 def _evidence(item: dict[str, Any], cases: Sequence[Case]) -> tuple[str, ...]:
-    """The ticket_keys of the cases that the operation should turn, each once."""
+    """List the ticket_keys of the cases that the operation should turn, each once."""
     if not item.get("evidence"):
         raise _UnusableError("no evidence")
     keys = {case_name(position): case.ticket.key for position, case in enumerate(cases)}
@@ -281,7 +282,7 @@ def _check_text(
     run = find_copied(text, (piece for case in cases for piece in reading(case.ticket).texts))
     if run:
         raise _UnusableError(f"text copied from a case: {run}")
-    # to where it decides before others
+    # an add moves the rule to where it decides before others
     moves = operation.op == "add" and has_labels(guidance.labels)
     for rule in guidance.rules:
         if rule.text == text and rule.key not in operation.merged_from and not moves:

@@ -1,6 +1,6 @@
 """Who proposes edits of a guidance, and has them proven: code (``at_once.py``) or a model
-(``bundles.py``), behind one protocol. ``loop.py`` draws, has proposed, has proven and applies,
-whoever it is."""
+(``bundles.py``), behind one protocol. ``loop.py`` has tickets drawn, edits proposed and proven, and
+applies them, whoever proposes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Bundle:
     key: int  # of its random stream
     judged: tuple[Case, ...]  # in the pool's order
     asked: int = 0  # verdicts that the model was asked for
-    tokens: int = 0  # that these took
+    tokens: int = 0  # that these verdicts took
     saved: int = 0  # verdicts that rules as code gave
 
     @property
@@ -41,12 +41,12 @@ class Bundle:
         return why_ineligible(self.judged)
 
     def after(self, verdicts: Verdicts) -> Bundle:
-        """The bundle with what it took to ask for these."""
+        """Return the bundle with what it took to ask for these verdicts."""
         return replace(self, asked=verdicts.judged, tokens=verdicts.tokens, saved=verdicts.saved)
 
 
 def why_ineligible(judged: Sequence[Case]) -> str:
-    """An empty string when these tickets can teach, otherwise why they cannot."""
+    """Say why these tickets cannot teach; empty where they can."""
     if not judged:
         return "no ticket was judged"
     return ALL_RIGHT if all(case.right for case in judged) else ""
@@ -59,13 +59,13 @@ class Lesson:
     shown: tuple[ReflectionInput, ...] = ()  # what each answer saw
     proposals: tuple[Proposal, ...] = ()
     tokens: int = 0  # read and made
-    sizes: tuple[SizeEntry, ...] = ()  # of what code learns at once: the same in other sizes
+    sizes: tuple[SizeEntry, ...] = ()  # what code learns at once, in other sizes
     is_stopped: bool = False  # learning was told to stop on the way
     why_not: str = ""  # why nothing is proposed, where that is known
 
     def rebase(self, made_for: Guidance, present: Guidance) -> Self:
-        """The lesson without proposals for the guidance ``made_for`` that come too late for the
-        ``present`` one."""
+        """Return the lesson without the proposals that were made for ``made_for`` and come too late
+        for ``present``."""
         return replace(self, proposals=rebase(self.proposals, made_for, present))
 
 
@@ -75,11 +75,11 @@ class GateResult:
 
     decision: Decision
     left: Budget  # of the mission's part in the run's false-acceptance budget
-    verdicts: Verdicts = field(default_factory=Verdicts)  # known then, and what they took
+    verdicts: Verdicts = field(default_factory=Verdicts)  # known after it, and what they took
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
     # the present guidance, prepared anew, where no edit takes its place
     prepared: Guidance | None = None
-    is_stopped: bool = False  # learning was told to stop before it was known
+    is_stopped: bool = False  # learning was told to stop before there was a decision
 
 
 L = TypeVar("L", bound=Lesson)
@@ -89,14 +89,14 @@ class Proposer(Protocol[L]):
     """Learns from train tickets of one mission. Its methods change nothing that they are given."""
 
     def draw(self, mission: MissionState) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
-        """The mission without the records that are used up, and the bundles that teach next: one or
-        more."""
+        """Return the mission without the records that are used up, and the bundles that teach next:
+        one or more."""
         ...
 
     def propose(self, bundles: Sequence[Bundle], guidance: Guidance) -> Dialogue[list[L]]:
-        """What each of the bundles teaches, whose tickets ``guidance`` has judged."""
+        """Learn from each of the bundles, whose tickets ``guidance`` has judged."""
         ...
 
     def prove(self, mission: MissionState, bundle: Bundle, lesson: L) -> Dialogue[GateResult]:
-        """The gate's decision on what a bundle taught, under what was accepted by then."""
+        """Have the gate decide on what a bundle taught, under what was accepted by then."""
         ...

@@ -32,16 +32,16 @@ from stageb.guidance.rules.prompts import (
 from stageb.guidance.words.types import Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
-MENDING = 0.5  # of the answers that look at errors of a rule, how many are asked to mend it
-FEWEST_TO_MEND = 2  # errors of one rule
+MENDING = 0.5  # share of the answers that look at errors of a rule which are asked to mend it
+FEWEST_TO_MEND = 2  # errors of one rule, for an answer to be asked to mend it
 
 ErrorKind = tuple[Verdict, str]
-"""The right verdict of the errors, and the key of the rule that decided them; empty: whatever
-did."""
+"""The right verdict of the errors, and the key of the rule that decided them; empty: any rule, or
+none."""
 
 
 def case_of(record: Record) -> Case:
-    """A record as reflection sees it."""
+    """Return a record as reflection sees it."""
     reason = record.selection.reason or (None if record.selection.verdict else "")
     return Case(record.ticket, record.is_right, reason)
 
@@ -54,8 +54,8 @@ def reflect(
     words: Words,
     key: int,
 ) -> Dialogue[Lesson]:
-    """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible.
-    ``key`` names their streams. ``judged`` holds a ticket once."""
+    """Sample ``config.num_proposals`` answers to what was judged, and parse them; none where
+    nothing can be learnt from it. ``key`` names their streams. ``judged`` holds a ticket once."""
     if why_ineligible(judged):
         return Lesson()
     shown, asked = fit_cases(Study(judged, guidance, config), count_tokens, words, key)
@@ -84,7 +84,7 @@ class Study:
         won, lost = (
             max((case.weight for case in cases), default=1.0) for cases in (errors, contrast)
         )
-        # share of wrong tickets from which on what a rule mends is worth what it breaks
+        # share of wrong tickets from which on a rule mends as much as it breaks
         pure = lost / (won + lost)
         wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
         return find_evidence(
@@ -95,8 +95,8 @@ class Study:
 def fit_cases(
     study: Study, count_tokens: CountTokens, words: Words, key: int
 ) -> tuple[list[ReflectionInput], list[Request]]:
-    """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
-    ``max_prompt_tokens``."""
+    """Return what each answer sees, and its request. Where a prompt exceeds ``max_prompt_tokens``,
+    show fewer cases, but one at least."""
     judged, guidance, config = study.judged, study.guidance, study.config
     most, counted = config.max_cases, dict[ErrorKind, Evidence]()
     while True:
@@ -122,8 +122,8 @@ def requests(
     words: Words,
     key: int,
 ) -> list[Request]:
-    """One request with one sample for each answer. Rules are begun for a model whose verdicts are;
-    one alone ends at its line's end."""
+    """Make one request with one sample for each answer. If the model's verdicts are begun in its
+    place, so are its rules; one alone ends with its line."""
     begun = bool(words.instruct and words.begin)
     stop = ("\n",) if begun and config.max_operations == 1 else ()
     decode = Decode(
@@ -143,14 +143,15 @@ def requests(
 def choose_cases(
     judged: Sequence[Case], guidance: Guidance, most: int, key: int
 ) -> tuple[ErrorKind, list[Case]]:
-    """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt
-    names them.
+    """Choose a kind of error, and at most ``most`` cases that show it, in the order in which a
+    prompt names them.
 
-    The label is drawn with the share that it has of the errors, weighed; half of the answers that
-    meet an error of a rule look at that rule's alone, where it is known what that decides rightly.
-    Half of the cases are errors; the others are rightly judged tickets of other labels, which a
-    careless rule would turn; where these are too few, further errors take their places. The stream
-    ``key`` decides every draw; none is made twice. No kind and no case where nothing is wrong.
+    A label is drawn with a probability proportional to its share of the errors, weighed. Half of
+    the answers that meet an error of a rule look at the errors of that rule alone, if it is known
+    what that rule decides rightly. Half of the cases are errors; the others are rightly judged
+    tickets of other labels, which a careless rule would turn; where these are too few, further
+    errors take their places. The stream ``key`` decides every draw; none is made twice. No kind and
+    no case where nothing is wrong.
     """
     wrong = [case for case in judged if not case.right]
     if not wrong:
@@ -179,8 +180,8 @@ def choose_cases(
 def of_kind(
     judged: Sequence[Case], kind: ErrorKind, guidance: Guidance
 ) -> tuple[list[Case], list[Case]]:
-    """The errors of a kind, and the rightly judged tickets of other labels: of the same rule, where
-    it names one."""
+    """Return the errors of a kind, and the rightly judged tickets of other labels; where the kind
+    names a rule, those that it decided alone."""
     label, rule = kind
     there = [case for case in judged if not rule or deciding_rule(case, guidance) == rule]
     errors = [case for case in there if not case.right and case.ticket.label == label]
@@ -188,21 +189,22 @@ def of_kind(
 
 
 def _is_known(judged: Sequence[Case]) -> bool:
-    """Whether reasons tell what rules decide rightly, which an answer that mends one must not
-    break."""
+    """Whether reasons say what rules decide rightly: an answer that mends one must not break
+    that."""
     reasons = [case.reason for case in judged if case.right]
     return not reasons or any(reason is not None for reason in reasons)
 
 
 def deciding_rule(case: Case, guidance: Guidance) -> str:
-    """The key of the rule that the reason of a case names last; empty if the guidance has no such
-    rule that may change."""
+    """Return the key of the rule that the reason of a case names last; empty if the guidance has no
+    such rule that may change."""
     rule = guidance.rule(find_cited_rule(case.reason or ""))
     return rule.key if rule and not rule.is_fixed else ""
 
 
 def merge_equal(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:
-    """Each different edit once, in the order of first appearance, with how many proposals hold it.
+    """List each different edit once, in the order of first appearance, with the number of proposals
+    that hold it.
 
     Proposals without operations are left out. Rationales and evidence make no difference, nor does
     the order of operations.

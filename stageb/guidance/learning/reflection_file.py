@@ -1,4 +1,4 @@
-"""``reflection.jsonl``, read: a row for each bundle that was reflected on."""
+"""Reads ``reflection.jsonl``: a row for each bundle that was reflected on."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ProposalEntry:
     """One answer of the model that reflects."""
 
     proposal: int  # its number among those of the row
-    operations: tuple[Operation, ...]  # what can be used of it
-    refused: tuple[Refusal, ...]  # what cannot, and why
+    operations: tuple[Operation, ...]  # the usable ones
+    refused: tuple[Refusal, ...]  # the others, and why they cannot be used
     text: str  # as it came
 
 
@@ -26,15 +26,15 @@ class ProposalEntry:
 class EvidenceEntry:
     """The effect of an edit on the tickets that it names."""
 
-    tickets: int  # that it names as evidence
-    turned: int  # of these, judged right under it; 0 where that was not asked
+    tickets: int  # number of tickets that it names as evidence
+    turned: int  # how many of these are judged right under it; 0 where that was not asked
 
 
 @dataclass(frozen=True, slots=True)
 class RaceEntry:
-    """How an edit raced against the others."""
+    """The result of an edit in its race against the others."""
 
-    tickets: int  # that it was judged on; 0 where it did not race
+    tickets: int  # number of tickets that it was judged on; 0 where it did not race
     won: float  # tickets that it judges better than the guidance in use
     lost: float  # tickets that it judges worse
 
@@ -44,7 +44,7 @@ class EditEntry:
     """One edit that came to the gate."""
 
     proposals: tuple[int, ...]  # the proposals whose operations it joins, by number
-    proposed_times: int  # answers that proposed it
+    proposed_times: int  # number of answers that proposed it
     outcome: str  # how far it came: accepted, unproven, futile, ...
     evidence: EvidenceEntry  # on the tickets that it names
     race: RaceEntry  # on the tickets that edits race on
@@ -58,7 +58,7 @@ class EditEntry:
 class GateEntry:
     """The gate's decision on the edits of a row."""
 
-    judged: int  # verdicts that it asked for
+    judged: int  # number of verdicts that it asked for
     budget_before: float  # the mission's false-acceptance budget
     budget_after: float  # what is left of it
     edits: tuple[EditEntry, ...]  # in the order in which they were tried
@@ -66,12 +66,12 @@ class GateEntry:
 
 @dataclass(frozen=True, slots=True)
 class SizeEntry:
-    """What code learns at once where the guidance may have so many conditions."""
+    """A guidance that code learns at once, with at most so many conditions."""
 
     most: int  # conditions, as asked for
     conditions: int  # that it has
     estimate: Estimate
-    operations: tuple[Operation, ...]  # that make it of the guidance before
+    operations: tuple[Operation, ...]  # that turn the guidance before into it
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ReflectionRow:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """Those that changed the guidance."""
+        """The operations that changed the guidance."""
         return self.operations_of(self.applied or ())
 
     @property
@@ -108,15 +108,15 @@ class ReflectionRow:
         )
 
     def operations_of(self, proposals: tuple[int, ...]) -> tuple[Operation, ...]:
-        """The operations of these proposals, in the order of their numbers here. Raises
+        """Return the operations of these proposals, in the order of their numbers here. Raises
         ``KeyError``."""
         known = {proposal.proposal: proposal.operations for proposal in self.proposals}
         return tuple(operation for number in proposals for operation in known[number])
 
 
 def parse_row(row: Mapping[str, Any]) -> ReflectionRow:
-    """A row of ``reflection.jsonl``. Raises ``LookupError``, ``TypeError``, ``ValueError`` or
-    ``AttributeError`` for what no run writes."""
+    """Parse a row of ``reflection.jsonl``. Raises ``LookupError``, ``TypeError``, ``ValueError`` or
+    ``AttributeError`` for one that no run writes."""
     parsed = ReflectionRow(
         reflection_id=str(row["reflection_id"]),
         epoch=row.get("epoch"),

@@ -1,5 +1,5 @@
-"""When which tickets are rolled out: the rounds of every epoch, as a function of config and tickets
-alone.
+"""Says which tickets are rolled out when: the rounds of every epoch, as a function of config and
+tickets alone.
 
 Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets,
 round by round, the missions in turn, and judges val. At the end the final guidance is chosen, by
@@ -26,7 +26,7 @@ from stageb.guidance.words.types import Place, Round, Split
 from stageb.seeds import shuffled, stream
 
 TRAIN, CLOSE, VAL, CHOOSE, TEST, DISTILL = range(6)  # the phases of an epoch, in order
-LEARNT, JUDGED = "learnt from", "judged"  # kinds of tickets, by what they take
+LEARNT, JUDGED = "learnt from", "judged"  # what is done with tickets, which sets their cost
 PHASES: Mapping[Split, int] = {"train": TRAIN, "val": VAL, "test": TEST}
 
 
@@ -48,22 +48,22 @@ def describe_learning(config: LoopConfig) -> str:
 class _Span:
     """The rounds of one phase, not drawn yet."""
 
-    at: tuple[int, int, int]  # epoch, as places have it, phase, the mission's number
+    at: tuple[int, int, int]  # epoch (as in places), phase, number of the mission
     epoch: int
     mission: str
     split: Split
-    tickets: int  # how many
+    tickets: int  # number of tickets
     kind: Literal["round", "distill"] = "round"
 
     def place(self, number: int) -> Place:
-        """Of one of its rounds."""
+        """Return the place of one of its rounds."""
         epoch, phase, mission = self.at
         return (
             (epoch, phase, number, mission) if phase == TRAIN else (epoch, phase, mission, number)
         )
 
     def count_done(self, rounds: int, done: Place) -> int:
-        """How many of its rounds, so many in all, are over at a place."""
+        """Count how many of its ``rounds`` are over at the place ``done``."""
         epoch, phase, mission = self.at
         if (epoch, phase) != done[:2]:
             return rounds if self.at[:2] < done[:2] else 0
@@ -75,8 +75,8 @@ class _Span:
 
 
 class GuidanceSchedule:
-    """The rounds of a run. ``round_size`` is the number of tickets in all but a split's last
-    one."""
+    """The rounds of a run. ``round_size`` is the number of tickets in each, save the last one of a
+    split."""
 
     def __init__(self, splits: Mapping[str, Splits], config: LoopConfig, round_size: int) -> None:
         self.missions = tuple(splits)
@@ -87,47 +87,48 @@ class GuidanceSchedule:
         self._number = {mission: number for number, mission in enumerate(splits)}
 
     def before(self) -> Iterator[Round]:
-        """Epoch 0: val and test before anything is learnt."""
+        """Yield epoch 0: val and test before anything is learnt."""
         return self._draw_all(0, VAL, TEST)
 
     def train(self, epoch: int) -> Iterator[Round]:
-        """Train tickets to learn from, drawn anew for every epoch, a round of each mission in turn:
-        no one's learning waits for another's."""
+        """Yield train tickets to learn from, drawn anew for every epoch, a round of each mission in
+        turn: no mission's learning waits for another's."""
         turns = zip_longest(
             *(self._draw(self._span(epoch, mission, TRAIN)) for mission in self.missions)
         )
         return (round_ for turn in turns for round_ in turn if round_)
 
     def val(self, epoch: int) -> Iterator[Round]:
-        """What chooses among the guidances that epochs end with."""
+        """Yield val, which chooses among the guidances that epochs end with."""
         return self._draw_all(epoch, VAL)
 
     def after(self) -> Iterator[Round]:
-        """Test under the final guidance, and what is distilled."""
+        """Yield test under the final guidance, and tickets to distil."""
         return self._draw_all(self._end, *self._last_phases)
 
     def bundle_size(self, mission: str) -> int:
-        """Tickets to roll out before a mission's next reflection."""
+        """Return the number of tickets to roll out before a mission's next reflection."""
         return bundle_size(self._splits[mission], self._config)
 
     def close(self, epoch: int, mission: str) -> Place:
-        """Where a mission's learning of an epoch ends."""
+        """Return the place where a mission's learning in an epoch ends."""
         return (epoch, CLOSE, self._number[mission], 0)
 
     def choice(self, mission: str) -> Place:
-        """Where a mission's final guidance is chosen."""
+        """Return the place where a mission's final guidance is chosen."""
         return (self._end, CHOOSE, self._number[mission], 0)
 
     def count(self, until: Place | None = None) -> int:
-        """Rounds in all, or those at or before a place."""
+        """Count all rounds, or those at or before a place."""
         counts = [(span, -(-span.tickets // self._size)) for span in self._spans()]
         return sum(
             rounds if until is None else span.count_done(rounds, until) for span, rounds in counts
         )
 
     def to_come(self, done: Place, over: Collection[str] = ()) -> dict[str, int]:
-        """Tickets of the rounds after ``done``: those to learn from, and those that are judged
-        alone. Missions that learn no more (``over``) are judged in this epoch and at the end."""
+        """Count the tickets of the rounds after ``done``: those to learn from, and those that are
+        only judged. Missions that learn no more (``over``) are judged in this epoch and at the
+        end."""
         found = {LEARNT: 0, JUDGED: 0}
         for span in self._spans():
             studied = span.split == "train" and span.kind == "round"
@@ -143,10 +144,10 @@ class GuidanceSchedule:
         return found
 
     def forecast(self) -> Forecast:
-        """The most that the run can cost: as if nothing ended early, every answer proposed another
-        edit that does some good, and every test saw its whole pool. Not counted is what nobody
-        knows yet: that an accepted edit is followed by another bundle at once, and rules that can
-        go are sought."""
+        """Return the most that the run can cost: as if nothing ended early, every answer proposed
+        another edit that does some good, and every test saw its whole pool. Two things that nobody
+        can know yet are not counted: that an accepted edit is followed by another bundle at once,
+        and that rules that can go are sought."""
         config, rollouts, bundles, judged = self._config, 0, 0, 0
         samples = config.sampler.samples_per_decode * len(config.sampler.grid)
         for span in self._spans():
@@ -164,8 +165,8 @@ class GuidanceSchedule:
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
 
     def forecast_rest(self) -> int:
-        """The most rollouts once a budget has ended learning: val of what was learnt since it was
-        judged, test, and what is distilled."""
+        """Return the most rollouts once a budget has ended learning: val under guidance learnt
+        since val was last judged, test, and tickets to distil."""
         samples = self._config.sampler.samples_per_decode * len(self._config.sampler.grid)
         val = sum(len(self._judged(mission, "val")) for mission in self.missions)
         ends = [span for span in self._spans() if span.at[0] == self._end]
@@ -174,7 +175,7 @@ class GuidanceSchedule:
         )
 
     def _count_bundles(self, span: _Span) -> int:
-        """How many the tickets of a span to learn from fill."""
+        """Count the bundles that the tickets of a span fill."""
         size = self.bundle_size(span.mission)
         if self._config.reflection.scope == "round":
             size = -(-size // self._size) * self._size
@@ -202,7 +203,7 @@ class GuidanceSchedule:
 
     def _span(self, epoch: int, mission: str, phase: int) -> _Span:
         at, splits = (epoch, phase, self._number[mission]), self._splits[mission]
-        # what ends a run goes by the name of its last epoch
+        # the phases that end a run bear the name of its last epoch
         named = min(epoch, self._config.runner.epochs)
         if phase == DISTILL:
             return _Span(at, named, mission, "train", len(splits.train), "distill")
@@ -266,19 +267,19 @@ class Forecast:
     rollouts: int  # answers sampled
     bundles: int  # reflected on
     reflections: int  # reflection answers sampled
-    judged: int  # verdicts for the gate
+    judged: int  # verdicts given for the gate
 
 
 def _cost_at_once(train: int) -> int:
-    """Verdicts of a model that judges what code learns at once, at most: of each train ticket under
-    the present guidance and under what the blocks before have taught, and for each of these of the
-    tickets that it is calibrated on."""
+    """Count the verdicts, at most, of a model on what code learns at once: on each train ticket
+    under the present guidance and under what the blocks before have taught, and for each of these
+    on the tickets that it is calibrated on."""
     return 2 * train + (len(block_ends(train)) + 1) * CALIBRATED_ON
 
 
 def _gate_cost(config: LoopConfig, train: int) -> int:
-    """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two
-    tests; and each train ticket under the present guidance."""
+    """Count the verdicts that one bundle can cost at most: on tickets that answers name, in the
+    race, for joined edits, in two tests; and on each train ticket under the present guidance."""
     gate, reflection = config.gating, config.reflection
     if not config.has_gate:
         return 0

@@ -2,17 +2,17 @@
 label.
 
 Conditions are chosen one after the other, for a logistic regression with a small penalty on large
-weights: of all of them, the one that lowers the loss most, to the second order; then all weights
-are fitted anew. Of every size, the weights are made whole: multiplied so that the largest is
-between 1 and ``MOST_POINTS``, and rounded, with the multiplier of least loss (Liu et al.,
-"FasterRisk: fast and accurate interpretable risk scores", 2022; Ustun & Rudin, "Supersparse linear
-integer models for optimized medical scoring systems", 2016). Which size is used is decided on
-tickets that taught none of them (``whole.py``).
+weights: each time the one that lowers the loss most, to the second order; then all weights are
+fitted anew. For every size, the weights are made whole: multiplied so that the largest is between 1
+and ``MOST_POINTS``, and rounded, with the multiplier of least loss (Liu et al., "FasterRisk: fast
+and accurate interpretable risk scores", 2022; Ustun & Rudin, "Supersparse linear integer models for
+optimized medical scoring systems", 2016). Which size is used is decided on tickets that taught none
+of them (``whole.py``).
 
-Labels of a mission's own have a card each, and of those that a ticket reaches the one counts that
-it is furthest above. Cards grow in turns, each by a condition or by two that hold together: for a
-softmax over labels, in which one label's card is fitted beside those of the others as they stand.
-All are made whole by one multiplier, since they are compared.
+Each label of a mission's own has a card. A ticket gets the label of the card whose limit it exceeds
+most, of those that it reaches. Cards grow in turns, each by a condition or by two that hold
+together: for a softmax over labels, in which one label's card is fitted while those of the others
+stay as they are. All are made whole by one multiplier, since they are compared.
 """
 
 from __future__ import annotations
@@ -41,39 +41,40 @@ from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import Verdict
 
-MOST_TERMS = 30  # of a card
-MOST_POINTS = 5  # of a condition, more or less
-FEWEST = 3  # tickets for which a condition must hold, and not hold; of a label that has a card
-FEWEST_TOGETHER = 5  # tickets for which two conditions must hold together
-TRIED = 1500  # conditions: those that tell most by themselves
+MOST_TERMS = 30  # on a card
+MOST_POINTS = 5  # that a condition gives or takes
+FEWEST = 3  # tickets that meet a condition, that do not meet it, and that a label with a card has
+FEWEST_TOGETHER = 5  # tickets that must meet both conditions of a pair
+TRIED = 1500  # conditions that may be chosen: those that tell most by themselves
 PENALTY = 0.5  # half of it times the square of each weight is added to the loss
 SCALES = 9  # multipliers that are tried
-MOST_COMPARED_POINTS = 9  # of one of them, more or less
-PAIRED = 100  # conditions that may be joined in pairs: those that tell most by themselves
-OF_FIELD = 4  # of one field, before any other has had its turn
-MORE = 10  # lines of a card, for each of which one more is added at once
+MOST_COMPARED_POINTS = 9  # that a condition gives or takes on a card that is compared
+PAIRED = 100  # conditions that may be joined in pairs: those that tell most by themselves, ...
+OF_FIELD = 4  # ... and this many on one field before any other field has had its turn
+LINES_PER_STEP = 10  # a card grows by one line at a time, and by one more for every 10 that it has
 
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """Tickets have ``verdict`` that have ``least`` points or more."""
+    """Tickets that have ``least`` points or more have ``verdict``."""
 
     verdict: Verdict
     points: Mapping[Conjunction, int]  # in the order in which they came
     least: int
-    # of these, words that have the same points, the surest first
+    # lists of those lines that are words with equal points, the surest word first
     lists: Sequence[Sequence[Conjunction]] = ()
 
     @property
     def size(self) -> int:
-        """Its conditions: a list of words is one, and each that a count counts."""
+        """Count its conditions: a word list is one, and so is each condition that a count
+        counts."""
         listed = {line for words in self.lists for line in words}
         others = (term for line in self.points if line not in listed for term in line)
         return len(self.lists) + sum(term.size for term in others)
 
 
 Listing = Callable[[Contingency], "list[list[int]]"]
-"""What finds the places of words that speak for the wanted tickets, in lists."""
+"""Finds the places of words that speak for the wanted tickets, in lists."""
 
 
 def grow_cards(
@@ -82,11 +83,11 @@ def grow_cards(
     among: int,
     prices: Prices,
     listing: Listing | None = None,
-    longest: int = MOST_TERMS,
+    most_lines: int = MOST_TERMS,
 ) -> list[Scorecard]:
-    """Cards of one condition, of two, and so on to the ``longest``, that tell the first of two
-    labels from the other among these tickets. With a ``listing`` each has the lists of words that
-    speak for either, the first one nothing else."""
+    """Return cards of one condition, of two, and so on to ``most_lines``, that tell the first of
+    two labels from the other for the tickets in ``among``. With a ``listing``, each card also has
+    the lists of words that speak for either label, and the first card has these alone."""
     verdict, other = labelled
     terms, held = find_distinct(masks, among)
     labels = unpack([labelled[verdict]], among)[0].astype(np.float64)
@@ -112,7 +113,7 @@ def grow_cards(
     gains[[place for words in lists for place in words]] = -np.inf
     tried = np.sort(np.argsort(-gains, kind="stable")[: min(TRIED, int((gains > -np.inf).sum()))])
     first = np.column_stack([first, *(_count_words(words, held, among) for words in lists)])
-    rows = unpack([held[place] for place in tried] if longest else [], among).astype(np.float32)
+    rows = unpack([held[place] for place in tried] if most_lines else [], among).astype(np.float32)
     cards, chosen = list[Scorecard](), list[int]()
     design, fitted = (
         first,
@@ -127,7 +128,7 @@ def grow_cards(
 
     if lists:
         write()
-    while len(chosen) < min(longest, len(tried)):
+    while len(chosen) < min(most_lines, len(tried)):
         gains = _promise(rows, labels, weights, design @ fitted)
         gains[chosen] = -1
         chosen.append(int(np.argmax(gains)))
@@ -141,34 +142,35 @@ def grow_compared(
     masks: Masks,
     labelled: Mapping[Verdict, int],
     among: int,
-    longest: int,
+    most_lines: int,
     paired: int = PAIRED,
     listing: Listing | None = None,
 ) -> list[tuple[Scorecard, ...]]:
-    """Cards of one line for each label, of two, and so on, then in longer steps, for the tickets
-    ``among`` these that are ``labelled``; so many conditions may be joined in pairs. With a
-    ``listing`` each has the lists of words that speak for its label, the first one nothing else.
-    What these masks have been grown to before is not grown again."""
+    """Return cards for each label, with one line each, then two, and so on, later in longer steps,
+    learnt from those tickets in ``among`` that are ``labelled``. At most ``paired`` conditions may
+    be joined in pairs. With a ``listing``, each card also has the lists of words that speak for its
+    label, and the first cards have these alone. The result is kept with the masks, so no cards are
+    grown twice."""
     key = *labelled.items(), among, paired, listing
     known = masks.compared.get(key)
-    if known is None or known[0] < longest:
+    if known is None or known[0] < most_lines:
         known = masks.compared[key] = (
-            longest,
-            _grow_compared(masks, labelled, among, longest, paired, listing),
+            most_lines,
+            _grow_compared(masks, labelled, among, most_lines, paired, listing),
         )
     found: list[tuple[Scorecard, ...]] = []
-    most = 0  # lines of a label's card, of those found
-    for lines, cards in known[1][: longest + (listing is not None)]:
-        if found and most >= longest:
+    longest = 0  # lines on the longest card found
+    for lines, cards in known[1][: most_lines + (listing is not None)]:
+        if found and longest >= most_lines:
             break
         found.append(cards)
-        most = lines
+        longest = lines
     return found
 
 
 def judge_compared(cards: Sequence[Scorecard], masks: Masks, among: int) -> dict[Verdict, int]:
-    """The tickets ``among`` these by the card that each is furthest above, the first of equals;
-    without those below all."""
+    """Return the tickets in ``among`` by verdict: that of the card whose limit they exceed most, of
+    equal ones the first. Tickets below all limits are left out."""
     above = []
     for card in cards:
         rows = unpack([hold_together(masks, line) for line in card.points], among).astype(
@@ -183,9 +185,9 @@ def judge_compared(cards: Sequence[Scorecard], masks: Masks, among: int) -> dict
 
 
 def find_distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]]:
-    """What may have points, and the tickets ``among`` these for which it holds: of terms that say
-    the same of all of them the first, and nothing denied or of two fields, since points may be
-    taken, too."""
+    """Find the conditions that may have points, and the tickets in ``among`` that meet each. Of
+    conditions that the same tickets meet, keep the first. Denials and comparisons of two fields are
+    left out, since points may be taken, too."""
     found: dict[int, Expression] = {}
     most = among.bit_count() - FEWEST
     for term, mask in masks.plain.items():
@@ -202,50 +204,53 @@ def _grow_compared(
     masks: Masks,
     labelled: Mapping[Verdict, int],
     among: int,
-    longest: int,
+    most_lines: int,
     paired: int,
     listing: Listing | None,
 ) -> list[tuple[int, tuple[Scorecard, ...]]]:
-    """As ``grow_compared`` says, each with the lines that its longest card was given."""
+    """Compute what ``grow_compared`` returns. Each entry: the number of lines on the longest card,
+    and a card for each label."""
     labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
     terms, held = find_distinct(masks, among)
     if not terms or len(labels) < 2:
         return []
-    wanted = unpack([labelled[label] for label in labels], among).astype(np.float64)
-    scores = np.log(wanted.mean(axis=1))[:, None] + np.zeros(len(wanted[0]))
-    growing = []
-    for label, mine, score in zip(labels, wanted, scores, strict=True):
+    is_label = unpack([labelled[label] for label in labels], among).astype(np.float64)
+    scores = np.log(is_label.mean(axis=1))[:, None] + np.zeros(len(is_label[0]))
+    cards = []
+    for label, is_mine, score in zip(labels, is_label, scores, strict=True):
         tally = Contingency.of(terms, held, labelled[label], among)
         lists = {
             tuple(words): _count_words(words, held, among)
             for words in (listing(tally) if listing else ())
         }
         lines = (
-            _find_lines(tally, held, labelled[label], among, score[0], paired) if longest else []
+            _find_lines(tally, held, labelled[label], among, score[0], paired) if most_lines else []
         )
-        growing.append(_Growing(label, mine, terms, lists, lines, among))
-    if listing and not any(each.lists for each in growing):
+        cards.append(_Growing(label, is_mine, terms, lists, lines, among))
+    if listing and not any(card.lists for card in cards):
         return []
     found: list[tuple[int, tuple[Scorecard, ...]]] = []
-    is_first = listing is not None
-    while len(found) < longest + (listing is not None) and (
-        is_first or all(len(each.chosen) < longest for each in growing)
+    is_first = listing is not None  # a first round without lines, of word lists alone
+    most_rounds = most_lines + is_first
+    # Each round lengthens every label's card in turn, fitted against the current scores of the
+    # others; then all cards are rounded together.
+    while len(found) < most_rounds and (
+        is_first or all(len(card.chosen) < most_lines for card in cards)
     ):
-        for place, each in enumerate(growing):
+        for place, card in enumerate(cards):
             others = np.logaddexp.reduce(np.delete(scores, place, axis=0))
-            scores[place] = each.lengthen(
-                scores[place] - others, others, 0 if is_first else 1 + len(each.chosen) // MORE
-            )
-        cards = _round_together(growing, default=[*labelled][-1])
-        found.append((max(len(each.chosen) for each in growing), cards))
+            lines_to_add = 0 if is_first else 1 + len(card.chosen) // LINES_PER_STEP
+            scores[place] = card.lengthen(scores[place] - others, others, lines_to_add)
+        rounded = _round_together(cards, default=[*labelled][-1])
+        found.append((max(len(card.chosen) for card in cards), rounded))
         is_first = False
     return found
 
 
 def _count_words(words: Sequence[int], held: Sequence[int], among: int) -> Numbers:
-    """How many of some words each of the tickets ``among`` these mentions, where ``held`` has those
-    of every term."""
+    """Count, for each ticket in ``among``, how many of these words it mentions. ``held[i]`` is the
+    mask of term i."""
     counts: Numbers = unpack([held[place] for place in words], among).sum(axis=0, dtype=np.float64)
     return counts
 
@@ -260,7 +265,7 @@ class _Growing:
         terms: Sequence[Expression],
         # places of words -> how many of them each ticket mentions
         lists: Mapping[tuple[int, ...], Numbers],
-        # that may have points, and the tickets ``among`` these that meet each
+        # that may have points, each with the tickets in ``among`` that meet it
         lines: Sequence[tuple[Conjunction, int]],
         among: int,
     ) -> None:
@@ -277,7 +282,7 @@ class _Growing:
         self.fitted = np.zeros(1 + len(lists))
 
     def lengthen(self, log_odds: Numbers, others: Numbers, count: int) -> Numbers:
-        """The label's scores with up to ``count`` lines more, beside what ``others`` have;
+        """Add up to ``count`` lines and return the label's scores, fitted to what ``others`` have.
         ``log_odds`` are those before."""
         even = np.ones(len(self.wanted))
         if left := min(count, len(self.lines) - len(self.chosen)):
@@ -293,7 +298,7 @@ class _Growing:
         return scores
 
     def write(self, points: Numbers, least: int) -> Scorecard:
-        """Its card with whole points of each list and line."""
+        """Return its card with whole points for each list and line."""
         lines = [*self.lists, *([self.lines[place]] for place in self.chosen)]
         return _write_card(
             self.verdict, lines, [int(each) for each in points], least, len(self.lists)
@@ -303,9 +308,9 @@ class _Growing:
 def _find_lines(
     tally: Contingency, held: Sequence[int], wanted: int, among: int, log_odds: float, paired: int
 ) -> list[tuple[Conjunction, int]]:
-    """What may have points on a label's card, with the tickets ``among`` these for which it holds:
-    the conditions that tell most by themselves, and of pairs of the first ones those that tell most
-    more than either."""
+    """Find the lines that may have points on a label's card, each with the tickets in ``among``
+    that meet it: the conditions that tell most by themselves, and of the pairs of the first ones
+    those that tell most more than either part."""
     terms, alone = tally.terms, _promise_first(tally, log_odds)
     order = np.argsort(-alone, kind="stable")
     turns, seen = [], Counter[tuple[str, ...]]()
@@ -335,20 +340,20 @@ def _find_lines(
     return lines
 
 
-def _round_together(growing: Sequence[_Growing], default: Verdict) -> tuple[Scorecard, ...]:
-    """Whole points by the multiplier of least loss, and limits that are as high as those under
-    which most train tickets are judged right, where one that reaches none has the label
-    ``default``."""
-    largest = max(float(np.abs(each.fitted[1:]).max(initial=0)) for each in growing)
+def _round_together(cards: Sequence[_Growing], default: Verdict) -> tuple[Scorecard, ...]:
+    """Round the points to whole numbers, by the multiplier of least loss. Choose the limits under
+    which most train tickets are judged right, as high as possible, where a ticket that reaches none
+    has the label ``default``."""
+    largest = max(float(np.abs(card.fitted[1:]).max(initial=0)) for card in cards)
     if largest < 1e-6:
         return ()
-    wanted = np.array([each.wanted for each in growing])
+    is_label = np.array([card.wanted for card in cards])
 
     def scale(times: float) -> tuple[float, list[Numbers], Numbers]:
-        points = [np.round(times * each.fitted) for each in growing]
-        sums = np.array([each.design @ some for each, some in zip(growing, points, strict=True)])
+        points = [np.round(times * card.fitted) for card in cards]
+        sums = np.array([card.design @ some for card, some in zip(cards, points, strict=True)])
         loss = float(
-            (np.logaddexp.reduce(sums / times) - (wanted * sums / times).sum(axis=0)).sum()
+            (np.logaddexp.reduce(sums / times) - (is_label * sums / times).sum(axis=0)).sum()
         )
         return round(loss, 6), points, sums
 
@@ -356,28 +361,27 @@ def _round_together(growing: Sequence[_Growing], default: Verdict) -> tuple[Scor
     _, points, sums = min(scales, key=lambda each: each[0])
     most, is_right = (
         sums.max(axis=0),
-        np.take_along_axis(wanted, sums.argmax(axis=0)[None], axis=0)[0],
+        np.take_along_axis(is_label, sums.argmax(axis=0)[None], axis=0)[0],
     )
-    is_default = np.array([each.verdict == default for each in growing]) @ wanted
-    limits = np.unique(most)[::-1]  # of sums, that a card must reach; the highest first
+    is_default = np.array([card.verdict == default for card in cards]) @ is_label
+    limits = np.unique(most)[::-1]  # that the highest sum must reach; the highest limit first
     limit = limits[
         np.argmax([np.where(most >= each, is_right, is_default).sum() for each in limits])
     ]
     return tuple(
-        each.write(some[1:], int(limit - some[0]))
-        for each, some in zip(growing, points, strict=True)
+        card.write(some[1:], int(limit - some[0])) for card, some in zip(cards, points, strict=True)
     )
 
 
 def _write_card(
     of: Verdict, lines: Sequence[Sequence[Conjunction]], points: list[int], least: int, lists: int
 ) -> Scorecard:
-    """A card on which each of some ``lines`` has the same points; the first ``lists`` of these are
-    word lists."""
+    """Return a card on which all conditions in an entry of ``lines`` have the same points. The
+    first ``lists`` entries are word lists."""
     each = {
         line: score for some, score in zip(lines, points, strict=True) if score for line in some
     }
-    listed: dict[int, list[Conjunction]] = {}  # those of the same points are one list
+    listed: dict[int, list[Conjunction]] = {}  # words with equal points become one list
     for some, score in zip(lines[:lists], points, strict=False):
         if score:
             listed.setdefault(score, []).extend(some)
@@ -387,8 +391,8 @@ def _write_card(
 def _promise_first(
     tally: Contingency, log_odds: float, price: float = 1.0, other: float = 1.0
 ) -> Numbers:
-    """As ``_promise``, where all tickets have the same log-odds, and weigh so much by whether they
-    are wanted."""
+    """Return what ``_promise`` would where all tickets have the same log-odds. A wanted ticket
+    weighs ``price``, any other one ``other``."""
     (chance,), right, wrong = (
         find_chances(np.array([log_odds])),
         price * tally.right,
@@ -402,8 +406,8 @@ def _promise_first(
 def _promise(
     rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers
 ) -> Numbers:
-    """How much each condition would lower the loss, to the second order, if its weight and the
-    constant were fitted."""
+    """Return by how much each condition would lower the loss, to the second order, if its weight
+    and the constant were fitted."""
     chances = find_chances(log_odds)
     bend = weights * chances * (1 - chances)
     slopes, bends = (
@@ -413,10 +417,10 @@ def _promise(
 
 
 def _weigh_slopes(slopes: Numbers, bends: Numbers, whole: float) -> Numbers:
-    """How much a loss falls, to the second order, by its slopes and bends; the constant's bend is
-    the ``whole`` one."""
+    """Return by how much the loss falls, to the second order, given its slopes and bends; ``whole``
+    is the bend of the constant."""
     gains: Numbers = slopes**2 / (bends - bends**2 / max(whole, 1e-9) + PENALTY)
-    return gains.round(3)  # what differs less is the same, in whatever order it was summed up
+    return gains.round(3)  # smaller differences may come from the order of a sum alone
 
 
 def _fit(
@@ -426,7 +430,7 @@ def _fit(
     first: Numbers,
     beside: Numbers | float = 0.0,
 ) -> Numbers:
-    """The weights of least loss, that of the constant first."""
+    """Return the weights of least loss, that of the constant first."""
     ridge = np.array([1e-6] + [PENALTY] * (len(first) - 1))
     return fit_logistic(design, labels, weights, first, ridge, beside=beside)
 
@@ -434,8 +438,8 @@ def _fit(
 def _round(
     design: Numbers, labels: Numbers, weights: Numbers, fitted: Numbers, even: float
 ) -> tuple[list[int], int] | None:
-    """Whole points for the weights, and the least sum of log-odds above ``even``, which fails; None
-    where nothing is left of them."""
+    """Return whole points for the weights, and the smallest sum whose log-odds are above ``even``:
+    from there on a ticket fails. None if no weight is left after rounding."""
     largest = float(np.abs(fitted[1:]).max())
     if largest < 1e-6:
         return None
@@ -443,7 +447,7 @@ def _round(
     points = np.round(fitted[1:] * most[:, None] / largest)
     sums = (points @ design[:, 1:].T).astype(np.int64)
     low, high = int(sums.min()), int(sums.max())
-    # Tickets of one sum are as one, of which a share fails.
+    # Tickets with equal sums are counted as one, of which a share fails.
     each = np.arange(low, high + 1, dtype=np.float64)
     places = sums - low + len(each) * np.arange(SCALES)[:, None]
     having, failing = (

@@ -1,18 +1,18 @@
-"""What turns rules that code has learnt into guidance for a model that judges: demonstrations, and
+"""Turns rules that code has learnt into guidance for a model that judges: adds demonstrations, and
 a calibration that weighs the model's verdicts beside those of the rules as code.
 
 Rules fit the tickets that taught them better than others, so how far to trust them is learnt from
-others: block by block, in step with the test (``learning/gate/prequential.py``), tickets are judged
-under what earlier ones have taught, first by the test and then as material for the calibration of
+other tickets: block by block, in step with the test (``learning/gate/prequential.py``), tickets are
+judged under what earlier ones have taught, first for the test and then as material to calibrate
 what follows. Each prompt shifts the model's log-odds by its rules and demonstrations, and each card
-has a scale of its own. What comes from different ones is made comparable by the middle and the
-spread of each prompt's scores on the same reference tickets, whose labels play no part in that, and
-by the spread of their points. Rules that more tickets taught are right more often: a ticket counts
-in proportion to those that taught the rules it was judged under.
+has a scale of its own. Scores under different prompts are made comparable by the middle and the
+spread of each prompt's scores on the same reference tickets, and by the spread of their points; the
+labels of those tickets play no part in that. Rules that more tickets taught are right more often: a
+ticket counts in proportion to the number of tickets that taught the rules it was judged under.
 
 The same tickets tell who judges best: code alone, the model alone, or both weighed
 (``Stacker.choose_judge``). Each block is judged, and bet on, by the one that was best on the blocks
-before. Of equals code is taken, which costs nothing.
+before. On a tie, code judges, which costs nothing.
 
 And they tell how far ahead rules must set a verdict for code to decide it alone, without a call of
 the model: so far that this is proven to cost at most ``MOST_LOST`` of all tickets. Leads are tested
@@ -45,39 +45,40 @@ from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Guidance, JudgeName, Verdict
 
-# share of tickets by which any judge may be behind code as it is measured on folds of all tickets
+# how much less accurate a judge may be than code, as measured on folds of all tickets
 MOST_BEHIND = 0.01
-SURE = 0.99  # of what the model set labels apart by, the share that is within its reach
-# share of tickets that code may cost where it decides in the place of both weighed
+SURE = 0.99  # share of the known tickets on which the model's lead is within its reach
+# share of tickets that may be lost where code decides instead of both weighed
 MOST_LOST = 0.01
-LEVEL = 0.05  # of the proof that it costs no more
-FEW_LOST = 0.9  # the stake that grows fastest where hardly a ticket is lost
-LEADS = 20  # tested, of about as many tickets each
+LEVEL = 0.05  # at which it is proven that no more are lost
+FEW_LOST = 0.9  # the stake with which wealth grows fastest if hardly a ticket is lost
+LEADS = 20  # that are tested, with about as many tickets between neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """How the model and the rules as code judge a ticket that taught neither."""
+    """A ticket, and its judgement by the model and by the rules as code, neither of which it
+    taught."""
 
-    said: tuple[float, ...]  # of each label by the model, its log-probability but for a constant
-    scores: tuple[float, ...]  # the same, in spreads of its prompt, from their middle
-    ruling: Verdict | None  # of the rules
-    leads: tuple[float, ...]  # of each label by points, in spreads of those
+    said: tuple[float, ...]  # by the model: each label's log-probability, but for a constant
+    scores: tuple[float, ...]  # the same, from the middle of its prompt's, in spreads of these
+    ruling: Verdict | None  # the verdict of the rules
+    leads: tuple[float, ...]  # each label's lead by points, in spreads of these
     label: Verdict
-    # the same, by tickets before it; None where these were too few
+    # both weighed, calibrated by the tickets before it; None where these were too few
     calibrated: tuple[float, ...] | None
-    taught: int  # tickets that taught the rules
-    by: Mapping[JudgeName, bool]  # whether each judge that there was by then is right of it
-    judge: JudgeName  # the best of them by tickets before it
+    taught: int  # number of tickets that taught the rules
+    is_right: Mapping[JudgeName, bool]  # whether each judge known by then is right
+    judge: JudgeName  # the best of them on the tickets before it
 
 
 @dataclass(frozen=True, slots=True)
 class Stacker(Preparer):
-    """Prepares one guidance after the other, each with what the blocks before tell of
+    """Prepares one guidance after the other, each by what the blocks before tell for
     calibration."""
 
     reference: Sequence[int]  # positions of the tickets by which prompts are made comparable
-    weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> what is known of it
+    weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> how it was judged
 
     def prepare(
         self,
@@ -86,11 +87,11 @@ class Stacker(Preparer):
         block: Sequence[int] = (),
         by_folds: Mapping[int, bool] = MappingProxyType({}),
     ) -> Dialogue[tuple[Guidance | None, Stacker]]:
-        """``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated by the
-        blocks before, and with the best judge; and what prepares the next one, which knows the
-        ``block``, judged under it. None as long as too few tickets are known to calibrate by; where
-        the engine gives no probabilities, nothing is calibrated. ``by_folds`` is as
-        ``choose_judge`` takes it."""
+        """Return ``guidance`` with demonstrations from the tickets that ``taught`` it, calibrated
+        by the blocks before, and with the best judge; None as long as too few tickets are known to
+        calibrate by. Where the engine gives no probabilities, nothing is calibrated. Also returns
+        the stacker for the next block, which has the judgements of this ``block`` under the
+        guidance. ``by_folds`` is as ``choose_judge`` takes it."""
         cases = [Case(self.tools.tickets[i], self._is_right(i), None) for i in taught]
         guidance = self.demonstrate(
             replace(guidance, demonstrations=(), calibration=UNCALIBRATED, judge=""), cases
@@ -101,86 +102,92 @@ class Stacker(Preparer):
         reference = self.leave_out_shown(guidance, self.reference)
         (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
         labels = guidance.labels
-        said = [find_scores(each, labels) for each in judged]
+        all_scores = [find_scores(each, labels) for each in judged]
         rulings = self._rule_on(guidance, [*reference, *block])
-        leads = [
+        all_leads = [
             tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings
         ]
-        nothing = [(0.0,) * len(labels)]
-        of_model, of_points = (centre(some[: len(reference)] or nothing) for some in (said, leads))
-        middle = of_model.mean(axis=0)  # points have a zero of their own
-        scale, spread = (find_spread(each) or 1.0 for each in (of_model - middle, of_points))
-        to_middle = Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist())
-        fitted, alone = self._fit(), self._fit(is_alone=True).after(to_middle).rounded
-        beside = replace(
+        to_middle, spread = _scale_scores(
+            labels, all_scores[: len(reference)], all_leads[: len(reference)]
+        )
+        fitted, model_only = self._fit(), self._fit(is_alone=True).after(to_middle).rounded
+        with_rules = replace(
             fitted.after(to_middle), points=fitted.points / spread, reach=self._find_reach(fitted)
         ).rounded
-        is_known, weighed = fitted != UNCALIBRATED, {}
-        rows = zip(block, *(some[len(reference) :] for some in (said, rulings, leads)), strict=True)
-        for i, scores, ruling, led in rows:
-            label, by = self.tools.tickets[i].label, dict[JudgeName, bool]()
+        is_known, judged_block = fitted != UNCALIBRATED, {}
+        rows = zip(
+            block,
+            *(some[len(reference) :] for some in (all_scores, rulings, all_leads)),
+            strict=True,
+        )
+        for i, scores, ruling, leads in rows:
+            label, is_right = self.tools.tickets[i].label, dict[JudgeName, bool]()
             calibrated = (
-                beside.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
+                with_rules.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
             )
             if calibrated is not None:
-                place = labels.index(label)
-                said_alone = alone.weigh(scores)
-                by = {
-                    "weighed": calibrated[place] >= max(calibrated),
-                    "model": said_alone[place] >= max(said_alone),
-                }
-                by["rules"] = by["weighed"] if ruling.verdict is None else ruling.verdict == label
-            to_points = tuple(lead / spread for lead in led)
-            weighed[i] = Weighed(
+                is_right = _compare_judges(
+                    label, labels, calibrated, model_only.weigh(scores), ruling.verdict
+                )
+            scaled_points = tuple(lead / spread for lead in leads)
+            judged_block[i] = Weighed(
                 scores,
                 to_middle.weigh(scores),
                 ruling.verdict,
-                to_points,
+                scaled_points,
                 label,
                 calibrated,
                 len(taught),
-                by,
+                is_right,
                 judge,
             )
-        calibration = alone if judge == "model" else beside
+        calibration = model_only if judge == "model" else with_rules
         return replace(
             guidance, calibration=calibration, judge=judge
-        ) if is_known else None, self._plus(weighed)
+        ) if is_known else None, self._plus(judged_block)
 
     def choose_judge(self, by_folds: Mapping[int, bool] = MappingProxyType({})) -> JudgeName:
-        """The judge that is right most often of the tickets known, at their prices, of equals code.
-        ``by_folds`` tells of tickets whether code is right as all of them teach it, each by the
-        folds that it is not in: no other judge may be more than ``MOST_BEHIND`` that."""
+        """Return the judge with the highest price-weighted accuracy on the known tickets; on a tie,
+        code. ``by_folds`` says whether code judges each ticket right when it is learnt from all
+        folds but the ticket's own. Any other judge may be at most ``MOST_BEHIND`` less accurate
+        than that; else code judges."""
         shares = self.measure_judges()
         if not shares:
             return "weighed" if self.tools.weighs else "model"
         best = max(shares, key=lambda name: shares[name])  # in the order of what they cost
-        known = {i: by_folds[i] for i, each in self.weighed.items() if each.by and i in by_folds}
-        of_code = self._weigh({i: float(is_right) for i, is_right in known.items()})
-        return "rules" if known and shares[best] < of_code - MOST_BEHIND else best
+        code_is_right = {
+            i: by_folds[i] for i, each in self.weighed.items() if each.is_right and i in by_folds
+        }
+        code_accuracy = self._weigh({i: float(is_right) for i, is_right in code_is_right.items()})
+        return "rules" if code_is_right and shares[best] < code_accuracy - MOST_BEHIND else best
 
     def measure_judges(self) -> dict[JudgeName, float]:
-        """The share of the tickets known that each judge is right of, at their prices; none where
-        too few are known."""
-        known = {i: each.by for i, each in self.weighed.items() if each.by}
+        """Return the price-weighted share of the known tickets that each judge judges right;
+        nothing where too few are known."""
+        known = {i: each.is_right for i, each in self.weighed.items() if each.is_right}
         if len(known) < FEWEST:
             return {}
         names: tuple[JudgeName, ...] = ("rules", "weighed", "model")
-        there = [name for name in names if all(name in by for by in known.values())]
+        judges_known = [
+            name for name in names if all(name in is_right for is_right in known.values())
+        ]
         return {
-            name: round(self._weigh({i: by[name] for i, by in known.items()}), 6) for name in there
+            name: round(self._weigh({i: is_right[name] for i, is_right in known.items()}), 6)
+            for name in judges_known
         }
 
-    def rights(self, positions: Iterable[int]) -> dict[int, bool]:
-        """Whether the judge of the guidance that they were last judged under is right of them,
-        where they are known."""
+    def find_rights(self, positions: Iterable[int]) -> dict[int, bool]:
+        """For each known ticket, whether the chosen judge was right when the ticket was last
+        judged."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}
-        return {i: each.by[each.judge] for i, each in known.items() if each.judge in each.by}
+        return {
+            i: each.is_right[each.judge] for i, each in known.items() if each.judge in each.is_right
+        }
 
     @property
     def calibration_errors(self) -> tuple[float, float] | None:
-        """The expected calibration error before and after calibration, of tickets that played no
-        part in it; None where there is none."""
+        """The expected calibration error before and after calibration, on tickets that played no
+        part in it; None where there are none."""
         known = [
             (each.said, each.calibrated, each.label)
             for each in self.weighed.values()
@@ -196,8 +203,8 @@ class Stacker(Preparer):
         return round(next(errors), 4), round(next(errors), 4)
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
-        """Judge tickets by the rules as code. A headline alone says nothing of any: it is no judge
-        beside the model."""
+        """Judge tickets by the rules as code. A headline alone gives no verdict here: it is no
+        judge beside the model."""
         rulings = self.tools.rule_on(guidance, positions)
         return (
             rulings
@@ -209,19 +216,19 @@ class Stacker(Preparer):
         return bool(speaking_rules(guidance.rules, self.tools.words))
 
     def _is_right(self, position: int) -> bool:
-        """Whether the model alone judged it right; a ticket that it has not judged counts as
-        right."""
+        """Whether the model alone judged the ticket right; a ticket that it has not judged counts
+        as right."""
         known = self.weighed.get(position)
         if known is None or not known.scores:
-            return known is None or known.by["model"]
+            return known is None or known.is_right["model"]
         _, verdict = min(
             (-score, label) for score, label in zip(known.scores, self.tools.labels, strict=True)
         )
         return verdict == known.label
 
     def _fit(self, is_alone: bool = False) -> Calibration:
-        """The calibration of scores, of the model's ``is_alone`` or beside what rules say; none
-        where too few are known."""
+        """Fit the calibration of scores: those of the model alone if ``is_alone``, else beside what
+        the rules say. Nothing is calibrated where too few tickets are known."""
         known = self.weighed.values()
         most = max((each.taught for each in known), default=1)
         return fit_calibration(
@@ -234,9 +241,10 @@ class Stacker(Preparer):
         )
 
     def _find_reach(self, fitted: Calibration) -> float:
-        """How far ahead the rules as code must set a verdict for the model not to be asked: where
-        that is proven to cost at most ``MOST_LOST``, or else beyond what the model's own part, so
-        calibrated, sets two labels apart by, but for the furthest of the tickets known."""
+        """Return how far ahead the rules as code must set a verdict for the model not to be asked:
+        so far that this is proven to cost at most ``MOST_LOST``, or else farther than the model's
+        own part, so calibrated, sets any two labels apart, save on the share of the known tickets
+        beyond ``SURE``."""
         own = replace(fitted, rules=0.0, points=0.0)
         apart = sorted(
             max(scores) - min(scores)
@@ -247,16 +255,16 @@ class Stacker(Preparer):
         )
 
     def _find_proven_lead(self, fitted: Calibration) -> float:
-        """The shortest lead by code, so calibrated, beyond which its verdicts are proven to cost at
-        most ``MOST_LOST`` of all tickets; infinite where none is."""
-        known = {i: each for i, each in self.weighed.items() if each.by}
+        """Return the shortest lead of code, so calibrated, beyond which its verdicts are proven to
+        cost at most ``MOST_LOST`` of all tickets; infinite where none is."""
+        known = {i: each for i, each in self.weighed.items() if each.is_right}
         labels, proven = self.tools.labels, math.inf
         leads = {
             i: fitted.measure_lead(each.ruling, dict(zip(labels, each.leads, strict=True)), labels)
             for i, each in known.items()
         }
         gains = {
-            i: self.judge.weigh(i) * (each.by["rules"] - each.by["weighed"])
+            i: self.judge.weigh(i) * (each.is_right["rules"] - each.is_right["weighed"])
             for i, each in known.items()
         }
         groups = whole_groups(known, self.tools.tickets)
@@ -272,22 +280,24 @@ class Stacker(Preparer):
         return proven
 
     def _weigh(self, shares: Mapping[int, float]) -> float:
-        """The mean of what tickets have, each counted by its price and by those that taught the
-        rules it was judged by."""
+        """Return the mean of the tickets' values, each weighted by the ticket's price and by the
+        number of tickets that taught the rules it was judged by."""
         counts = {i: self.judge.weigh(i) * self.weighed[i].taught for i in shares}
         return sum(counts[i] * share for i, share in shares.items()) / (sum(counts.values()) or 1.0)
 
     def _prepare_unweighed(
         self, guidance: Guidance, judge: JudgeName, taught: int, block: Sequence[int]
     ) -> Dialogue[tuple[Guidance, Stacker]]:
-        """The same for an engine that gives verdicts alone."""
+        """Prepare as ``prepare`` does, for an engine that gives verdicts alone."""
         (judged,) = yield from self.judge.judgements([(guidance, block)])
         weighed = {}
         for i, each, ruling in zip(block, judged, self._rule_on(guidance, block), strict=True):
-            label, is_right = self.tools.tickets[i].label, each.p_correct > 0.5
-            by: dict[JudgeName, bool] = {"model": is_right}
-            by["rules"] = is_right if ruling.verdict is None else ruling.verdict == label
-            weighed[i] = Weighed((), (), ruling.verdict, (), label, None, taught, by, judge)
+            label, model_is_right = self.tools.tickets[i].label, each.p_correct > 0.5
+            is_right: dict[JudgeName, bool] = {"model": model_is_right}
+            is_right["rules"] = (
+                model_is_right if ruling.verdict is None else ruling.verdict == label
+            )
+            weighed[i] = Weighed((), (), ruling.verdict, (), label, None, taught, is_right, judge)
         return replace(guidance, judge=judge), self._plus(weighed)
 
     def _plus(self, weighed: Mapping[int, Weighed]) -> Stacker:
@@ -297,9 +307,40 @@ class Stacker(Preparer):
 # Inside -------------------------------------------------------------------------------------------
 
 
+def _scale_scores(
+    labels: tuple[Verdict, ...],
+    scores: Sequence[tuple[float, ...]],
+    leads: Sequence[tuple[float, ...]],
+) -> tuple[Calibration, float]:
+    """Return the calibration that moves the middle of a prompt's scores to 0 and their spread to 1,
+    and the spread of the leads in points, 1 where there is none: both on the reference tickets."""
+    nothing = [(0.0,) * len(labels)]
+    model_scores, rule_points = centre(scores or nothing), centre(leads or nothing)
+    middle = model_scores.mean(axis=0)  # points have a zero of their own
+    scale, spread = (find_spread(each) or 1.0 for each in (model_scores - middle, rule_points))
+    return Calibration.of_labels(labels, 1 / scale, (-middle / scale).tolist()), spread
+
+
+def _compare_judges(
+    label: Verdict,
+    labels: Sequence[Verdict],
+    weighed: Sequence[float],
+    by_model: Sequence[float],
+    ruling: Verdict | None,
+) -> dict[JudgeName, bool]:
+    """Whether each judge is right about a ticket of this ``label``, by its scores; where the rules
+    give no verdict, both weighed judge in their place."""
+    place = labels.index(label)
+    is_right: dict[JudgeName, bool] = {
+        "weighed": weighed[place] >= max(weighed),
+        "model": by_model[place] >= max(by_model),
+    }
+    return {**is_right, "rules": is_right["weighed"] if ruling is None else ruling == label}
+
+
 def _list_leads(leads: Sequence[float]) -> list[float]:
-    """Leads to be beyond, the longest first, with about as many of ``leads``, all above 0, between
-    them; beyond the last one lie all."""
+    """List the leads to test, the longest first, with about as many of ``leads``, all above 0,
+    between neighbours; all of them lie beyond the last."""
     longest_first = [*sorted(leads, reverse=True), 0.0]
     middles = {
         shorter: (longer + shorter) / 2

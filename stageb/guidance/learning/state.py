@@ -1,4 +1,4 @@
-"""Where a run stands: everything that a later step depends on, as plain data for a commit."""
+"""The state of a run: everything that a later step depends on, as plain data for a commit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from stageb.guidance.words.types import (
 )
 
 STOP = "stop"
-"""What ended the learning of a run that was told to stop: a file of that name in its folder."""
+"""Ended the learning of a run that was told to stop: a file of that name in its folder."""
 
 TOLD_TO_STOP = "learning was told to stop"
 
@@ -54,11 +54,11 @@ class NoRoom(Exception):  # noqa: N818 - no error
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Verdicts counted over tickets of one split."""
+    """Counts of verdicts on tickets of one split."""
 
-    # label -> what was answered, or none -> tickets
+    # label -> the verdict, or "none" -> number of tickets
     answered: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    # the same of those that no person needs to see
+    # the same for tickets that no person needs to see
     kept: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     unreadable: int = 0  # candidates that could not be parsed
     rollouts: int = 0  # candidates sampled
@@ -67,11 +67,12 @@ class Tally:
 
     @classmethod
     def of(cls, labels: Sequence[Verdict]) -> Tally:
-        """The tally of no ticket of a mission that has these labels."""
+        """Return an empty tally for a mission that has these labels."""
         return cls(make_confusion(labels), make_confusion(labels))
 
     def plus(self, ticket: Ticket, answers: Answers, selection: Selection) -> Tally:
-        """The tally with one more ticket. One without a verdict is wrong, and neither fp nor fn."""
+        """Return the tally with one more ticket. One without a verdict is wrong, and neither fp nor
+        fn."""
         judged = ticket.label, selection.verdict or "none"
         return Tally(
             _count(self.answered, *judged),
@@ -84,17 +85,17 @@ class Tally:
 
     @property
     def n(self) -> int:
-        """Tickets."""
+        """The number of tickets."""
         return sum(sum(row.values()) for row in self.answered.values())
 
     @property
     def missed(self) -> dict[str, int]:
-        """Tickets judged wrong, or without a verdict, by label."""
+        """By label, the number of tickets judged wrong, or without a verdict."""
         return {label: sum(row.values()) - row[label] for label, row in self.answered.items()}
 
     def accuracy(self, scale: Mapping[str, float]) -> float:
-        """The share of right verdicts, each ticket of a label standing for ``scale`` of them; of
-        one ticket at the least."""
+        """Return the share of right verdicts, where each ticket of a label stands for ``scale`` of
+        them. There must be a ticket."""
         right, n = (
             effective_counts(self.answered, scale)
             if scale
@@ -105,9 +106,9 @@ class Tally:
     def row(
         self, prices: Prices, scale: Mapping[str, float] = MappingProxyType({})
     ) -> dict[str, Any]:
-        """The figures of ``metrics.jsonl``. Where each ticket of a label stands for ``scale`` of
-        them, accuracy, costs and what is said by label are of these; counts are of the tickets
-        judged."""
+        """Return the figures of ``metrics.jsonl``. Where each ticket of a label stands for
+        ``scale`` of them, accuracy, costs and figures by label are of these; counts are of the
+        tickets judged."""
         kept, found = measure_confusion(self.kept), measure_confusion(self.answered)
         if scale:
             counts = effective_counts(self.answered, scale)
@@ -138,9 +139,9 @@ class Spent:
     """The cost of a run so far."""
 
     rollouts: int = 0  # answers sampled
-    judged: int = 0  # verdicts for the gate
+    judged: int = 0  # verdicts given for the gate
     reflections: int = 0  # reflection answers sampled
-    tokens: int = 0  # read and made, in all of these
+    tokens: int = 0  # read and written, in all of these
     saved: int = 0  # rollouts and verdicts that rules as code have spared the model
 
     def plus(
@@ -151,7 +152,7 @@ class Spent:
         tokens: int = 0,
         saved: int = 0,
     ) -> Spent:
-        """The sum."""
+        """Return the sum."""
         costs = (
             self.rollouts + rollouts,
             self.judged + judged,
@@ -161,7 +162,7 @@ class Spent:
         return Spent(*costs, self.saved + saved)
 
     def on(self, records: Sequence[Record], samples: int) -> Spent:
-        """With the rollouts that brought ``records``, of ``samples`` answers each."""
+        """Add the rollouts that brought ``records``, of ``samples`` answers each."""
         saved = samples * sum(record.answers.by_rules for record in records)
         answers = [record.answers for record in records if not record.answers.by_rules]
         candidates = [candidate for given in answers for candidate in given.candidates]
@@ -179,17 +180,16 @@ class MissionState:
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
     # whether another bundle is due at once, since the last one led to an accepted edit
     again: bool = False
-    # ticket_key, of what was rolled out -> how the present guidance judges it; None where that must
-    # be asked
+    # ticket_key of each ticket rolled out -> how the present guidance judges it; None: to be asked
     seen: Mapping[str, Case | None] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
-    # split -> guidance step, and what it brought
+    # split -> the guidance step under which it was judged, and the tally
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)
     # by ticket_key, under the present guidance, if known
     p_correct: Mapping[str, float] = field(default_factory=dict)
-    # what failed a test under the present guidance: the edited one's digest, and the fold that
-    # taught it, which does not teach it again
+    # edits that failed a test under the present guidance: the digest of the edited guidance, and
+    # the fold that taught it, which does not teach it again
     failed: tuple[tuple[str, int], ...] = ()
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
@@ -197,11 +197,11 @@ class MissionState:
     choices: tuple[Choice, ...] = ()  # one per guidance that was judged on val
     distilled: int = 0  # rows written
     spent: Spent = field(default_factory=Spent)
-    # whether it has learnt what costs nothing, and nothing else, since its share was spent
+    # whether it has learnt only what costs nothing since its share was spent
     unpaid: bool = False
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON data."""
+        """Return the state as JSON data."""
         return {
             "guidance": to_json(self.guidance),
             "pending": [_record_to_plain(record) for record in self.pending],
@@ -222,7 +222,8 @@ class MissionState:
 
     @classmethod
     def from_plain(cls, name: str, body: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Self:
-        """Read what ``to_plain`` wrote of the mission of this name; ``tickets`` by ticket_key."""
+        """Read what ``to_plain`` wrote about the mission of this name; ``tickets`` by
+        ticket_key."""
         return cls(
             guidance=from_json(body["guidance"], "a commit")[name],
             pending=tuple(_record_from_plain(row, tickets) for row in body["pending"]),
@@ -244,17 +245,16 @@ class MissionState:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a run stands."""
+    """The state of a run."""
 
     missions: Mapping[str, MissionState]
-    done: Place = NOWHERE  # of the last round, epoch's end or choice that is over
-    # the first budget that ended the learning of a mission, or that all were told to stop; else
-    # empty
+    done: Place = NOWHERE  # place of the last round, epoch's end or choice that is over
+    # the first budget that ended the learning of a mission, or ``STOP``; else empty
     ended: str = ""
-    # mission that has spent its share of a budget, and learns no more -> which
+    # mission that has spent its share of a budget, and learns no more -> which budget
     over: Mapping[str, str] = field(default_factory=dict)
     finished: bool = False  # whether nothing is left to do
-    # the model's answers, until they are enough to tell whether they can be read
+    # the model's first answers, until they are enough to tell whether they can be read
     first: tuple[Candidate, ...] = ()
 
     @property
@@ -267,11 +267,12 @@ class State:
         )
 
     def with_mission(self, mission: MissionState) -> State:
-        """The state with one mission's part replaced."""
+        """Return the state with one mission's part replaced."""
         return replace(self, missions={**self.missions, mission.guidance.mission: mission})
 
     def to_plain(self) -> dict[str, Any]:
-        """The state as JSON data, but for its missions, which are committed each by itself."""
+        """Return the state as JSON data, save for its missions, which are committed each by
+        itself."""
         return {
             "done": list(self.done),
             "spent": asdict(self.spent),

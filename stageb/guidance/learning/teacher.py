@@ -1,5 +1,5 @@
-"""What train tickets teach by code, as one edit of the present guidance: a whole guidance, its size
-and its texts."""
+"""Turns what train tickets teach by code into one edit of the present guidance: a whole guidance,
+its size and its texts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from stageb.guidance.tickets.groups import Group
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Estimate, Guidance, Operation, Proposal
 
-NAMED = 3  # tickets that a rule names as its sources
+NAMED = 3  # tickets that a rule names as its sources, at most
 
 
 class Learnt(NamedTuple):
-    """What some groups teach, and the edit that puts it into the present guidance."""
+    """A guidance that some groups teach, and the edit that puts it into the present one."""
 
     whole: MeasuredWhole
     edit: Edit
-    by_size: Mapping[int, MeasuredWhole]  # the same where so many conditions are asked for
+    by_size: Mapping[int, MeasuredWhole]  # the guidance for each number of conditions asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Teacher:
     bundle: Bundle
     groups: Sequence[Group]
     tools: Tools
-    places: Mapping[int, int]  # of positions: which ticket of the bundle it is
+    places: Mapping[int, int]  # position -> number of the ticket in the bundle
     material: Material  # its tickets as bits
 
     @classmethod
     def of(cls, present: Guidance, bundle: Bundle, groups: Sequence[Group], tools: Tools) -> Self:
-        """The teacher of what a bundle's tickets say, as the ``present`` guidance judges them."""
+        """Make the teacher of a bundle's tickets, as the ``present`` guidance judges them."""
         places = {
             tools.splits.by_key[case.ticket.key]: place for place, case in enumerate(bundle.judged)
         }
@@ -63,9 +63,9 @@ class Teacher:
         )
 
     def learn(self, groups: Sequence[Group], with_others: bool = False) -> Learnt | None:
-        """What ``groups`` teach, if asked for ``with_others`` of ``SIZES``; None where that is
-        nothing. Raises ``LearningStopped``, and ``NoRoom`` where it is within the limits in no
-        size."""
+        """Learn from ``groups``, if asked for ``with_others`` of ``SIZES``; None where they teach
+        nothing. Raises ``LearningStopped``, and ``NoRoom`` where rules of no size are within the
+        limits."""
         folds, has_own = self._cut(groups), has_labels(self.present.labels)
         if len(folds) < 2:
             return None
@@ -92,7 +92,7 @@ class Teacher:
         return None
 
     def list_sizes(self, learnt: Learnt) -> tuple[SizeEntry, ...]:
-        """What all groups teach in each size, with what is hoped of it, and the same one once."""
+        """List what all groups teach in each size, with an estimate of each; equal ones once."""
         among = sum(self._cut(self.groups))
         listed: dict[int, SizeEntry] = {}
         for most, whole in sorted(learnt.by_size.items()):
@@ -106,19 +106,19 @@ class Teacher:
         return tuple(listed.values())
 
     def estimate(self, whole: MeasuredWhole) -> Estimate:
-        """Estimate it on tickets like these, each judged by what others taught."""
+        """Estimate the guidance on tickets like these, each judged by what others taught."""
         cases = self.bundle.judged
         right = sum(case.right for case in cases) / len(cases)
         figures = right, right + whole.won - whole.lost, whole.present, whole.cost
         return Estimate(len(cases), *(round(figure, 6) for figure in figures))
 
     def find_rights(self, whole: MeasuredWhole) -> dict[int, bool]:
-        """Whether code is right of each ticket, by position, as those teach it that are in other
+        """For each ticket, by position, whether code is right when it is learnt from the other
         folds."""
         return {i: not whole.wrong >> place & 1 for i, place in self.places.items()}
 
     def _cut(self, groups: Sequence[Group]) -> list[int]:
-        """The masks of the folds of ``groups``."""
+        """Return the masks of the folds of ``groups``."""
         parts = [
             [self.places[i] for group in groups[fold::FOLDS] for i in group]
             for fold in range(FOLDS)
@@ -128,7 +128,7 @@ class Teacher:
     def _learn_sizes(
         self, folds: Sequence[int], sizes: Sequence[int], lengths: Sequence[int]
     ) -> dict[int, MeasuredWhole]:
-        """What is learnt in each of the ``sizes``, with word lists of these ``lengths``."""
+        """Learn a guidance in each of the ``sizes``, with word lists of these ``lengths``."""
         count = f"{sum(folds).bit_count():,} of {len(self.places):,} tickets"
         material = replace(
             self.material, pause=partial(self.tools.pause, f"learning rules from {count} by code")
@@ -136,16 +136,17 @@ class Teacher:
         return learn_whole(material, folds, [*dict.fromkeys(sizes)], lengths)
 
     def _has_room(self, edit: Edit, whole: MeasuredWhole) -> bool:
-        """Whether the rules are within the limits, and all cards became some, with the lines before
-        them: one that is too long is not read back, and the others are nothing without it."""
+        """Whether the rules are within the limits, and all cards became rules, with the lines
+        before them: a card that is too long is not read back, and the others are nothing without
+        it."""
         needed = sum(1 + len(card.lists) for card in whole.cards)
         needed += len(whole.lines) if whole.cards else 0
         written = sum(operation.op == "add" for operation in edit.proposals[0].operations)
         return written >= needed and self.tools.fits(edit.guidance)
 
     def _edit(self, whole: MeasuredWhole, among: int) -> Edit | None:
-        """The edit that puts what was learnt into the present guidance; None where that changes
-        nothing."""
+        """Make the edit that puts what was learnt into the present guidance; None where that
+        changes nothing."""
         words = self.tools.words
         others = [rule for rule in self.present.rules if rule.is_fixed or not whole.replaces]
         rules = write_whole(whole, self.tools.know_lists(others), words)
@@ -188,7 +189,7 @@ class Teacher:
         return Edit((Proposal(0, "", tuple(operations), ()),), 1, edited)
 
     def _sources(self, whole: MeasuredWhole, rule: WrittenRule, among: int) -> tuple[str, ...]:
-        """The first tickets that a rule judges rightly, of those that it speaks of."""
+        """Name the first tickets that a rule judges right, of those that it speaks of."""
         masks, labelled = self.material.masks, self.material.labelled[rule.verdict] & among
         if rule.lines:
             held = hold_any(masks, rule.lines) & labelled or among

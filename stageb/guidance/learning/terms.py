@@ -1,14 +1,14 @@
-"""What may be said of a ticket: conditions, their denials and counts of them, each with the tickets
-for which it holds.
+"""The terms that may be said of a ticket: conditions, their denials, and counts of them, each with
+the tickets for which it holds.
 
-Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, rows
-of an array. Terms of limits that are in no grid, and counts, get their tickets when they are asked
-for.
+Sets of tickets are whole numbers, a bit for each ticket; where all terms are counted at once, they
+are rows of an array. Terms with limits that are in no grid, and counts, get their tickets when they
+are asked for.
 
 Counts ("at least two of these five") say what neither a line of few conditions nor a sum from some
 limit says. They are found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of M-of-N
-concepts", 1991): from the best pairs on, the condition is added by which the count tells most of
-the label, as mutual information has it, less the log of how many conditions there were to choose
+concepts", 1991): from the best pairs on, the condition is added with which the count tells most
+about the label, by mutual information, less the log of how many conditions there were to choose
 from, for each.
 """
 
@@ -30,12 +30,12 @@ from stageb.guidance.rules.evidence_forms import Forms, find_conditions, find_nu
 from stageb.guidance.rules.value_types import OPERATORS, Computed, Reading, parse_quantity
 
 FEWEST = 2  # tickets that a term must hold for
-LEAST_DENIED = 5  # tickets that meet a condition which may be denied
-RAREST_DENIED = 50  # of so many values of a field, one that may be denied
-COUNTED = ("plain", "joined", "limit")  # families of what speaks of one field
-BEAM = 5  # counts that are made longer
+LEAST_DENIED = 5  # tickets that must meet a condition for its denial to be a term
+RAREST_DENIED = 50  # a value may be denied if one in so many tickets with the field has it
+COUNTED = ("plain", "joined", "limit")  # families of conditions on one field, which may be counted
+BEAM = 5  # counts that are made longer at each step
 TRIED = 40  # conditions that may be counted: those that tell most by themselves
-MOST_COUNTED = 8  # of them in one count
+MOST_COUNTED = 8  # conditions in one count
 
 Bits = NDArray[np.uint64]
 _Sums = NDArray[np.int64]
@@ -46,17 +46,17 @@ Conjunction = tuple[Expression, ...]
 
 
 class Scales:
-    """The numbers of each field that has limits, in order; of two fields, when they are asked
-    for."""
+    """The numbers of each field that has limits, in ascending order; those that two fields give are
+    computed when asked for."""
 
     def __init__(self, numbers: Mapping[str, Mapping[int, tuple[float, str]]]) -> None:
         self._numbers = numbers
-        self.fields = numbers.keys()  # that have numbers
+        self.fields = numbers.keys()  # the fields that have numbers
         self._found: dict[str | Computed, Scale] = {}
         self._beyond: dict[Limit, int] = {}
 
     def of(self, limit: Limit | None) -> Scale | None:
-        """The scale on which a limit lies; None where there is none."""
+        """Return the scale on which a limit lies; None where there is none."""
         if limit is None:
             return None
         if limit.of not in self._found:
@@ -67,7 +67,7 @@ class Scales:
         return self._found[limit.of]
 
     def find_beyond(self, limit: Limit) -> int | None:
-        """The tickets beyond a limit; None where it lies on no scale."""
+        """Return the tickets beyond a limit; None where it lies on no scale."""
         if limit not in self._beyond:
             scale, quantity = self.of(limit), parse_quantity(limit.limit)
             if scale is None or quantity is None:
@@ -96,34 +96,34 @@ class Scales:
 
 
 class Masks(dict[Expression, int]):
-    """Terms with the bit mask of the tickets for which each is known to hold: those that rules are
-    made from. Other limits and counts of these terms can be looked up, too."""
+    """Terms that rules are made from, each with the bit mask of the tickets for which it is known
+    to hold. Other limits, and counts of these terms, can be looked up, too."""
 
     def __init__(self, known: Mapping[Expression, int], scales: Scales | None = None) -> None:
         super().__init__(known)
         self.scales = scales or Scales({})
-        # What was learnt from these terms, by what it was sought for: lines (lists.py), and cards
-        # with how long they grew (scorecards.py).
+        # What was learnt from these terms, by the arguments of the search: lines (lists.py), and
+        # cards with how long they grew (scorecards.py).
         self.grown: dict[tuple[float, ...], Conjunction] = {}
         self.compared: dict[tuple[object, ...], tuple[int, Any]] = {}
 
     def plus(self, others: Mapping[Expression, int]) -> Masks:
-        """With other terms."""
+        """Return the masks with other terms added."""
         return Masks({**self, **others}, self.scales) if others else self
 
     def keep(self, terms: Iterable[Expression]) -> Masks:
-        """With these terms alone."""
+        """Return the masks of these terms alone."""
         return Masks({term: self[term] for term in terms}, self.scales)
 
     @cached_property
     def plain(self) -> Masks:
-        """Those of single fields, and of words."""
+        """The terms on single fields, and on words."""
         terms = [term for term in self if not term.is_compared]
         return self if len(terms) == len(self) else self.keep(terms)
 
     @cached_property
     def unguarded(self) -> Masks:
-        """Those that may stand in a line for what they tell, and not as guards of others."""
+        """The terms that may stand in a line for what they tell, not as guards of others."""
         return self.keep(term for term in self if not is_guard(term))
 
     def __missing__(self, term: Expression) -> int:
@@ -132,22 +132,22 @@ class Masks(dict[Expression, int]):
 
 
 def make_guard(field: str) -> Expression:
-    """That a field is there."""
+    """Make the condition that a field is present."""
     return Not(Missing(field))
 
 
 def is_guard(term: Expression) -> bool:
-    """Whether it says that a field is there."""
+    """Whether the term says that a field is present."""
     return bool(term.present)
 
 
 def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
-    """Every condition that ``FEWEST`` tickets or more meet, and what some of them deny: that a
-    field has a value, or that a word is mentioned. Of those that say the same of all tickets, the
-    first, and that something is there rather than how often. A condition on a field that a ticket
-    lacks does not hold for it, denied or not."""
+    """Find every condition that ``FEWEST`` tickets or more meet, and the denials of some of them:
+    that a field has a value, or that a word is mentioned. Of terms that the same tickets meet, keep
+    the first, and one that says that something is present rather than how often. A condition on a
+    field that a ticket lacks does not hold for it, denied or not."""
     masks = find_conditions(readings, forms)
-    # fields -> the tickets with values of them
+    # fields -> the tickets that have values in them
     having: dict[tuple[str, ...], int] = {(): (1 << len(readings)) - 1}
     deniable = {condition: mask for condition, mask in masks.items() if condition.may_be_denied}
     for condition, mask in deniable.items():
@@ -168,8 +168,8 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
 
 
 def find_gaps(masks: Masks, readings: Sequence[Reading]) -> dict[str, int]:
-    """Field -> the tickets that lack it, for the fields of terms that some lack: of those tickets a
-    term does not tell whether it holds. A number that was not counted is 0."""
+    """Map each field of the terms that some tickets lack to these tickets: for them it is unknown
+    whether a term on the field holds. A number that was not counted is 0."""
     having: dict[str, int] = dict.fromkeys((name for term in masks for name in term.needed), 0)
     for place, each in enumerate(readings):
         there = each.pairs.keys() | masks.scales.fields if each.is_counted else each.pairs.keys()
@@ -179,31 +179,34 @@ def find_gaps(masks: Masks, readings: Sequence[Reading]) -> dict[str, int]:
     return {name: everything & ~mask for name, mask in having.items() if everything & ~mask}
 
 
-def find_gap(term: Expression, gaps: Mapping[str, int]) -> int:
-    """The tickets of which a term does not tell whether it holds."""
+def find_untold(term: Expression, gaps: Mapping[str, int]) -> int:
+    """The tickets that lack a field the term needs, so it is unknown whether it holds."""
     return reduce(or_, (gaps.get(name, 0) for name in term.needed), 0)
 
 
-def find_guards(gaps: Mapping[str, int], among: int) -> dict[Expression, int]:
-    """That a field is there, for each that some tickets ``among`` these lack."""
+def list_guards(gaps: Mapping[str, int], among: int) -> dict[Expression, int]:
+    """Map the condition "the field is present" to its tickets, for each field that some ticket in
+    ``among`` lacks."""
     return {make_guard(name): among & ~gap for name, gap in gaps.items()}
 
 
-def guard(line: Conjunction, masks: Masks, gaps: Mapping[str, int], among: int) -> Conjunction:
-    """The line, and that its fields are there where some tickets ``among`` these lack one: of
-    those, a line without that is neither true nor false."""
-    others = {term: tuple(each for each in line if each != term) for term in line}
+def add_guards(line: Conjunction, masks: Masks, gaps: Mapping[str, int], among: int) -> Conjunction:
+    """Prefix the line with "the field is present" for each field that some tickets in ``among``
+    lack. Without it, the line would be unknown for those tickets."""
+    rest_of_line = {term: tuple(each for each in line if each != term) for term in line}
     unknown = (
-        term for term in line if find_gap(term, gaps) & among & hold_together(masks, others[term])
+        term
+        for term in line
+        if find_untold(term, gaps) & among & hold_together(masks, rest_of_line[term])
     )
     names = dict.fromkeys(name for term in unknown for name in term.needed)
     return (*(each for each in map(make_guard, names) if each in masks and each not in line), *line)
 
 
 def drop_guards(lines: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
-    """The lines without guards that change no verdict: where the field is missing and the rest of
-    the line holds, so does another line. All other guards are needed: without them, a ticket that
-    lacks the field would have no verdict."""
+    """Return the lines without guards that change no verdict: where the field is missing and the
+    rest of the line holds, another line holds, too. All other guards are needed: without them, a
+    ticket that lacks the field would have no verdict."""
     kept = [*lines]
     for place, line in enumerate(lines):
         for term in filter(is_guard, line):
@@ -216,18 +219,19 @@ def drop_guards(lines: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
 
 
 def hold_together(masks: Masks, line: Conjunction) -> int:
-    """The tickets for which a line holds; where all of its terms are denied counts, or it has none,
-    all integers beyond them, too."""
+    """Return the tickets for which a line holds. The result is a negative integer (all bits above
+    the tickets set) if the line is empty or all its masks are complements; ``&`` it with the
+    tickets that count."""
     return reduce(and_, (masks[term] for term in line), -1)
 
 
 def hold_any(masks: Masks, lines: Sequence[Conjunction]) -> int:
-    """The tickets for which one of the lines holds."""
+    """Return the tickets for which at least one of the lines holds."""
     return reduce(or_, (hold_together(masks, line) for line in lines), 0)
 
 
 def pack(masks: Sequence[int]) -> Bits:
-    """A row of bits for each mask, none of them negative."""
+    """Return a row of bits for each mask; none may be negative."""
     words = max(1, max((-(-mask.bit_length() // 64) for mask in masks), default=1))
     return np.frombuffer(
         b"".join(mask.to_bytes(8 * words, "little") for mask in masks), "<u8"
@@ -235,36 +239,36 @@ def pack(masks: Sequence[int]) -> Bits:
 
 
 def unpack(masks: Sequence[int], among: int) -> NDArray[np.uint8]:
-    """A row for each mask with a 1 for each ticket ``among`` these that it holds, and a 0 for each
-    other one of them."""
+    """Return a row of 0 and 1 for each mask: a column for each ticket in ``among``, 1 where the
+    mask holds it."""
     rows = pack([among, *masks]).view(np.uint8)
     flags = np.unpackbits(rows, axis=1, bitorder="little")
     return flags[1:, flags[0] == 1]
 
 
 def repack(flags: NDArray[np.bool_], among: int) -> int:
-    """The tickets ``among`` these of which the flag is set, one flag for each of them: what undoes
-    ``unpack``."""
+    """Return the tickets in ``among`` whose flag is set, given one flag for each of them: the
+    inverse of ``unpack``."""
     every = np.unpackbits(pack([among]).view(np.uint8), bitorder="little")
     every[every == 1] = flags
     return int.from_bytes(np.packbits(every, bitorder="little").tobytes(), "little")
 
 
 class Contingency(NamedTuple):
-    """The contingency table of each term: for how many tickets it holds, of all that are counted
-    and of the wanted ones."""
+    """The contingency table of each term: for how many of all counted tickets it holds, and for how
+    many of the wanted ones."""
 
     terms: Sequence[Expression]
     held: NDArray[np.float64]  # by term
-    right: NDArray[np.float64]  # wanted, by term
-    tickets: int  # all
+    right: NDArray[np.float64]  # the wanted ones among them, by term
+    tickets: int  # all that are counted
     wanted: int
 
     @classmethod
     def of(
         cls, terms: Sequence[Expression], masks: Sequence[int], wanted: int, among: int
     ) -> Contingency:
-        """Of the tickets ``among`` these, to which ``masks`` are cut."""
+        """Count the tickets in ``among``, to which ``masks`` are cut."""
         held, right = (
             [(mask & side).bit_count() for mask in masks] for side in (among, wanted & among)
         )
@@ -273,19 +277,19 @@ class Contingency(NamedTuple):
 
     @property
     def turned(self) -> Contingency:
-        """With the other tickets as those that are wanted."""
+        """The table with all other tickets as the wanted ones."""
         return self._replace(right=self.held - self.right, wanted=self.tickets - self.wanted)
 
 
 def find_counts(
     masks: Masks, gaps: Mapping[str, int], fails: int, passes: int
 ) -> dict[Expression, int]:
-    """The terms "at least so many of these conditions", and their denials, for the conditions of
-    which the count tells most whether a ticket is one of ``fails`` or of ``passes``; none where
-    none does. What some tickets do not tell is not counted."""
+    """Find the terms "at least so many of these conditions", and their denials, for the conditions
+    whose count tells most whether a ticket is in ``fails`` or in ``passes``; nothing where no count
+    tells anything. Conditions that are unknown for some tickets are not counted."""
     among = fails | passes
     single = (term for term in masks if not term.parts and term.needed and term.family in COUNTED)
-    plain = [term for term in single if not find_gap(term, gaps)]
+    plain = [term for term in single if not find_untold(term, gaps)]
     if len(plain) < 3:
         return {}
     rows = unpack([masks[term] for term in plain], among).astype(np.float32)
@@ -320,7 +324,7 @@ def find_counts(
 
 
 def _is_number_of(condition: Expression) -> bool:
-    """Whether it is that something is counted so many times, and at least once."""
+    """Whether the condition says how many of something there are, at least one."""
     values = [value for each in condition.conditions() for field, value in each.named if field]
     return len(values) == 1 and values[0].isdigit() and values != ["0"]
 
@@ -328,8 +332,8 @@ def _is_number_of(condition: Expression) -> bool:
 def _information(
     sums: _Sums, rows: NDArray[np.float32], is_fail: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """For each row, how much the ``sums`` with its ones added tell of the label: nats, over all
-    tickets."""
+    """Return, for each row, how much the ``sums`` tell about the label once the row's ones are
+    added: nats, over all tickets."""
     levels = int(sums.max(initial=0)) + 1
     places = sums + levels * is_fail
     everyone = np.bincount(places, minlength=2 * levels).astype(np.float64).reshape(2, levels)
@@ -346,7 +350,7 @@ def _information(
 
 
 def _entropy(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of shares in the last axis, times the number of tickets."""
+    """Return the entropy of the shares in the last axis, times the number of tickets."""
     total = counts.sum(axis=-1)
     each: NDArray[np.float64] = total * np.log(np.maximum(total, 1)) - (
         counts * np.log(np.maximum(counts, 1))

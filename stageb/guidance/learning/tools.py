@@ -1,5 +1,5 @@
-"""What a mission learns with: its tickets, the limits on its guidance, and what asks how both go
-together."""
+"""The tools that a mission learns with: its tickets, the limits on its guidance, and judges that
+bring the two together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stageb.guidance.tickets.splits import Splits, weigh_labels
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket, Verdict
 
-LABELS = 8  # for so many, or fewer, are limits on what a model reads meant; for more they grow
+LABELS = 8  # limits on what a model reads are meant for up to so many; for more they grow
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Tools:
     config: LoopConfig
     tickets: Sequence[Ticket]  # all of the run's; positions elsewhere point here
     splits: Splits
-    pool: Pool  # what edits are made from and tested on
-    vocabulary: Vocabulary  # of the train tickets: what a rule may name
+    pool: Pool  # the tickets that edits are made from and tested on
+    vocabulary: Vocabulary  # of the train tickets: all that a rule may name
     count_tokens: CountTokens
     interim: int  # tickets between two interim analyses of a test
     choose: Choose | None = None  # the user's own, in place of race and test
     weighs: bool = False  # whether the gate judges by probability, at a temperature above 0
     labels: tuple[Verdict, ...] = PASS_FAIL  # of the mission
-    # Told what is learnt, between small steps; may raise ``LearningStopped``.
+    # called between small steps with what is being learnt; may raise ``LearningStopped``
     pause: Callable[[str], None] = lambda doing: None
 
     @classmethod
@@ -55,7 +55,7 @@ class Tools:
         interim: int,
         labels: tuple[Verdict, ...] = PASS_FAIL,
     ) -> Self:
-        """Those of a mission whose tickets are split so."""
+        """Return the tools of a mission, given the splits of its tickets."""
         pool = Pool(whole_groups(splits.test_order, tickets), config.gating.pool_size)
         vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
         return cls(config, tickets, splits, pool, vocabulary, count_tokens, interim, labels=labels)
@@ -67,27 +67,28 @@ class Tools:
 
     @property
     def temperature(self) -> float:
-        """At which verdicts are weighed."""
+        """The temperature at which verdicts are weighed."""
         return self.config.sampler.grid[0].temperature
 
     @property
     def prices(self) -> Prices:
-        """Of errors, by label."""
+        """The prices of errors, by label."""
         return self.config.price.by_label
 
     @property
     def weights(self) -> Mapping[Verdict, float]:
-        """Of errors in what a bundle teaches, by label."""
+        """The weights of errors in what a bundle teaches, by label."""
         return weigh_labels(self.splits, self.prices)
 
     def count(self, text: str) -> int:
-        """The tokens of a text."""
+        """Count the tokens of a text."""
         full, empty = self.count_tokens([Prompt(text, ""), Prompt("", "")])
         return full - empty
 
     def fits(self, guidance: Guidance) -> bool:
-        """Whether a guidance's rules are within the limits, in number and tokens: of each label of
-        its own that code judges, which looks words up and reads no lists of them."""
+        """Whether the rules of a guidance are within the limits on their number and tokens. Where
+        code judges, it looks words up, so word lists do not count; and labels of the mission's own
+        have these limits each."""
         config, labels, by_model = (
             self.config.reflection,
             guidance.labels,
@@ -109,7 +110,7 @@ class Tools:
         )
 
     def know_lists(self, rules: Sequence[Rule]) -> Vocabulary:
-        """The vocabulary beside the word lists of these rules."""
+        """Return the vocabulary with the word lists of these rules."""
         return replace(self.vocabulary, lists=find_word_lists(rules))
 
     def rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
@@ -118,8 +119,8 @@ class Tools:
         return [judge(reading(self.tickets[i])) for i in positions]
 
     def judge_by_code(self, guidance: Guidance, positions: Sequence[int]) -> list[bool]:
-        """Whether the rules as code, under which a ticket of which they say nothing has the first
-        label, are right."""
+        """Whether the rules as code are right about each ticket; one that they say nothing about
+        gets the first label."""
         rulings, default = self.rule_on(guidance, positions), guidance.labels[0]
         return [
             (each.verdict or default) == self.tickets[i].label
@@ -133,13 +134,13 @@ class Tools:
         )
 
     def make_gate(self, present: Guidance, race_on: Sequence[int], taught_by: int | None) -> Gate:
-        """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no
+        """Make the gate for edits learnt from the fold of the bundle ``taught_by``; None: from no
         fold."""
         groups, chunk = self.pool.groups_outside(taught_by), self.config.gating.race_chunk
         return Gate(self.make_judge(present), race_on, chunk, groups, self.interim)
 
     def known_verdicts(self, mission: MissionState) -> Verdicts:
-        """How the mission's present guidance judges tickets, as far as that is known."""
+        """Return how the mission's present guidance judges tickets, as far as that is known."""
         by_key = self.splits.by_key
         return Verdicts().plus(
             mission.guidance, {by_key[key]: p for key, p in mission.p_correct.items()}

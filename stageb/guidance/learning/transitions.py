@@ -1,5 +1,5 @@
-"""The state of a run after each of its steps, as functions of the state before, and what is due
-next. Nothing here writes a file, prints or reads a clock: ``run.py`` does."""
+"""Returns the state of a run after each of its steps, as functions of the state before, and decides
+what is due next. Nothing here writes a file, prints or reads a clock: ``run.py`` does."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ UNCHANGED = "unchanged"
 
 
 def why_ended(state: State, name: str, config: LoopConfig) -> str:
-    """The key of the limit that ended a mission's learning, a budget or an early stop, or ``STOP``;
-    empty if it learns."""
+    """Return the key of the limit that ended a mission's learning, a budget or an early stop, or
+    ``STOP``; empty if it learns."""
     if state.ended == STOP:
         return STOP
     return state.over.get(name) or why_done(state.missions[name], config)
 
 
 def why_done(mission: MissionState, config: LoopConfig) -> str:
-    """The key of the limit by which a mission learns no more, whatever is left of its budget; empty
-    if it learns."""
+    """Return the key of the limit by which a mission learns no more, whatever is left of its
+    budget; empty if it learns."""
     most = config.early_stop
     if config.reflection.scope == "all" and mission.bundles:
         return "reflection.scope"
@@ -59,7 +59,7 @@ def is_unprepared(mission: MissionState, config: LoopConfig) -> bool:
 
 def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
     """Whether a mission that still learns has a bundle to reflect on: ``size`` records, or a
-    follow-up to an accepted edit. What costs nothing is due whatever was spent."""
+    follow-up to an accepted edit. Learning that costs nothing is due whatever was spent."""
     mission = state.missions[name]
     if is_unpaid(state, name, config):
         return True
@@ -82,7 +82,7 @@ def is_unpaid(state: State, name: str, config: LoopConfig) -> bool:
 
 
 def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
-    """Why a round need not be rolled out; empty where it must."""
+    """Say why a round need not be rolled out; empty where it must."""
     mission = state.missions[batch.mission]
     if batch.kind == "distill":
         return "enough" if mission.distilled >= config.distill.size else ""
@@ -95,8 +95,8 @@ def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
 
 
 def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) -> MissionState:
-    """The mission with the records of a round counted; those of one that learns wait to be
-    reflected on."""
+    """Return the mission with the records of a round counted; if the round learns, its records wait
+    to be reflected on."""
     tally = Tally.of(mission.guidance.labels) if batch.number == 0 else mission.tally
     for record in records:
         tally = tally.plus(record.ticket, record.answers, record.selection)
@@ -114,14 +114,14 @@ def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) 
 
 
 def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
-    """The mission after a bundle, with its new guidance, if there is one, and what was spent. Under
-    new guidance, wrong tickets may be right and failed edits may pass, so what is known of them is
-    reset. An accepted edit is followed by another bundle at once if there is a gate, whose test has
-    just judged most of the tickets that this takes."""
+    """Return the mission after a bundle, with its new guidance, if there is one, and what was
+    spent. Under new guidance, wrong tickets may be right and failed edits may pass, so what is
+    known about them is reset. An accepted edit is followed by another bundle at once if there is a
+    gate: its test has just judged most of the tickets that this takes."""
     winner, before = learnt.decision.winner, mission.guidance
     spent = before.spent.plus(mission.left.less(learnt.left))
     most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
-    # Of what was judged, what may be asked again: without a limit it would only grow.
+    # Keep only judgements that may be asked for again: without a limit they would only grow.
     asked_again = {
         *tools.splits.race_set,
         *(i for group in tools.pool.groups[:most] for i in group),
@@ -148,9 +148,9 @@ def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> M
 
 
 def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dict[str, Case | None]:
-    """What is known of the tickets seen once the guidance is ``after``: as it was where the edit
-    cannot touch a ticket, otherwise to be asked; nothing where bundles come one by one, and there
-    is little to keep."""
+    """Return what is known about the tickets seen once the guidance is ``after``: as it was where
+    the edit cannot touch a ticket, else to be asked. Nothing where bundles come one by one, and
+    there is little to keep."""
     if tools.config.reflection.scope != "round":
         return {}
     is_touched = find_touched(mission.guidance, after, tools.vocabulary, tools.words)
@@ -163,20 +163,20 @@ def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dic
 def after_distilling(
     mission: MissionState, records: Sequence[Record], config: LoopConfig
 ) -> MissionState:
-    """The mission with the right answers of a round written as training data, as many as are
-    wanted."""
+    """Return the mission with the right answers of a round counted as training data, at most as
+    many as are wanted."""
     right = sum(record.selection.label_match for record in records)
     return replace(mission, distilled=min(config.distill.size, mission.distilled + right))
 
 
 def after_epoch(mission: MissionState) -> MissionState:
-    """The mission at the end of an epoch, which was idle where no edit was accepted."""
+    """Return the mission at the end of an epoch, which was idle where no edit was accepted."""
     idle = 0 if mission.changed else mission.idle_epochs + 1
     return replace(mission, changed=False, idle_epochs=idle, pending=(), again=False)
 
 
 def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
-    """The mission with its final guidance, by val alone, at the prices of errors."""
+    """Return the mission with its final guidance, chosen by val alone, at the prices of errors."""
     chosen = (
         latest_of_the_best(mission.choices, config.price.by_label).guidance
         if mission.choices
@@ -189,8 +189,8 @@ def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
 
 
 def find_spent(state: State, seconds: Mapping[str, float], config: LoopConfig) -> dict[str, str]:
-    """By mission that has reached its share of a budget, and would learn on, the key of the first.
-    ``seconds`` are what each has taken."""
+    """Map each mission that has reached its share of a budget, and would learn on, to the key of
+    the first such budget. ``seconds`` are what each mission has taken."""
     budget, missions = config.budget, state.missions
     done = {name for name, mission in missions.items() if why_done(mission, config)}
     rollouts = {name: each.spent.rollouts + each.spent.judged for name, each in missions.items()}
@@ -217,9 +217,9 @@ def find_spent(state: State, seconds: Mapping[str, float], config: LoopConfig) -
 
 
 def find_share(limit: float, used: Mapping[str, float], over: Collection[str]) -> float:
-    """What each mission may spend of a budget: equal shares, but those that learn no more
-    (``over``) leave to the others what they have not used. What one has spent beyond its share is
-    nobody else's loss."""
+    """Return what each mission may spend of a budget: equal shares, but those that learn no more
+    (``over``) leave to the others what they have not used. A mission that has spent more than its
+    share takes nothing from the others."""
     count, share = len(used), limit / max(1, len(used))
     for each in sorted(used[name] for name in over):
         if each < share and count > 1:
@@ -229,26 +229,26 @@ def find_share(limit: float, used: Mapping[str, float], over: Collection[str]) -
 
 
 def after_stop(state: State) -> State:
-    """The state in which learning was told to stop."""
+    """Return the state after learning was told to stop."""
     return replace(state, ended=STOP)
 
 
 def after_spending(state: State, over: Mapping[str, str]) -> State:
-    """The state in which these missions have reached their shares; others may have shares again
-    that were left to them."""
+    """Return the state in which these missions have reached their shares; shares that others left
+    to them may let some learn again."""
     return replace(state, over=over, ended=state.ended or next(iter(over.values()), ""))
 
 
 def limit_passed(before: State, after: State, schedule: GuidanceSchedule) -> str:
-    """The key of the limit without which ``after`` would not follow ``before``: a budget that has
-    ended learning, or the epochs, where the final guidance is chosen first; empty where there is
-    none."""
+    """Return the key of the limit without which ``after`` would not follow ``before``: a budget
+    that has ended learning, or the epochs, where the final guidance is chosen first; empty where
+    there is none."""
     if before.done < schedule.choice(schedule.missions[0]) <= after.done:
         return "runner.epochs"
     return before.ended
 
 
 def learns_ahead(state: State, schedule: GuidanceSchedule) -> bool:
-    """Whether any learning is still to come; without, a budget has nothing to end."""
+    """Whether any learning is still to come; if not, a budget has nothing to end."""
     last = schedule.epochs[-1] if schedule.epochs else 0
     return bool(last) and state.done < schedule.close(last, schedule.missions[-1])

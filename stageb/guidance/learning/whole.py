@@ -4,20 +4,20 @@ its size and its texts.
 Forms are tried from the plainest on: lists of lines on single fields, added to the present rules or
 in their place, for one verdict or the other; lines with conditions that mend few tickets; word
 lists; counts; cards; lines that compare or compute with two fields. Each is learnt without each of
-``FOLDS`` parts of the tickets, and each size of it judged on that part. Of the sizes that have no
-more conditions than asked for, the smallest is taken whose cost is within ``NEAR`` standard errors
-of the least (the 1 SE rule of Breiman et al., "Classification and Regression Trees", 1984, 3.4.3),
-and of word lists, each of which is one condition, the shortest; a form takes the place of a plainer
-one if it costs less by ``Form.enough`` standard errors, and by two errors, or if it says as much in
-half of the conditions. What judges all tickets that taught it right is taken before what costs as
-much and does not: tables without noise have such rules. What chance lets the best of all these seem
-better by (``find_optimism``) is taken off its estimate; none is taken where the present guidance then
-costs as little.
+``FOLDS`` parts of the tickets, and each size of it is judged on that part. Of the sizes that have
+no more conditions than asked for, the smallest is taken whose cost is within ``NEAR`` standard
+errors of the least (the 1 SE rule of Breiman et al., "Classification and Regression Trees", 1984,
+3.4.3); of word lists, each of which is one condition, the shortest. A form takes the place of a
+plainer one if it costs less by ``Form.enough`` standard errors, and by two errors, or if it says as
+much in half of the conditions. A guidance that judges all tickets that taught it right is preferred
+to one that costs as much and does not: tables without noise have such rules. The part of its lead
+that chance explains, as the best of several (``find_optimism``), is taken off its estimate; if the
+present guidance then costs as little, nothing is taken.
 
-Of labels other than pass and fail, each has a list of its own, learnt as if all others passed, but
-for the commonest: that is what tickets have of which no list speaks (cf. Cohen, "Fast effective
-rule induction", 1995). Or each has a card, and these are compared; lists that are right nine times
-in ten give way to cards by three standard errors alone.
+Where labels are other than pass and fail, each has a list of its own, learnt as if all others
+passed, but for the commonest: tickets that no list speaks of get that one (cf. Cohen, "Fast
+effective rule induction", 1995). Or each has a card, and these are compared; lists that are right
+nine times in ten give way to cards by three standard errors alone.
 """
 
 from __future__ import annotations
@@ -56,42 +56,43 @@ from stageb.guidance.learning.word_lists import find_lists
 from stageb.guidance.words.labels import has_labels
 
 FOLDS = 5
-NEAR = 1.0  # standard errors that a smaller one may cost more
-ERRORS = 2  # of the dearer kind, by which it must be better as well
-RIGHTED = 2  # tickets that a condition more must set right in what judges all tickets right
-FEWEST = 3  # conditions that a shorter one is hoped to have
-SHORT = 0.5  # of the conditions of what is plainer: with fewer, it is enough to be no worse
-# lists of labels that are wrong for a smaller share give way to cards, which are long, only by so
-# much
+NEAR = 1.0  # standard errors by which a smaller guidance may cost more than the best
+ERRORS = 2  # of the dearer kind, by which a less plain form must be better as well
+RIGHTED = 2  # tickets that each further condition of an exact guidance must set right
+FEWEST = 3  # conditions: the least that a later form is hoped to need
+SHORT = 0.5  # share of a plainer form's conditions: with no more than that, no worse is enough
+# label lists that are wrong for a smaller share than GOOD give way to cards, which are long, only
+# if these are better by FAR standard errors
 GOOD, FAR = 0.1, 3.0
-LISTED = (10, 30, 100, 200)  # words that lists of each verdict hold at most
+LISTED = (10, 30, 100, 200)  # words in the lists of each verdict, at most: sizes that are tried
 # conditions for each label of a mission's own, where it may have ``SIZE`` in all, ...
 OF_LABEL = 12
 # ... and for the first ones where it may have few: a line of one or two says too little
 LEAST_OF_LABEL = 3
-# conditions, by whether the order of rules decides: of a guidance, and those of which the accuracy
-# is estimated
+# conditions in a guidance, by whether the order of its rules decides: the default, and other sizes
+# for which the accuracy is estimated
 SIZE, SIZES = {False: 30, True: 80}, {False: (5, 10, 20, 30, 60), True: (20, 40, 160)}
 
 
 class _Found(NamedTuple):
     """A whole guidance, and the tickets that it judges wrong out of fold."""
 
-    cost: float  # of these
+    cost: float  # of the tickets that it judges wrong
     size: int
-    place: int  # of its kind among those of its form
+    place: int  # of its kind among the kinds of its form
     whole: Whole
     wrong: int
-    misfits: int = 0  # tickets that taught it, and that it judges wrong
+    misfits: int = 0  # number of tickets that taught it and that it judges wrong
 
     @property
     def rank(self) -> tuple[float, int, int]:
-        """The cheapest first, of equals the smallest, and of these the kind that was named first."""
+        """Sorts the cheapest first, of equals the smallest, of these the kind that was named
+        first."""
         return self.cost, self.size, self.place
 
     @property
     def length(self) -> tuple[int, int]:
-        """Its conditions, and the words of its lists, each of which is one condition."""
+        """Its conditions, and the words in its lists, each of which is one condition."""
         return self.size, sum(len(words) for card in self.whole.cards for words in card.lists)
 
 
@@ -99,19 +100,20 @@ NOTHING_LEARNT = Whole((), None)
 
 
 class _Choice(NamedTuple):
-    """What was found."""
+    """The best guidances, and all that were tried."""
 
-    # for each number of conditions that it may have; none where none is so small
+    # by the number of conditions that it may have; no entry where nothing is that small
     best: dict[int, _Found]
-    tried: Sequence[_Found]  # out of all these
+    tried: Sequence[_Found]  # all that it was chosen from
 
 
 def learn_whole(
     material: Material, folds: Sequence[int], sizes: Sequence[int], lengths: Sequence[int] = LISTED
 ) -> dict[int, MeasuredWhole]:
-    """The guidance of each of the ``sizes``, conditions at most, that these tickets teach, each of
-    them in one of the masks ``folds``, with word lists of these ``lengths`` at most; without those
-    of which none is estimated to cost less than the present one."""
+    """Learn a guidance for each of the ``sizes`` (conditions at most), with word lists of one of
+    the ``lengths`` (words of a verdict at most). ``folds`` are masks of the tickets that teach;
+    each ticket is in one of them. Leave out sizes for which nothing is estimated to cost less than
+    the present guidance."""
     among = sum(folds)
     if has_labels(material.labelled):  # each list hangs on the size of those before it
         searches = [_learn_labels(material, folds, size, lengths) for size in sizes]
@@ -134,8 +136,8 @@ def learn_whole(
 def _measure(
     found: _Found, tried: Sequence[_Found], material: Material, among: int
 ) -> MeasuredWhole | None:
-    """What was found, beside the present guidance, for all that it was chosen out of ``tried``;
-    None where it is not estimated to cost less."""
+    """Measure what was found against the present guidance, taking off what chance adds to the best
+    of all that were ``tried``; None if it is not estimated to cost less."""
     present, count = material.wrong & among, among.bit_count()
     saved = find_cost(present, material) - found.cost
     if saved <= 0:
@@ -164,8 +166,8 @@ def _choose(
     sizes: Sequence[int],
     plainer: _Found | None = None,
 ) -> _Choice:
-    """For each size the best guidance of the first form, or of a later one that is better by
-    enough. ``plainer`` is what plainer forms have come to."""
+    """Choose for each size the best guidance of the first form, or of a later one that is better by
+    enough. ``plainer`` is the result of plainer forms."""
     best = dict.fromkeys(sizes, plainer) if plainer else dict[int, _Found]()
     tried = [plainer] if plainer else list[_Found]()
     for form in forms:
@@ -188,8 +190,8 @@ def _choose(
 
 
 def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[int]) -> _Found:
-    """The smallest of what costs about as little as the best, if that is not exact; or what alone
-    is exact and costs about as much."""
+    """Find the smallest of those that cost about as little as the best; or, if the best is not
+    exact, one that is and costs about as much."""
     best = min(found, key=lambda each: each.rank)
     exact = [each for each in found if _is_exact(each, best, material)] if best.misfits else [best]
     if exact:
@@ -203,9 +205,9 @@ def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[
 def _beats(
     one: _Found, other: _Found, enough: float, material: Material, folds: Sequence[int]
 ) -> bool:
-    """Whether it costs less than what is plainer by ``enough`` standard errors, and by ``ERRORS``;
-    or no more, and is ``SHORT``; or it alone is exact, and costs about as much. What is exact gives
-    way to what is longer by more errors."""
+    """Whether ``one`` costs less than the plainer ``other`` by ``enough`` standard errors, and by
+    ``ERRORS``; or no more, and is ``SHORT``; or is exact while ``other`` is not, and costs about as
+    much. An exact guidance gives way to a longer one only by ``UNLIKE`` standard errors."""
     saved = other.cost - one.cost
     if _is_exact(one, other, material) or (saved >= 0 and one.size <= SHORT * other.size):
         return True
@@ -219,8 +221,8 @@ def _beats(
 
 def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
     """Whether ``one`` judges all tickets that taught it right, and ``other`` does not. By the
-    estimate, it costs ``ERRORS`` more at most, and each condition that it has more sets ``RIGHTED``
-    tickets right; wrong labels would take one each."""
+    estimate, it may cost ``ERRORS`` more at most, and each condition that it has more sets
+    ``RIGHTED`` tickets right; to fit wrong labels would take a condition each."""
     if one.misfits or not other.misfits or one.cost > other.cost + ERRORS * material.dearest:
         return False
     return RIGHTED * (one.size - other.size) <= other.misfits
@@ -229,7 +231,7 @@ def _is_exact(one: _Found, other: _Found, material: Material) -> bool:
 def _learn_labels(
     material: Material, folds: Sequence[int], size: int, lengths: Sequence[int]
 ) -> _Choice:
-    """Lists of labels, or cards where these are better."""
+    """Learn a list for each label, or cards where these are better."""
     each_label = max(LEAST_OF_LABEL, -(-OF_LABEL * size // SIZE[True]))
     lists = _learn_by_label(material, folds, each_label, size)
     is_good = lists and lists.wrong.bit_count() < GOOD * sum(folds).bit_count()
@@ -242,44 +244,57 @@ def _learn_labels(
 
 
 def _learn_by_label(
-    material: Material, folds: Sequence[int], each_label: int, room: int
+    material: Material, folds: Sequence[int], each_label: int, conditions_left: int
 ) -> _Found | None:
-    """A list for each label but the last, of ``each_label`` conditions at most, as long as there is
-    ``room``, among the tickets that fixed rules and those before it leave, and the tickets that all
-    of these judge wrong out of fold. What no list holds for has the last label. The label comes
-    next that one line tells best."""
-    among, claimed = sum(folds), material.held
-    right, told = claimed & ~material.wrong, claimed  # told: what is spoken of out of fold
+    """Learn a decision list for each label but the last, of at most ``each_label`` conditions and
+    ``conditions_left`` in total. Each learns from the tickets that fixed rules and earlier lists
+    leave open. Return them with the tickets that they judge wrong out of fold.
+
+    Tickets that no list covers get the last label. The next label is always the one that a single
+    line separates best.
+    """
+    among, taken = sum(folds), material.held
+    judged_right, decided_out_of_fold = taken & ~material.wrong, taken
     lists: list[DecisionList] = []
     *others, default = material.labelled
-    while others and room:
-        left, most = among & ~claimed, min(each_label, room)
+    while others and conditions_left:
+        open_tickets, most_conditions = among & ~taken, min(each_label, conditions_left)
         label = max(
-            others, key=lambda each: _find_purest(material, material.labelled[each] & left, left)
+            others,
+            key=lambda each: _find_purest(
+                material, material.labelled[each] & open_tickets, open_tickets
+            ),
         )
         others.remove(label)
-        wanted = material.labelled[label] & left
-        # What is claimed plays no part: it has the label already, and rightly.
-        against = replace(
-            material, labelled={label: wanted | claimed, "": left & ~wanted}, wrong=wanted
+        wanted = material.labelled[label] & open_tickets
+        # Tickets that are taken play no part: they count as having the label already, and rightly.
+        label_against_rest = replace(
+            material, labelled={label: wanted | taken, "": open_tickets & ~wanted}, wrong=wanted
         )
-        search = _choose(list_forms(against, [(label, None)]), against, folds, [most])
-        found = search.best.get(most)
+        search = _choose(
+            list_forms(label_against_rest, [(label, None)]),
+            label_against_rest,
+            folds,
+            [most_conditions],
+        )
+        found = search.best.get(most_conditions)
         if found and found.wrong.bit_count() < wanted.bit_count():
-            lists, room = [*lists, *found.whole.lists], room - found.whole.size
-            held = (found.wrong ^ wanted) & left & ~told
-            right, told = right | held & wanted, told | held
-            claimed |= judge_whole(found.whole, material.masks, left)[label]
-    right |= material.labelled[default] & among & ~told
+            lists += found.whole.lists
+            conditions_left -= found.whole.size
+            decided_now = (found.wrong ^ wanted) & open_tickets & ~decided_out_of_fold
+            judged_right |= decided_now & wanted
+            decided_out_of_fold |= decided_now
+            taken |= judge_whole(found.whole, material.masks, open_tickets)[label]
+    judged_right |= material.labelled[default] & among & ~decided_out_of_fold
     if not lists:
         return None
-    whole, wrong = Whole(tuple(lists), default), among & ~right
+    whole, wrong = Whole(tuple(lists), default), among & ~judged_right
     misfits = find_wrong(whole, material, among).bit_count()
     return _Found(find_cost(wrong, material), whole.size, 0, whole, wrong, misfits)
 
 
 def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
-    """How pure the best line for the ``wanted`` tickets ``among`` these is (Laplace), and how
+    """Return how pure the best line for the ``wanted`` tickets in ``among`` is (Laplace), and how
     short."""
     lines = cover(material.masks, wanted, among & ~wanted, 0.5, most=1)
     if not lines:
@@ -290,14 +305,14 @@ def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, in
 
 def _word_forms(
     learn: Callable[[Listing, int, Material, int], list[Whole]],
-    longest: int,
+    most_lines: int,
     material: Material,
     folds: Sequence[int],
     lengths: Sequence[int],
     enough: float = GAIN,
 ) -> Iterator[Form]:
-    """Cards of word lists alone, short ones and longer ones, then the best of these with at most
-    ``longest`` lines more; none without words."""
+    """Yield cards of word lists alone, short lists and longer ones, then the best of these with at
+    most ``most_lines`` further lines; nothing without words."""
     whole_words = frozenset(term.word for term in material.words)
     listings = [_make_listing(whole_words, most) for most in lengths if whole_words]
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
@@ -305,17 +320,18 @@ def _word_forms(
         yield Form(enough, alone)
     if found := _try_kinds(alone, material, folds):
         best = _find_smallest(found, material, folds)
-        yield Form(enough, [partial(learn, listings[best.place], longest)])
+        yield Form(enough, [partial(learn, listings[best.place], most_lines)])
 
 
 @cache
 def _make_listing(whole_words: frozenset[str], most: int) -> Listing:
-    """The same one for the same words, so that what it lists is known again."""
+    """Return the same listing for the same words, so that results kept by listing are found
+    again."""
     return partial(find_lists, whole_words=whole_words, most=most)
 
 
 def _remember(kind: Kind) -> Kind:
-    """The kind, which learns from the tickets of each mask once."""
+    """Return the kind, made to learn from the tickets of each mask only once."""
     learnt: dict[int, list[Whole]] = {}
 
     def learn(material: Material, among: int) -> list[Whole]:
@@ -327,8 +343,8 @@ def _remember(kind: Kind) -> Kind:
 
 
 def _try_kinds(kinds: Sequence[Kind], material: Material, folds: Sequence[int]) -> list[_Found]:
-    """All sizes of these kinds, learnt from all tickets, and which of them each judges wrong out of
-    fold; one that has fewer sizes without some fold is judged there by its largest."""
+    """Learn all sizes of these kinds from all tickets, and find the tickets that each judges wrong
+    out of fold. Where a kind has fewer sizes without some fold, its largest judges that fold."""
     among, found = sum(folds), list[_Found]()
     for place, kind in enumerate(kinds):
         material.pause()

@@ -1,13 +1,13 @@
-"""Lists of words that speak for a verdict: what free text needs is many words in few lists.
+"""Lists of words that speak for a verdict: free text needs many words in few lists.
 
-A word is listed where it tells by itself: more of the wanted tickets mention it than of the others,
-by ``CLEAR`` standard errors of that difference. Of these the ``most`` telling ones are taken, and
+A word is listed if it tells by itself: more of the wanted tickets mention it than of the others, by
+``CLEAR`` standard errors of that difference. The ``most`` telling of these words are taken, and
 parted in two where their log-odds lie furthest apart (Fisher, "On grouping for maximum
 homogeneity", 1958): words that tell much, and words that tell a little. How many points a word of
-each list has is fitted with the rest of the scorecard. So the weights within a list are one, and
-each is of a word alone, as in naive Bayes, which few texts teach better than a regression (Ng and
-Jordan, "On discriminative vs. generative classifiers", 2001; Wang and Manning, "Baselines and
-bigrams", 2012).
+each list has is fitted with the rest of the scorecard. So all words of a list weigh the same, and
+each is weighed by itself, as in naive Bayes, which learns better from few texts than a regression
+(Ng and Jordan, "On discriminative vs. generative classifiers", 2001; Wang and Manning, "Baselines
+and bigrams", 2012).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 from stageb.guidance.learning.calibration import Numbers
 from stageb.guidance.learning.terms import Contingency
 
-CLEAR = 1.0
-FEWEST = 2  # words of a list
-SMOOTHED = 0.5  # tickets that are added to each count
+CLEAR = 1.0  # standard errors by which a listed word is commoner in wanted tickets
+FEWEST = 2  # words in a list, at least
+SMOOTHED = 0.5  # of a ticket, added to each count
 
 
 def find_lists(tally: Contingency, whole_words: Set[str], most: int) -> list[list[int]]:
-    """The places of at most ``most`` of the ``whole_words`` that speak for the wanted tickets
-    against the others, in two lists, or in one, the surest word first."""
+    """Find at most ``most`` of the ``whole_words`` that speak for the wanted tickets against the
+    others. Return their places in two lists, or in one, the surest word first."""
     places = [place for place, term in enumerate(tally.terms) if term.word in whole_words]
     count, all_wanted = tally.tickets, tally.wanted
     if not places or not 0 < all_wanted < count:
@@ -55,8 +55,8 @@ def find_lists(tally: Contingency, whole_words: Set[str], most: int) -> list[lis
 
 
 def _find_cut(falling: Numbers) -> int:
-    """Where to cut numbers so that each part differs least in itself; behind the last where there
-    are too few for two."""
+    """Return where to cut the numbers so that each part differs least in itself; the end where
+    there are too few for two parts."""
     sizes = range(FEWEST, len(falling) - FEWEST + 1)
     if not sizes:
         return len(falling)
@@ -66,5 +66,5 @@ def _find_cut(falling: Numbers) -> int:
 
 
 def _differ(numbers: Numbers) -> float:
-    """The sum of squares around the mean."""
+    """Return the sum of squares around the mean."""
     return float(((numbers - numbers.mean()) ** 2).sum())

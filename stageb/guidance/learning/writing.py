@@ -1,4 +1,4 @@
-"""The texts of what was learnt at once: a rule for each line or card, as it is read back."""
+"""Writes what was learnt at once as texts: a rule for each line or card, as it is read back."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from stageb.guidance.words.types import Verdict
 
 @dataclass(frozen=True, slots=True)
 class WrittenRule:
-    """The text of one rule, and the lines that it says, one of which holds; of a word list, those
-    of the rule that names it; none for a scorecard and for its lists."""
+    """The text of one rule, and the lines that it says, one of which holds. A word list has the
+    lines of the rule that names it; a scorecard and its lists have none."""
 
     text: str
     lines: tuple[Conjunction, ...]
     verdict: Verdict  # of the tickets for which the rule holds
 
 
-NAMED = 4  # words of a rule, or more, that become a list
-# which tickets mention for a reason, and which still are no name
+NAMED = 4  # words in a rule from which on they become a list
+# words that tell something of a ticket, but make no good name for a list
 FUNCTION_WORDS = frozenset(
     (
         "after again against around back before down during ever every few first last least less "
@@ -46,9 +46,9 @@ _Named = tuple[WordList, tuple[Conjunction, ...]]  # a list, and the lines of th
 
 
 def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
-    """The rules of what was learnt, those of a verdict the shortest first, behind all word lists
-    that they name, without those that would not be read back as meant: a value may look like two.
-    ``vocabulary`` has the lists that are there."""
+    """Write the rules of what was learnt, those of a verdict the shortest first, behind all word
+    lists that they name. Rules that would not be read back as meant are left out: a value may look
+    like two. ``vocabulary`` has the lists that exist already."""
     grammar, named, rules = choose_grammar(words), list[WrittenRule](), list[WrittenRule]()
     for card in whole.cards:
         for lines in card.lists:
@@ -67,36 +67,36 @@ def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[Writ
 
 
 def _know(vocabulary: Vocabulary, lists: Iterable[WordList]) -> Vocabulary:
-    """The vocabulary beside these lists."""
+    """Return the vocabulary with these lists added."""
     return replace(
         vocabulary, lists={**vocabulary.lists, **{each.name: each.words for each in lists}}
     )
 
 
 def _name_list(lines: Sequence[Conjunction], taken: Set[str]) -> WordList:
-    """The words of a list, named by the surest one that names none yet; as they are read, in
-    alphabetical order."""
+    """Name the words of a list by the surest one that names no list yet, and sort them, as they are
+    read."""
     words = [line[0].word for line in lines]
     return WordList(_choose_name(words, taken), tuple(sorted(words)))
 
 
 def _choose_name(words: Sequence[str], taken: Set[str]) -> str:
-    """The first of the words that names no list yet, one that says something by itself if there is
-    any."""
+    """Choose the first of the words that names no list yet, one that says something by itself if
+    there is any."""
     free = [word for word in words if word not in taken]
     return next(chain(filter(_says_something, free), free), f"{words[0]} {len(taken)}")
 
 
 def _says_something(word: str) -> bool:
-    """Whether it is more than a number, a word that holds others together, or two letters of a
-    script in which these are hardly a word."""
+    """Whether the word is more than a number, a word that holds others together, or two letters of
+    a script in which these are hardly a word."""
     is_word = not any(map(str.isdigit, word)) and (len(word) > 2 or not word.isascii())
     return is_word and word not in FUNCTION_WORDS
 
 
 def _name_words(codes: Sequence[_Code], taken: Set[str]) -> tuple[list[_Code], list[_Named]]:
-    """The codes with a name in the place of many words, and the lists of these, under names that
-    are not ``taken``."""
+    """Put a name in the place of many words in the codes, and return these with the lists. Names
+    that are ``taken`` are not used."""
     named: list[_Code] = []
     found: list[_Named] = []
     for expression, lines in codes:
@@ -116,7 +116,7 @@ def _name_words(codes: Sequence[_Code], taken: Set[str]) -> tuple[list[_Code], l
 def _write_rules(
     part: DecisionList | Scorecard, vocabulary: Vocabulary, words: Words
 ) -> tuple[list[_Named], list[WrittenRule]]:
-    """The rules of one verdict, behind the lists that they alone name."""
+    """Write the rules of one verdict, and the lists that they alone name."""
     (opening, end), grammar = begin_rule(part.verdict, words), choose_grammar(words)
 
     def is_readable(line: Conjunction) -> bool:
@@ -149,14 +149,14 @@ def _write_rules(
 
 
 def join_codes(codes: Sequence[_Code]) -> list[_Code]:
-    """The same in fewer rules: two that differ in the values of one field alone, or in one word,
-    are one that has both."""
+    """Write the same in fewer rules: two that differ in the values of one field alone, or in one
+    word, are one that has both."""
     joined: list[_Code] = []
     for expression, lines in codes:
         for place, (before, others) in enumerate(joined):
             if both := _join(before, expression):
                 del joined[place]
-                # What is joined may fit what could not be joined before.
+                # The joined rule may fit one that neither part fitted.
                 joined = join_codes([*joined, (both, (*others, *lines))])
                 break
         else:
@@ -191,7 +191,7 @@ def _is_same(read: RuleCode | OutOfReach, code: RuleCode) -> bool:
 def _write_card(
     card: Scorecard, vocabulary: Vocabulary, is_readable: Callable[[Conjunction], bool]
 ) -> Iterator[Points]:
-    """A card as the condition of one rule, or of none."""
+    """Write a card as the condition of one rule, or of none."""
     names = {words: name for name, words in vocabulary.lists.items()}
     scored: list[tuple[int, Expression]] = []
     for lines in card.lists:
@@ -210,14 +210,14 @@ def _write_card(
 
 
 def _join_literals(line: Conjunction) -> Expression:
-    """What a line says; the least before the most where it counts exactly, limits of one field side
-    by side, and that a field is there right before what is said of it."""
+    """Join the literals of a line: "at least" before "at most" where it counts exactly, limits on
+    one field side by side, and that a field is present right before what is said of it."""
     turned = All(line[::-1])
     return turned if turned.find_exact_count() else conjoin(_gather_guards(_gather_limits(line)))
 
 
 def _gather_guards(line: Conjunction) -> Conjunction:
-    """The line with each guard before the first term that speaks of its field alone."""
+    """Move each guard before the first term that speaks of its field alone."""
     gathered = [term for term in line if not is_guard(term)]
     for guard in filter(is_guard, line):
         spoken = (place for place, term in enumerate(gathered) if term.fields == guard.fields)
@@ -226,8 +226,8 @@ def _gather_guards(line: Conjunction) -> Conjunction:
 
 
 def _gather_limits(line: Conjunction) -> Conjunction:
-    """The line with the upper limit of a field behind its lower one, where the first of the two
-    stood."""
+    """Move the upper limit on a field behind its lower one, to the place of the first of the
+    two."""
     gathered: list[Expression] = []
     for term in conjoin(line).conjuncts:
         limit, others = term.as_limit, [each.as_limit for each in gathered]

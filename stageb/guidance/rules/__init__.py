@@ -1,2 +1,2 @@
-"""What a mission's guidance says: rules as texts and as code, evidence, prompts, the files that
-hold them."""
+"""The content of a mission's guidance: rules as texts and as code, evidence, prompts, and the files
+that hold them."""

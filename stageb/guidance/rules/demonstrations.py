@@ -1,9 +1,9 @@
-"""Which train tickets a guidance shows to the model: chosen by code, from labelled tickets that
+"""Chooses the train tickets that a guidance shows to the model, by code, from labelled tickets that
 reflection may see.
 
 Instruct models that read rules alone judge like a coin. Shown a ticket for each rule, with its
-verdict, and as many of which no rule speaks, they apply the rules. A rule's ticket is one of which
-the rule as code says its label; those that the model judges wrong come first. Where no rule speaks
+verdict, and as many that no rule speaks of, they apply the rules. A rule's ticket is one whose
+label the rule as code gives; those that the model judges wrong come first. Where no rule speaks
 yet, tickets of all labels are shown, and stay until rules need their room.
 """
 
@@ -22,11 +22,12 @@ from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Demonstration, Guidance, Verdict
 
-# that tell nothing but the label, at most, and half of the tickets: the others tell how it is read
+# demonstrations with nothing but a label, at most; at most half of the tickets, too: the others
+# tell how the labels are read
 BY_LABEL = 32
-BY_RULES = 32  # of tickets that rules decide: as many of each, one at the least
-LEAST = 4  # of tickets that no rule speaks of, where there are rules
-SHARE = 1 / 6  # of the room, at most, that one may take
+BY_RULES = 32  # demonstrations of all rules together: equally many for each, at least one
+LEAST = 4  # demonstrations that no rule speaks of, at least, where there are rules
+SHARE = 1 / 6  # of the room that one demonstration may take, at most
 
 
 def demonstrate(
@@ -37,9 +38,9 @@ def demonstrate(
     count_tokens: Callable[[str], int],
     room: int,
 ) -> Guidance:
-    """``guidance`` with demonstrations for all of its rules, as far as ``cases`` have some and
-    ``room`` tokens hold them. Those that still hold stay, but the ones that only tell a label make
-    room for each of the others."""
+    """Return ``guidance`` with demonstrations for all of its rules, as far as ``cases`` has some
+    and ``room`` tokens hold them. Demonstrations that still hold stay, but those that only tell a
+    label make room for any of the others."""
     kept = [*guidance.shown]
     shown = {each.source for each in kept}
     ordered = sorted(
@@ -73,7 +74,7 @@ def demonstrate(
     by_label = [each for each in kept if not each.rule]
     unspoken, parts = [each for each in kept if each.rule == HEADLINE_KEY], max(1, len(rules))
     of_rules = [[each for each in kept if each.rule == key] for key in rules]
-    # where room is short, some of all
+    # where room is short, each kind gets some of it
     by_turn = zip_longest(*of_rules, *(unspoken[part::parts] for part in range(parts)))
     kept = [each for turn in by_turn for each in turn if each]
     chosen: list[Demonstration] = []
@@ -87,8 +88,8 @@ def demonstrate(
 def _find_decided(
     guidance: Guidance, cases: Sequence[Case], vocabulary: Vocabulary, words: Words
 ) -> Iterator[Demonstration]:
-    """Those of the cases of which the rules as code say the label, each with the rule that does;
-    where no rule can be read, all. Of a rule with points each tells what it has some for: the whole
+    """Yield the cases whose label the rules as code give, each with the rule that does; all cases
+    where no rule can be read. For a rule with points, each says what it has points for: the whole
     rule again would leave no room for others."""
     texts = {rule.key: rule.text for rule in guidance.rules}
     rules = read_rules(guidance, vocabulary, words)
@@ -105,7 +106,7 @@ def _find_decided(
 
 
 def _alternate(some: Sequence[Demonstration], labels: Sequence[Verdict]) -> list[Demonstration]:
-    """Those of each label in turn, fails before passes, as far as there are some: the model leans
-    to what it has read last."""
+    """Return demonstrations of each label in turn, fails before passes, as far as there are some:
+    the model leans to what it has read last."""
     sides = [[each for each in some if each.verdict == label] for label in reversed(labels)]
     return [each for turn in zip_longest(*sides) for each in turn if each]

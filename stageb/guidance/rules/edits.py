@@ -1,5 +1,5 @@
-"""Guidance in, guidance out: what operations make of a mission's rules, what differs, and which
-operations are late.
+"""Guidance in, guidance out: applies operations to a mission's rules, compares guidances, and finds
+operations that are late.
 
 Operations are a set, not a sequence: each names rules of the guidance as it was, no two name the
 same rule, and so their order cannot matter, down to the numbers that new rules get (they are handed
@@ -107,8 +107,7 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
 
 
 def mark_provisional(guidance: Guidance, reflection_id: str, estimate: Estimate | None) -> Guidance:
-    """The guidance, with what this reflection has written marked as provisional, and what is hoped
-    of it."""
+    """Mark the rules that this reflection has written as provisional, and note their estimate."""
     marks = {PROVISIONAL: True} | ({ESTIMATE: asdict(estimate)} if estimate else {})
 
     def mark(rule: Rule) -> Rule:
@@ -119,36 +118,36 @@ def mark_provisional(guidance: Guidance, reflection_id: str, estimate: Estimate 
 
 
 def number(rule: Rule) -> int:
-    """The number in a rule's key."""
+    """Return the number in a rule's key."""
     return int(rule.key[1:])
 
 
 def named(operation: Operation) -> tuple[str, ...]:
-    """The keys of the rules that an operation names: none for an add."""
+    """Return the keys of the rules that an operation names: none for an add."""
     return (operation.key,) if operation.key is not None else operation.merged_from
 
 
 def _merge(guidance: Guidance, operation: Operation) -> tuple[Rule, list[Rule]]:
-    """The rule that a merge keeps, and those that go."""
+    """Return the rule that a merge keeps, and those that go."""
     sources = [rule for rule in guidance.rules if rule.key in operation.merged_from]
     kept = next((rule for rule in sources if rule.text == operation.text), sources[0])
     return kept, [rule for rule in sources if rule is not kept]
 
 
 def _changed(rule: Rule, operation: Operation, reflection_id: str) -> Rule:
-    """``rule`` with the operation's text; ``rule`` itself where it has that text already."""
+    """Return ``rule`` with the operation's text; ``rule`` itself where it has that text already."""
     if rule.text == operation.text:
         return rule
     return Rule(rule.key, operation.text, _metadata(operation, reflection_id))
 
 
 def find_author(rationale: str) -> str:
-    """Who gave the reason for a rule's text."""
+    """Say who gave the reason for a rule's text."""
     return "code" if rationale.startswith(MEASURED) else "the model"
 
 
 def _metadata(operation: Operation, reflection_id: str) -> dict[str, Any]:
-    """Where a rule's text came from, as guidance.json shows it."""
+    """Return the origin of a rule's text, as guidance.json shows it."""
     made: dict[str, Any] = {
         "reflection_id": reflection_id,
         "op": operation.op,
@@ -182,7 +181,7 @@ def _check(guidance: Guidance, operations: Sequence[Operation]) -> None:
                 raise ValueError(f"rule {key} is named twice: {operation}")
 
 
-# What differs between two guidances of a mission, rule by rule and word by word. Pure functions.
+# The differences between two guidances of a mission, rule by rule and word by word. Pure functions.
 
 _WORD = re.compile(f"[{CJK}]|[^\\W{CJK}]+|\\s+|.")
 
@@ -218,8 +217,8 @@ def compare_rules(old: Guidance | None, new: Guidance | None) -> tuple[RuleChang
 
 
 def compare_marks(old: Guidance | None, new: Guidance | None) -> tuple[tuple[Rule, Rule], ...]:
-    """The rules of ``old`` that have the same text in ``new`` under another mark, and as they stand
-    there."""
+    """Pair the rules of ``old`` that have the same text in ``new`` under another mark with the new
+    ones."""
     pairs = [(old.rule(rule.key) if old else None, rule) for rule in (new.rules if new else ())]
     return tuple(
         (was, rule)
@@ -229,8 +228,8 @@ def compare_marks(old: Guidance | None, new: Guidance | None) -> tuple[tuple[Rul
 
 
 def compare_order(old: Guidance | None, new: Guidance | None) -> tuple[str, ...]:
-    """The keys of ``new`` in their order, where that decides and the rules of both stand in another
-    one; else none."""
+    """Return the keys of ``new`` in their order, if order decides and differs for the rules of
+    both; else nothing."""
     if not old or not new or not has_labels(new.labels):
         return ()
     one, other = ([rule.key for rule in each.rules] for each in (old, new))
@@ -239,7 +238,8 @@ def compare_order(old: Guidance | None, new: Guidance | None) -> tuple[str, ...]
 
 
 def find_moves(changes: Sequence[RuleChange]) -> dict[str, str]:
-    """Rules whose text only went to another key: the new key -> the old one, each named once."""
+    """Find the rules whose text only went to another key: the new key -> the old one, each named
+    once."""
     gone: dict[str, list[str]] = {}
     for change in reversed(changes):
         gone.setdefault(change.before, []).append(change.key)
@@ -251,7 +251,7 @@ def find_moves(changes: Sequence[RuleChange]) -> dict[str, str]:
 
 
 def compare_words(old: str, new: str) -> list[Piece]:
-    """``new`` against ``old``, in stretches."""
+    """Compare ``new`` with ``old``, in stretches."""
     before, after = _WORD.findall(old), _WORD.findall(new)
     pieces: list[Piece] = []
     for what, start, end, begins, ends in SequenceMatcher(
@@ -270,7 +270,7 @@ def compare_words(old: str, new: str) -> list[Piece]:
 def rebase(
     proposals: Sequence[Proposal], made_for: Guidance, present: Guidance
 ) -> tuple[Proposal, ...]:
-    """``proposals`` without the operations of those that name a rule which has changed since
+    """Return ``proposals`` without the operations of those that name a rule which has changed since
     ``made_for``, or that would change nothing any more. A proposal's operations belong together:
     all or none are kept."""
     return tuple(_rebase(proposal, made_for, present) for proposal in proposals)
@@ -286,7 +286,7 @@ def _rebase(proposal: Proposal, made_for: Guidance, present: Guidance) -> Propos
 
 
 def _why_late(operations: Sequence[Operation], made_for: Guidance, present: Guidance) -> str:
-    """Why operations come too late; empty where they do not."""
+    """Say why operations come too late; empty where they do not."""
     for key in (key for operation in operations for key in named(operation)):
         if present.rule(key) != made_for.rule(key):
             return f"too late: {key} was changed by an edit of the same round"

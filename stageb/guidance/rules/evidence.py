@@ -1,4 +1,4 @@
-"""What sets the errors of one kind apart, counted over all tickets that a reflection may see.
+"""Counts what sets the errors of one kind apart, over all tickets that a reflection may see.
 
 A model that looks at two dozen cases cannot tell what is frequent from what is there by chance, and
 no model counts well. So the counting is done here: for every condition that tickets suggest
@@ -7,12 +7,12 @@ holds, and in how many of the rightly judged ones that must not break.
 
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the
 share of wrong ones larger than ``PURE`` (at unequal prices, than what makes a rule worth its
-price), and than it is by chance? With ``a`` wrong among ``n`` tickets, n * KL(a / n || share) is
-the exponent of Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an exact test
-in all but its last digit. As the best of many is taken, a condition costs the log of how many of
-its kind there are (Bonferroni), one of the rarer kinds a little more (``ODDS``); one that people's
-reasons name costs the log of how many these name. So conditions are joined only where together they
-tell more than each, and more than they could by luck.
+price), and larger than it would be by chance? With ``a`` wrong among ``n`` tickets, n * KL(a / n ||
+share) is the exponent of Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an
+exact test in all but its last digit. As the best of many is taken, a condition costs the log of how
+many of its kind there are (Bonferroni), one of the rarer kinds a little more (``ODDS``); one that
+people's reasons name costs the log of how many these name. So conditions are joined only where
+together they tell more than each, and more than they could by luck.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stageb.guidance.words.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined
-ALIKE_SINGLES = 12  # computed ones, which come in many limits that say much the same
+ALIKE_SINGLES = 12  # computed conditions that are joined: many of them say much the same
 BEAM = 24  # pairs that are joined with a third condition
 ODDS: Mapping[Family, float] = {
     "plain": 1.0,
@@ -42,11 +42,11 @@ ODDS: Mapping[Family, float] = {
     "compared": 1 / 8,
     "computed": 1 / 8,
 }
-"""Of what rules are about."""
-# in which so many conditions can be ordered
+"""How often rules are about each family of conditions, relative to plain ones."""
+# the log of the number of orders that so many conditions can have
 LOG_WAYS = tuple(lgamma(count + 1) for count in range(4))
-FEWEST = 2  # wrong tickets that a clue must hold for
-SAME = 0.8  # share of common tickets above which one of two clues tells enough
+FEWEST = 2  # wrong tickets that a clue must hold for, at least
+SAME = 0.8  # share of common tickets above which one of two clues is enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class Clue:
     """Conditions that hold together, and for how many tickets."""
 
     conditions: tuple[Expression, ...]  # the most telling first
-    wrong: int  # wrong tickets for which they hold
-    right: int  # rightly judged ones
+    wrong: int  # number of wrong tickets for which they hold
+    right: int  # number of rightly judged ones
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The counts of one kind of error."""
 
-    wrong: int  # wrong tickets in all
-    right: int  # rightly judged ones in all, of the opposite label
+    wrong: int  # number of wrong tickets in all
+    right: int  # number of rightly judged ones in all, of other labels
     clues: tuple[Clue, ...]  # the most telling first
 
 
@@ -79,9 +79,9 @@ def find_evidence(
     pure: float = PURE,
     forms: Forms = PLAIN,
 ) -> Evidence:
-    """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where
-    fewer say anything: of those tickets for which one holds, a share of wrong ones above
-    ``pure``."""
+    """Find the ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer
+    where fewer tell anything: among the tickets for which a clue holds, the share of wrong ones is
+    above ``pure``."""
     if not most or not wrong:
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
@@ -92,7 +92,7 @@ def find_evidence(
     seen: list[tuple[int, bool]] = []
     for joined, mask in _rank(found, sides):
         plain = _is_plain(joined)
-        # What compares two names hides nothing plain: not every model can follow it.
+        # A clue that compares two names hides no plain one: not every model can follow it.
         before = [other for other, simple in seen if simple or not plain]
         if len(clues) < most and not any(
             _alike(mask, other) > SAME or sides.covers(other, mask) for other in before
@@ -103,9 +103,9 @@ def find_evidence(
 
 
 def find_named(masks: Mapping[Expression, int], reasons: Sequence[str]) -> frozenset[Expression]:
-    """The conditions that reasons of people name, by all words of their value or of their field's
-    name, with any ending, and comparisons by both names: for ``FEWEST`` of the tickets, at least,
-    for which they hold."""
+    """Find the conditions that people's reasons name: by all words of their value or of their
+    field's name, with any ending, and comparisons by both names. The reasons of at least ``FEWEST``
+    of the tickets for which a condition holds must name it."""
     said: dict[str, int] = {}
     for place, reason in enumerate(reasons):
         for word in find_words(fold_text(reason)):
@@ -132,9 +132,9 @@ def find_named(masks: Mapping[Expression, int], reasons: Sequence[str]) -> froze
 
 
 def _rank(found: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tuple[_Joined, int]]:
-    """What tells something, with its mask, the most telling first; a comparison of two names behind
-    what speaks of one name at a time and has the same counts, however few comparisons there are to
-    choose from."""
+    """List the clues that tell something, with their masks, the most telling first. A comparison of
+    two names stands behind clues on one name at a time that have the same counts, however few
+    comparisons there are to choose from."""
     plain: dict[tuple[int, int], float] = {}
     for joined, (mask, tells) in found.items():
         if _is_plain(joined):
@@ -156,25 +156,25 @@ def _is_plain(joined: _Joined) -> bool:
 
 
 class _Sides:
-    """How much a mask tells; the first bits are the wrong tickets."""
+    """Measures how much a mask tells; the first bits are the wrong tickets."""
 
     def __init__(self, wrong: int, right: int, pure: float) -> None:
         self._wrong = (1 << wrong) - 1
         self._share = max(pure, wrong / (wrong + right)) if right else pure
-        # of a right ticket's weight to a wrong one's, where all say the same
+        # the weight of a right ticket relative to a wrong one, so that both sides weigh the same
         self.ratio = wrong / right if right else 0.0
 
     def counts(self, mask: int) -> tuple[int, int]:
-        """Wrong and right tickets in a mask."""
+        """Count the wrong and the right tickets in a mask."""
         a = (mask & self._wrong).bit_count()
         return a, mask.bit_count() - a
 
     def covers(self, mask: int, other: int) -> bool:
-        """Whether a mask holds all wrong tickets of another one, and no more right ones."""
+        """Whether a mask holds all wrong tickets of the other, and no more right ones."""
         return not other & self._wrong & ~mask and self.counts(mask)[1] <= self.counts(other)[1]
 
     def tells(self, mask: int) -> float:
-        """Chernoff's exponent; minus infinity for what tells nothing."""
+        """Return Chernoff's exponent; minus infinity for a mask that tells nothing."""
         a, c = self.counts(mask)
         n, q = a + c, self._share
         if a < FEWEST or a <= q * n:
@@ -185,8 +185,8 @@ class _Sides:
 def _search(
     masks: Mapping[Expression, int], sides: _Sides, named: Set[Expression]
 ) -> dict[_Joined, tuple[int, float]]:
-    """Single conditions, pairs and triples that tell something, each more than its parts: their
-    masks, and how much."""
+    """Find single conditions, pairs and triples that tell something, each more than its parts:
+    their masks, and how much they tell."""
     families = Counter(condition.family for condition in masks)
     of_family = {family: log(count / ODDS[family]) for family, count in families.items()}
     cost = {
@@ -215,7 +215,7 @@ def _search(
         )
     )
     singles, partners = plain[:SINGLES] + alike, plain + alike
-    # the other may promise nothing by itself, where the errors are of several causes
+    # where errors have several causes, the other part may promise nothing by itself
     for one in singles:
         for other in partners[partners.index(one) + 1 :]:
             tell((one, other), held[one] & held[other])
@@ -230,20 +230,21 @@ def _search(
 
 
 def _repeats(joined: _Joined) -> bool:
-    """Whether two conditions say which values one name may have: a single one says what both do."""
+    """Whether two of the conditions say which values one name may have: a single one says what both
+    do."""
     named = [each.needed for each in joined if each.needed and each.family in ("plain", "joined")]
     return len({*named}) < len(named)
 
 
 def _lift(mask: int, sides: _Sides) -> float:
-    """How promising a condition is as a part: wrong tickets that it holds for beyond its share of
-    the right ones."""
+    """Return how promising a condition is as a part: the wrong tickets that it holds for beyond its
+    share of the right ones."""
     a, c = sides.counts(mask)
     return a - c * sides.ratio
 
 
 def _alike(one: int, other: int) -> float:
-    """The share of tickets that two masks have in common (Jaccard index)."""
+    """Return the share of tickets that two masks have in common (Jaccard index)."""
     return (one & other).bit_count() / (one | other).bit_count()
 
 

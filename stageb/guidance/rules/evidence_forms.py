@@ -1,4 +1,4 @@
-"""Tickets as evidence is counted on them: their columns, and all conditions that they suggest
+"""Prepares tickets for counting evidence: their columns, and all conditions that they suggest
 (``conditions/``)."""
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from stageb.guidance.rules.value_types import (
 )
 from stageb.guidance.words.types import Content, Ticket
 
-MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
+MOST_COMPARED = 20  # columns that are compared with each other: those that most tickets have
 
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What conditions may say beside plain ones: more to choose from costs each of them some
+    """The conditions to look for beside plain ones: more to choose from costs each of them some
     weight."""
 
-    arithmetic: bool = False  # limits of what two names' numbers give
-    # two or three words stand one after the other; a word begins so; the one column of texts
-    # mentions it; a field is not there that most tickets have; and more limits of one name's
-    # numbers, denser at both ends, with the fewest digits, or two at once
+    arithmetic: bool = False  # limits on numbers computed from two names
+    # phrases of two or three words; beginnings of words; mentions in the one column of texts;
+    # missing fields that most tickets have; and more limits on the numbers of one name, denser at
+    # both ends, with the fewest digits, or two at once
     wide: bool = False
-    # names of which any two may be compared, or computed with, whatever they are
+    # names, any two of which may be compared or computed with, whatever they are
     comparable: frozenset[str] = frozenset()
 
 
@@ -48,7 +48,7 @@ _UNIT = re.compile(r"[\[(]([^\[\]()\d]+)[\])]$| ([^\W\d_]{1,3}|%|°C|°F)$")
 
 
 def reading(ticket: Ticket) -> Reading:
-    """``read`` of a ticket."""
+    """Read a ticket."""
     return read_content(
         ticket.content or Content((), tuple(summary for _, summary in ticket.per_image))
     )
@@ -59,15 +59,15 @@ class Table:
 
     def __init__(self, readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0) -> None:
         self.readings, self.forms = readings, forms
-        # so many tickets, the first ones, are to be set apart from the others: limits lie there,
-        # too
+        # so many tickets, the first ones, are to be set apart from the others: limits lie at their
+        # numbers, too
         self.wrong = wrong
         self.are_counted = any(each.is_counted for each in readings)
         # the values of each field by ticket, each in one spelling; what was not counted is 0
         self.columns: dict[str, dict[int, str]] = {}
         for position, each in enumerate(readings):
             for name, value in each.pairs.items():
-                # images come in any order: their sums tell more
+                # images come in any order, so their sums tell more
                 if not (each.is_counted and OF_ONE_IMAGE.match(name)):
                     self.columns.setdefault(name, {})[position] = value
         self.columns = {name: _join_spellings(column) for name, column in self.columns.items()}
@@ -79,7 +79,7 @@ class Table:
             for position in counted:
                 found.setdefault(position, Quantity(0.0, ""))
                 self.columns[name].setdefault(position, "0")
-        # what most tickets have first
+        # the names that most tickets have first
         self.common = sorted(self.columns, key=lambda name: (-len(self.columns[name]), name))
         self.numeric = {
             name: numbers
@@ -89,8 +89,8 @@ class Table:
 
     @cached_property
     def texts(self) -> frozenset[str]:
-        """Columns of texts: each value, of which some are as short as a name's, is read as free
-        text."""
+        """The columns of texts: each value is read as free text, even if some are as short as a
+        name's."""
         texts = (name for name in self.columns if name not in self.quantities)
         return frozenset(
             name for name in texts if any(map(is_text, set(self.columns[name].values())))
@@ -103,7 +103,7 @@ class Table:
 
     @cached_property
     def only_text(self) -> str:
-        """The one column of texts that has all free text, if rules may name it; empty where there
+        """The one column of texts that holds all free text, if rules may name it; empty where there
         are several, or prose."""
         name = next(iter(self.texts)) if self.forms.wide and len(self.texts) == 1 else ""
         has_all = name and all(
@@ -113,7 +113,7 @@ class Table:
 
     @cached_property
     def alike(self) -> dict[tuple[str, str], None]:
-        """Pairs of columns that may be compared."""
+        """The pairs of columns that may be compared."""
         pairs = combinations(self.common[:MOST_COMPARED], 2)
         return dict.fromkeys(
             pair
@@ -122,13 +122,14 @@ class Table:
         )
 
     def are_numbers(self, one: str, other: str) -> bool:
-        """Whether two columns have numbers, of one unit."""
+        """Whether both columns hold numbers of one unit."""
         if one not in self.numeric or other not in self.numeric:
             return False
         return len(_list_units(self.quantities[one]) | _list_units(self.quantities[other])) <= 1
 
     def _read_comparable(self, quantities: Mapping[int, Quantity]) -> dict[int, float]:
-        """Numbers to compare; none of several units, or of so few values that these say as much."""
+        """Return numbers that can be compared; nothing if they have several units, or so few values
+        that these say as much."""
         numbers = {position: found.number for position, found in quantities.items()}
         return (
             numbers
@@ -145,7 +146,7 @@ class Table:
         return 2 * len(values & others) >= len(values | others)
 
     def _find_units(self, name: str) -> set[str]:
-        """The units that a column's numbers have, or its name tells behind it, as in ``Torque
+        """Find the units of a column's numbers, or else the one behind its name, as in ``Torque
         [Nm]`` and ``TSH (µU/ml)``."""
         quantities = self.quantities.get(name, {})
         told = _UNIT.search(name) if quantities else None
@@ -155,9 +156,9 @@ class Table:
 def find_conditions(
     readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0
 ) -> dict[Expression, int]:
-    """Every condition that tickets suggest, with the bit mask of those that meet it; but no counts
-    of them. The first ``wrong`` tickets are the ones to set apart from the others: limits lie where
-    they do, too."""
+    """Find every condition that tickets suggest, with the bit mask of those that meet it; but no
+    counts of them. The first ``wrong`` tickets are to be set apart from the others: limits lie at
+    their numbers, too."""
     table, found = Table(readings, forms, wrong), dict[Expression, int]()
     for find in FINDERS:
         found |= find(table, found)
@@ -165,8 +166,8 @@ def find_conditions(
 
 
 def find_numbers(readings: Sequence[Reading]) -> dict[str, dict[int, tuple[float, str]]]:
-    """Field -> the tickets that have a number of it -> that, and how they write it; of fields that
-    ``find_conditions`` gives limits."""
+    """Return field -> the tickets that have a number in it -> that number, and how they write it;
+    for the fields on which ``find_conditions`` gives limits."""
     table = Table(readings)
     return {
         name: {
@@ -181,8 +182,8 @@ def find_numbers(readings: Sequence[Reading]) -> dict[str, dict[int, tuple[float
 
 
 def _join_spellings(column: dict[int, str]) -> dict[int, str]:
-    """The column with each value as most tickets spell it: rules compare it in all spellings, and
-    what is learnt of one would not hold of it as code."""
+    """Return the column with each value as most tickets spell it: rules compare it in all
+    spellings, and what is learnt about one would not hold for it as code."""
     folded = {value: fold_value(value) for value in {*column.values()}}
     if len({*folded.values()}) == len(folded):
         return column
@@ -193,7 +194,8 @@ def _join_spellings(column: dict[int, str]) -> dict[int, str]:
 
 
 def _read_numbers(column: Mapping[int, str]) -> dict[int, Quantity]:
-    """The numbers of a column with their units; none where one of its values is none."""
+    """Return the numbers of a column with their units; nothing if one of its values is no
+    number."""
     found: dict[int, Quantity] = {}
     for position, value in column.items():
         quantity = parse_quantity(value)
@@ -204,5 +206,5 @@ def _read_numbers(column: Mapping[int, str]) -> dict[int, Quantity]:
 
 
 def _list_units(quantities: Mapping[int, Quantity]) -> set[str]:
-    """The units that numbers have; one without any may be of each."""
+    """Return the units that numbers have; a number without one may have any."""
     return {found.unit for found in quantities.values()} - {""}

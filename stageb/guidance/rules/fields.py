@@ -1,11 +1,11 @@
-"""What a ticket's file names, as fields: the columns of a row, and the keys of summaries that are
+"""Reads a ticket's named values as fields: the columns of a row, and the keys of summaries that are
 JSON.
 
 A summary that holds a JSON object or list becomes fields named by their paths, joined by ``_``. In
 a list of objects, the first text of each says what it is and stands in its path, and its other
 texts are counted: ``[{"object": "plug", "state": "loose"}]`` is ``plug: 1`` and ``plug_state_loose:
-1``. Whole numbers are counts: they are added up over a ticket's images, and one that is not there
-is 0. Other values stand where all images agree on them. Each image's own fields have its name
+1``. Whole numbers are counts: they are added up over a ticket's images, and a count that is not
+there is 0. Other values stand where all images agree on them. Each image's own fields have its name
 before theirs: ``image_2_plug``. Texts in lists are remarks, and so free text.
 
 ``export.py`` writes this file into the modules that it makes, so that these read tickets as files
@@ -36,12 +36,12 @@ _DECIMAL_COMMA = re.compile(rf"[-+−]?\d+,\d+{POWER}{UNIT}")
 
 
 class Columns(NamedTuple):
-    """What the columns of a row say."""
+    """The meaning of a row's columns."""
 
-    others: tuple[str, ...] = ("mission", "group_id", "label")  # which are no fields
-    texts: tuple[str, ...] = ()  # which are; all but ``others`` where none is named
+    others: tuple[str, ...] = ("mission", "group_id", "label")  # columns that are no fields
+    texts: tuple[str, ...] = ()  # columns that are fields; if none is named, all but ``others``
     decimal: str = "."  # the mark before decimals
-    renamed: tuple[tuple[str, str], ...] = ()  # what columns are called, and how rules call them
+    renamed: tuple[tuple[str, str], ...] = ()  # names of columns, and what rules call them
     missing: tuple[str, ...] = ()  # cells that say nothing, beside empty ones; folded
 
 
@@ -49,21 +49,21 @@ BY_NAMES = Columns()
 
 
 class Summary(NamedTuple):
-    """What one image shows."""
+    """The summary of one image."""
 
     image: str  # image_{n}
     text: str
 
 
 class Document(NamedTuple):
-    """What one summary's JSON says."""
+    """The content of one summary's JSON."""
 
     counts: dict[str, int]
-    values: dict[str, str | None]  # None where it says several
+    values: dict[str, str | None]  # None where it has several
     remarks: list[str]
 
     def describe(self) -> str:
-        """The same as one line."""
+        """Return the same as one line."""
         fields = {
             **self.counts,
             **{name: value for name, value in self.values.items() if value is not None},
@@ -72,13 +72,13 @@ class Document(NamedTuple):
 
 
 def read_ticket(ticket: Mapping[str, object], columns: Columns = BY_NAMES) -> Reading:
-    """A ticket with summaries in ``per_image``, or a row of a table by the names of its columns,
-    read. Raises ``ValueError`` for an image without a number."""
+    """Read a ticket with summaries in ``per_image``, or a row of a table by the names of its
+    columns. Raises ``ValueError`` for an image without a number."""
     return read_content(read_said(ticket, columns)[1])
 
 
 def read_said(ticket: Mapping[str, object], columns: Columns) -> tuple[bool, Content]:
-    """Whether the same ticket says anything, and what."""
+    """Return whether such a ticket says anything, and its content."""
     images = ticket.get("per_image")
     if isinstance(images, Mapping):
         shown, content = read_images(
@@ -91,20 +91,20 @@ def read_said(ticket: Mapping[str, object], columns: Columns) -> tuple[bool, Con
 
 
 def write_cell(value: object) -> str:
-    """A value as a table says it: nothing where there is none, be it None, NaN, or a NaT or NA of
-    pandas, which are equal to nothing."""
+    """Write a value as a table does: nothing for None, NaN, or a NaT or NA of pandas, which are
+    equal to nothing."""
     return "" if value is None or str(value == value) in ("False", "<NA>") else str(value)
 
 
 def sort_summaries(images: Iterable[tuple[str, str]]) -> list[Summary]:
-    """Summaries by the number in their images' keys, headers dropped. Raises ``ValueError`` for a
-    key without a number."""
+    """Sort summaries by the number in their images' keys, headers dropped. Raises ``ValueError``
+    for a key without a number."""
     numbered = sorted((parse_image(key), HEADER.sub("", text)) for key, text in images)
     return [Summary(f"image_{number}", text) for number, text in numbered]
 
 
 def parse_image(key: str) -> int:
-    """The number of an image in its key. Raises ``ValueError``."""
+    """Return the number of an image in its key. Raises ``ValueError``."""
     found = _IMAGE_KEY.fullmatch(key)
     if found is None:
         raise ValueError(f"per_image: no number in the key {key!r}")
@@ -112,7 +112,7 @@ def parse_image(key: str) -> int:
 
 
 def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary], Content]:
-    """The summaries of a row as a model reads them, and what the row says; ``cells`` by their
+    """Return the summaries of a row as a model reads them, and its content; ``cells`` by their
     columns' names."""
     places, number = place_columns(tuple(cells), columns)
     images, fields = list[tuple[str, str]](), dict[str, str]()
@@ -129,8 +129,8 @@ def read_row(cells: Mapping[str, str], columns: Columns) -> tuple[list[Summary],
 def place_columns(
     header: tuple[str, ...], columns: Columns
 ) -> tuple[Sequence[tuple[str, str, bool]], int]:
-    """Name columns that are no others as rules know them, beside how the ``header`` calls them and
-    whether each is an image; and number the image that the others are."""
+    """Name the columns that are fields as rules know them, each with its name in the ``header`` and
+    whether it is an image; and number the image that the others make up."""
     renamed = dict(columns.renamed)
     called = {renamed.get(name, name): name for name in header}
     names = columns.texts or [name for name in called if name and name not in columns.others]
@@ -146,20 +146,20 @@ def is_image_column(name: str) -> bool:
 
 
 def read_cell(cell: str, columns: Columns) -> str:
-    """What a cell says, without blanks around it; nothing where it stands for a missing value."""
+    """Read a cell, without blanks around it; nothing where it stands for a missing value."""
     text = cell.strip()
     return "" if text.lower() in columns.missing else read_decimal(text, columns.decimal)
 
 
 def read_decimal(cell: str, mark: str) -> str:
-    """A cell with a decimal point in the place of another mark, and a minus before its number,
-    where some programs put it behind."""
+    """Return a cell with a decimal point in the place of another mark, and a minus before its
+    number, where some programs put it behind."""
     cell = f"-{cell[:-1]}" if mark == "," and _MINUS_BEHIND.fullmatch(cell) else cell
     return cell.replace(",", ".", 1) if mark == "," and _DECIMAL_COMMA.fullmatch(cell) else cell
 
 
 def write_decimal(value: str, mark: str) -> str:
-    """The cell that ``read_decimal`` reads as a value."""
+    """Return the cell that ``read_decimal`` reads as a value."""
     cell = value.replace(".", mark, 1)
     return cell if read_decimal(cell, mark) == value else value
 
@@ -167,9 +167,9 @@ def write_decimal(value: str, mark: str) -> str:
 def read_images(
     images: Sequence[Summary], cells: Mapping[str, str], number: int = 1
 ) -> tuple[list[Summary], Content]:
-    """The summaries of a ticket as a model reads them, with one more of this ``number`` for the
-    ``cells`` of a table where some say anything, and what the ticket says. Beside cells, empty ones
-    too, counts that are not there are unknown: no empty cell is a 0."""
+    """Return the summaries of a ticket as a model reads them, with one more of this ``number`` for
+    the ``cells`` of a table if any say something, and the ticket's content. Beside cells, empty
+    ones too, counts that are not there are unknown: no empty cell is a 0."""
     fields = tuple((name, text) for name, text in cells.items() if text)
     if not images:  # as in most tables
         said = "; ".join([f"{name}: {text}" for name, text in fields])
@@ -201,7 +201,7 @@ def read_images(
 
 
 def parse_document(text: str) -> Document | None:
-    """The JSON that a summary is; None where it is other text."""
+    """Parse a summary that is JSON; None for other text."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     document = Document({}, {}, [])
@@ -217,7 +217,7 @@ def parse_document(text: str) -> Document | None:
 
 
 class _JsonObject(list[tuple[str, object]]):
-    """A JSON object, of which no key is lost that comes twice."""
+    """A JSON object that keeps each of several equal keys."""
 
 
 def _refuse_constant(name: str) -> object:
@@ -225,7 +225,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _walk(value: object, path: tuple[str, ...], document: Document) -> None:
-    """Add what a value at a path says to ``document``."""
+    """Add the value at a path to ``document``."""
     name = "_".join(filter(None, map(clean_value, path)))
     if isinstance(value, _JsonObject):
         for key, inner in value:
@@ -251,8 +251,7 @@ def _walk(value: object, path: tuple[str, ...], document: Document) -> None:
 
 
 def _walk_item(item: _JsonObject, path: tuple[str, ...], document: Document) -> None:
-    """Add what an object of a list says: what it is, by its first text, and how it is, by the
-    others."""
+    """Add an object in a list: what it is, by its first text, and how it is, by the others."""
     named = next((place for place, (_, value) in enumerate(item) if isinstance(value, str)), -1)
     path = (*path, str(item[named][1])) if named >= 0 else path
     _walk(1, path, document)
@@ -264,7 +263,7 @@ def _walk_item(item: _JsonObject, path: tuple[str, ...], document: Document) -> 
 
 
 def _sum_documents(documents: Sequence[tuple[str, Document]]) -> Iterable[tuple[str, str]]:
-    """The fields of all images together."""
+    """Yield the fields of all images together."""
     counts: dict[str, int] = {}
     values: dict[str, str | None] = {}
     for _, document in documents:
@@ -279,7 +278,7 @@ def _sum_documents(documents: Sequence[tuple[str, Document]]) -> Iterable[tuple[
 
 
 def _list_documents(documents: Sequence[tuple[str, Document]]) -> Iterable[tuple[str, str]]:
-    """The fields of each image."""
+    """Yield the fields of each image."""
     for image, document in documents:
         yield from ((f"{image}_{name}", str(count)) for name, count in document.counts.items())
         yield from (

@@ -1,11 +1,11 @@
-"""Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many
+"""Guidance in files: the ``guidance.json`` of a run, one that a person wrote or keeps for many
 runs, rules as plain text.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4":
-{...}}, "spent": {...}}}``, ``spent`` where something was (``types.Budget``), demonstrations,
+{...}}, "spent": {...}}}``: ``spent`` where something was (``types.Budget``), demonstrations,
 calibration, judge, automation and what is ``named`` where there are some, ``labels`` of its own. A
-person may leave out all but the experiences, or write text (``rules_file``). ``read_guidance`` is
-how commands read whatever they were pointed at; what it returns has passed every check.
+person may leave out all but the experiences, or write text (``rules_file``). Commands read whatever
+they were pointed at with ``read_guidance``; what it returns has passed every check.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from stageb.untrusted import strict_json
 from stageb.untrusted.clean_text import text_fault
 
 KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
-MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
-MOST_BYTES = 64 << 20  # of a file of guidance
+MOST = 999_999  # the highest number that a user may write: a run counts on from it
+MOST_BYTES = 64 << 20  # in a file of guidance
 SEEN = ("taught_by", "chosen_by")
 SHOWN = ("demonstrations", "calibration", "named", "automation")
 FIELDS = (
@@ -69,7 +69,7 @@ FIELDS = (
 def make_neutral(
     mission: str, words: Words, labels: tuple[Verdict, ...] = PASS_FAIL, default: Verdict = ""
 ) -> Guidance:
-    """A headline alone, by which all tickets have the ``default``, or else the first of
+    """Make a headline alone, by which all tickets have the ``default``, or else the first of
     ``labels``."""
     named = name_labels(words, labels)
     headline = Rule(HEADLINE_KEY, named.headlines.get(default, named.neutral_headline))
@@ -77,7 +77,8 @@ def make_neutral(
 
 
 def to_json(guidance: Guidance) -> dict[str, Any]:
-    """The content of guidance.json for one mission; ``from_json`` of it gives ``guidance`` back."""
+    """Return the content of guidance.json for one mission; ``from_json`` of it gives ``guidance``
+    back."""
     return {
         guidance.mission: {
             "step": guidance.step,
@@ -94,7 +95,7 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
 
 
 def format_file(missions: Iterable[Guidance]) -> str:
-    """The text of a guidance.json of these missions."""
+    """Write the text of a guidance.json of these missions."""
     content = {name: body for each in missions for name, body in to_json(each).items()}
     return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
 
@@ -102,11 +103,12 @@ def format_file(missions: Iterable[Guidance]) -> str:
 def from_json(
     content: Mapping[str, Any], path: str, lines: Mapping[tuple[str, ...], int] | None = None
 ) -> dict[str, Guidance]:
-    """Every mission's guidance in the parsed content of a guidance.json; ``path`` is its name in
-    messages, ``lines`` says on which of its lines a key stands, by the keys that lead there.
+    """Read every mission's guidance from the parsed content of a guidance.json; ``path`` is its
+    name in messages, ``lines`` says on which of its lines a key stands, by the keys that lead
+    there.
 
     Raises ``BadInputError`` with every fault found: the file, the line, the mission, the key, and
-    what to do.
+    the remedy.
     """
     faults: list[BadLine] = []
     for mission, body in content.items():
@@ -121,12 +123,12 @@ def from_json(
 def read_guidance(
     source: str | Path, mission: str | None = None, words: Words | None = None
 ) -> dict[str, Guidance]:
-    """The guidance that ``source`` names, by mission: of ``mission`` alone where one is given,
+    """Read the guidance that ``source`` names, by mission: of ``mission`` alone if one is given,
     which must be there then.
 
     A source is a run's folder, a guidance.json, or a text file of rules (``.txt``, its default
     headline in ``words``, or in the language of its rules); each may end in ``@STEP``: the guidance
-    of that step, as the run's snapshots or the file's history keep it, but for what was spent,
+    of that step, as the run's snapshots or the file's history keep it, except for what was spent,
     which no step back gives back.
 
     Raises ``InputError`` where there is no such thing, or something in it cannot be used.
@@ -150,8 +152,8 @@ def read_guidance(
 
 
 def split_step(source: str | Path) -> tuple[Path, int | None]:
-    """The path in ``PATH`` or ``PATH@STEP``, and the step; what exists under its whole name is no
-    step."""
+    """Return the path in ``PATH`` or ``PATH@STEP``, and the step; where a file exists under the
+    whole name, there is no step."""
     text = str(source)
     head, _, tail = text.rpartition("@")
     if head and re.fullmatch("[0-9]{1,9}", tail) and not os.path.lexists(text):
@@ -160,8 +162,8 @@ def split_step(source: str | Path) -> tuple[Path, int | None]:
 
 
 def find_guidance_files(folder: Path) -> list[Path]:
-    """The guidance.json of every mission of a run. Raises ``InputError`` where no run of this loop
-    lies in ``folder``."""
+    """Find the guidance.json of every mission of a run. Raises ``InputError`` where no run of this
+    loop lies in ``folder``."""
     if not file_of(folder, folder / "config.yaml").exists():
         raise InputError(
             shown(
@@ -178,9 +180,9 @@ def find_guidance_files(folder: Path) -> list[Path]:
 
 
 def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidance]:
-    """The guidance that a person wrote, or a run, by mission: rules as text where the file's name
-    ends in ``.txt``, their default headline in ``words``, or in the language of its rules, JSON
-    elsewhere.
+    """Load the guidance that a person wrote, or a run, by mission: rules as text where the file's
+    name ends in ``.txt``, their default headline in ``words``, or in the language of its rules;
+    else JSON.
 
     Raises ``BadInputError`` where the file cannot be read, is not what its name says, or holds
     something else, numbers that leave a run no room included.
@@ -258,12 +260,13 @@ def _check_mission(path: Path, mission: str | None, known: Iterable[str]) -> Non
 
 
 def _carry_spent(newest: Guidance, past: Guidance) -> Guidance:
-    """``read_past``, with what was spent since, and the tickets that taught since."""
+    """Return ``past``, which ``read_past`` read, with what was spent since, and the tickets that
+    taught since."""
     return carry_seen(newest, replace(past, spent=past.spent.most(newest.spent)))
 
 
 def carry_seen(before: Guidance, after: Guidance) -> Guidance:
-    """``after``, with the tickets that taught and chose ``before`` too."""
+    """Return ``after``, with the tickets that taught and chose ``before`` added."""
     return replace(
         after,
         taught_by=before.taught_by | after.taught_by,
@@ -272,8 +275,8 @@ def carry_seen(before: Guidance, after: Guidance) -> Guidance:
 
 
 def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
-    """``edited``, which a person wrote, with all that ``base`` tells of it: where its rules come
-    from, and what was spent and seen. Marks are those of ``edited``."""
+    """Return ``edited``, which a person wrote, with all that ``base`` says about it: where its
+    rules come from, and what was spent and seen. Marks are those of ``edited``."""
     known, marks = (
         {rule.text: rule.metadata for rule in base.rules},
         {FIXED, BACKGROUND, PROVISIONAL},
@@ -298,7 +301,8 @@ def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
 
 
 def _read_snapshot(file: Path, guidance: Guidance, step: int) -> Guidance:
-    """The guidance of that mission that a run had at ``step``; ``file`` is its guidance.json."""
+    """Read the guidance of that mission that a run had at ``step``; ``file`` is its
+    guidance.json."""
     mission = guidance.mission
     kept = {
         int(each.stem.rpartition("-")[2]): each
@@ -316,8 +320,8 @@ def _read_snapshot(file: Path, guidance: Guidance, step: int) -> Guidance:
 
 
 def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
-    """The guidance of that mission that a file's history holds, or the file: one that was edited
-    there by hand has the number of the step that it was."""
+    """Find the guidance of that mission at ``step`` in a file's history, or in the file itself: one
+    that was edited by hand has the number of the step that it was."""
     kept = {guidance.step: guidance, **read_past(path, guidance.mission)}
     if step not in kept:
         raise InputError(
@@ -354,10 +358,10 @@ def _unreadable(path: str | Path, what: str, remedy: str, line: int = 0) -> BadI
 
 
 def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
-    """One mission's guidance from a body without faults."""
+    """Make one mission's guidance from a body without faults."""
     metadata, labels = body.get("metadata", {}), tuple(body.get("labels", PASS_FAIL))
     rules = [Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()]
-    # there the order decides
+    # with labels, the order decides
     rules.sort(key=(lambda rule: rule.key != HEADLINE_KEY) if has_labels(labels) else number)
     spent = Budget(tuple(map(float, body["spent"]["edits"]))) if "spent" in body else NOTHING
     shown = (Demonstration.parse(each, labels) for each in body.get("demonstrations", ()))
@@ -383,8 +387,8 @@ def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
 
 
 def _format_shown(guidance: Guidance) -> dict[str, Any]:
-    """Demonstrations, calibration, what rules are read by and what is decided alone, where there
-    are some."""
+    """Return demonstrations, calibration, what rules are read by and what is decided alone, where
+    there are some."""
     shown = [
         {**asdict(each), "per_image": dict(each.per_image)} for each in guidance.demonstrations
     ]

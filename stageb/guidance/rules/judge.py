@@ -1,4 +1,4 @@
-"""Rules as code: read, applied, explained and written again."""
+"""Reads rules as code, applies them, explains their verdicts, and writes them again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stageb.guidance.words.types import (
     Verdict,
 )
 
-MOST_TOLD = 5  # of what a ticket has points for
+MOST_TOLD = 5  # conditions that an explanation of a ticket's points names
 
 
 def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
@@ -39,8 +39,8 @@ def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
 def write_rule(
     code: RuleCode, words: Words, called: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """``code`` in the language and the verdict words of ``words``, with the phrases by which fields
-    are ``called``."""
+    """Write ``code`` in the language and the verdict words of ``words``, with the phrases by which
+    fields are ``called``."""
     grammar, verdict = replace(choose_grammar(words), called=called), spell(code.verdict, words)
     if code.condition is None:
         assert code.exception is not None  # it says something
@@ -51,7 +51,7 @@ def write_rule(
 
 @dataclass(frozen=True, slots=True)
 class CodedRule:
-    """A rule and what it says."""
+    """A rule, and its code."""
 
     key: str
     text: str
@@ -61,16 +61,16 @@ class CodedRule:
 
 @dataclass(frozen=True, slots=True)
 class CodedRules:
-    """Those of a mission."""
+    """The rules of a mission as code."""
 
     each: Sequence[CodedRule]
-    # as ``Guidance`` has them, but the one first that its headline gives
+    # as ``Guidance`` has them, but the label that its headline gives first
     labels: tuple[Verdict, ...] = PASS_FAIL
     words: Words = field(default=EN, repr=False)  # by which they were read
 
     @property
     def grammar(self) -> Grammar:
-        """That of the language in which they are written."""
+        """The grammar of the language in which they are written."""
         return choose_grammar(self.words)
 
     def compile(self) -> Callable[[Reading], Ruling]:
@@ -83,8 +83,8 @@ class CodedRules:
 def read_rules(
     guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True
 ) -> CodedRules:
-    """All rules of ``guidance``, those that are out of reach included; the headline only if it is
-    not the neutral one.
+    """Read all rules of ``guidance``, those that are out of reach included; the headline only if it
+    is not the neutral one.
 
     Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that
     it lacks is taken as it stands, if it can be read in one way alone; but a rule that can be read
@@ -113,8 +113,8 @@ def collect_rules(
     words: Words,
     parse: Callable[[str], RuleCode | OutOfReach],
 ) -> CodedRules:
-    """The rules of a guidance that speak, each as ``parse`` reads it, beside the verdict of tickets
-    that none speaks of."""
+    """Collect the rules of a guidance that speak, each as ``parse`` reads it, and the verdict of
+    tickets that none speaks of."""
     coded = [
         CodedRule(rule.key, rule.text, parse(rule.text), rule.is_provisional)
         for rule in speaking_rules(rules, words)
@@ -127,7 +127,7 @@ def collect_rules(
 
 
 def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guidance:
-    """``guidance`` with what its rules speak of, by which they are read alike beside any
+    """Return ``guidance`` with all that its rules speak of, so that they are read alike beside any
     tickets."""
     found: dict[tuple[str, str], None] = {}
     for code in (
@@ -143,8 +143,8 @@ def keep_named(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Guid
 
 
 def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
-    """``rules`` that decide, and a headline that is no neutral one, which says what happens where
-    none of these speaks."""
+    """Return the ``rules`` that decide, and a headline that is not neutral, which says what happens
+    where none of these speaks."""
     headline = [rule for rule in rules if rule.key == HEADLINE_KEY]
     neutral = words.headlines.values()
     return [
@@ -154,9 +154,10 @@ def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
 
 
 def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
-    """What says why a ticket is judged so, in the language of the rules: the text of the one that
-    decides, or what the ticket has points for, the most first; where no rule speaks of it, how many
-    points it has. Without a verdict, those rules that it hangs on, and what it does not tell."""
+    """Return a function that says why a ticket is judged so, in the language of the rules: the text
+    of the rule that decides, or what the ticket has points for, the most first; where no rule
+    speaks of it, its number of points. Without a verdict: the rules that it hangs on, and what the
+    ticket does not say."""
     texts, cards, grammar = (
         {rule.key: rule.text for rule in rules.each},
         make_counters(rules),
@@ -182,8 +183,8 @@ def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
 
 
 def make_counters(rules: CodedRules) -> dict[str, Callable[[Reading], tuple[str, str]]]:
-    """Make a counter of a ticket's points for each rule that has some, by key, which also says what
-    for."""
+    """Make, for each rule with points, by key, a function that counts a ticket's points and says
+    what they are for."""
     return {
         rule.key: _make_counter(code.verdict, card, rules.words)
         for rule in rules.each
@@ -217,8 +218,8 @@ def _make_counter(
 
 
 def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
-    """What a rule says where tickets may lack its values. In a list, one may be a part of a longer
-    value: no one way."""
+    """Read a rule where tickets may lack its values. In a list, a value may be a part of a longer
+    one, so there is no one way to read it."""
     read = first = parse_rule(text, vocabulary, words)
     added: set[tuple[str, str]] = set()
     while isinstance(read, OutOfReach) and read.value:
@@ -252,11 +253,11 @@ def _compile_rule(rule: CodedRule, labels: tuple[Verdict, ...]) -> CompiledRule:
 def find_touched(
     before: Guidance, after: Guidance, vocabulary: Vocabulary, words: Words
 ) -> Callable[[Reading], bool]:
-    """Whether a ticket may be judged otherwise ``after`` than ``before``, as a function of its
-    reading.
+    """Return a function that says, by a ticket's reading, whether it may be judged otherwise
+    ``after`` than ``before``.
 
-    Rules are told apart by key and text, since reasons name keys. One that code cannot read may
-    touch every ticket, and so may one of which a ticket does not tell whether it holds.
+    Rules are told apart by key and text, since reasons name keys. A rule that code cannot read may
+    touch every ticket; any other rule may touch those for which it is unknown whether it holds.
     """
 
     def list_silent(guidance: Guidance) -> list[tuple[str, str]]:
@@ -279,15 +280,15 @@ def find_touched(
     return lambda ticket: any(holds(ticket) is not False for holds in predicates)
 
 
-# Rules that name what no ticket has: refused when they are proposed. Where a run starts from them,
-# a field that is not there is refused too; of a value or a word, which the next ticket may have,
-# the run warns.
+# Rules that name what no ticket has are refused when they are proposed. Where a run starts from
+# them, an unknown field is refused, too; the run warns of an unknown value or word, which the next
+# ticket may have.
 
 
 def check_proposal(proposal: Proposal, vocabulary: Vocabulary, words: Words) -> Proposal:
-    """``proposal`` without the operations whose text names a field, value or word that no ticket
-    has; said once is what a text says twice, and listed what it ranks, which other tickets might
-    rank otherwise."""
+    """Return ``proposal`` without the operations whose text names a field, value or word that no
+    ticket has. A text that says something twice is made to say it once, and one that ranks values
+    to list them: other tickets might rank them otherwise."""
     kept: list[Operation] = []
     refused: list[Refusal] = []
     for operation in proposal.operations:
@@ -308,9 +309,8 @@ class UnknownName:
 
     mission: str
     rule: str  # its key
-    why: str  # with what is nearest
-    # whether it is a whole field, which further tickets will not have either; else a value or a
-    # word
+    why: str  # with the nearest name that tickets have
+    # whether it is a field, which further tickets will not have either; else a value or a word
     is_field: bool
 
     def __str__(self) -> str:
@@ -318,7 +318,7 @@ class UnknownName:
 
 
 def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> Iterator[UnknownName]:
-    """The rules of ``guidance`` that name a field, value or word that no ticket has."""
+    """Find the rules of ``guidance`` that name a field, value or word that no ticket has."""
     for rule in read_rules(guidance, vocabulary, words).each:
         if (
             rule.key != HEADLINE_KEY
@@ -329,6 +329,6 @@ def find_unknown(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> It
 
 
 def _why_unheard_of(fault: OutOfReach, vocabulary: Vocabulary) -> str:
-    """What the rule names that is not there; empty where that is free wording: of tickets without
-    fields, all but words."""
+    """Say which name of the rule is unknown; empty where it may be free wording: for tickets
+    without fields, anything but words may be."""
     return fault.why if fault.unknown == "word" or (fault.unknown and vocabulary.is_tabular) else ""

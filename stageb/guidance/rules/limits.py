@@ -1,5 +1,5 @@
-"""Limits of a field's numbers: which of them are tried, the tickets beyond them, and how the one in
-a gap is written."""
+"""Limits on a field's numbers: chooses which are tried, finds the tickets beyond them, and writes
+the one in a gap."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Literal
 
 from stageb.guidance.rules.value_types import NUMBER, parse_quantity
 
-LIMITS = 8  # of one name's numbers
-# the same where they are fine; of many tickets one for ``TICKETS_EACH``, and ``MOST_LIMITS`` at
-# most
+LIMITS = 8  # on the numbers of one field
+# the same where they are fine; with many tickets, one for each ``TICKETS_EACH`` of them, at most
+# ``MOST_LIMITS``
 FINE_LIMITS = 32
 TICKETS_EACH, MOST_LIMITS = 128, 256
-TAIL = 1.8  # how much denser fine limits lie at both ends: 1 is not at all
-LIMITS_OF_WRONG = 16  # more of them, each way, where it is known which tickets are wrong
-DIGITS = 4  # of a computed limit that count
+TAIL = 1.8  # how much denser fine limits lie at both ends; 1: no denser
+LIMITS_OF_WRONG = 16  # further limits, each way, where it is known which tickets are wrong
+DIGITS = 4  # significant digits of a computed limit
 
 Side = Literal["above", "below"]
 
 
 def write_limit(side: Side, under: float, over: float, sample: str) -> str:
-    """The limit that parts numbers up to ``under`` from those from ``over`` on, as a ticket would
-    have it that says ``sample``: the number of fewest digits, of these the nearest to the middle.
-    Empty where it cannot be written so."""
+    """Write the limit that separates numbers up to ``under`` from those from ``over`` on, in the
+    form of ``sample``, which a ticket has: the number of fewest digits, of these the nearest to the
+    middle. Empty where it cannot be written so."""
     short = _shorten(side, under, over)
     moved = re.sub(NUMBER, short, sample, count=1) if short else ""
     quantity, meant = parse_quantity(moved), parse_quantity(sample)
@@ -36,9 +36,9 @@ def write_limit(side: Side, under: float, over: float, sample: str) -> str:
 def spread_limits(
     ordered: Sequence[float], numbers: Mapping[int, float], wrong: int, fine: bool, tickets: int = 0
 ) -> list[tuple[Side, float]]:
-    """Some of the ``ordered`` numbers, evenly spread or, if fine, denser at both ends, and more
-    from many ``tickets``; and those just outside ``LIMITS_OF_WRONG`` wrong ones: where these are
-    rare, they lie beyond the last of the others."""
+    """Choose some of the ``ordered`` numbers, evenly spread or, if fine, denser at both ends, and
+    more of them for many ``tickets``; and those just outside ``LIMITS_OF_WRONG`` wrong ones: where
+    wrong tickets are rare, they lie beyond the last of the others."""
     most = max(FINE_LIMITS, min(MOST_LIMITS, tickets // TICKETS_EACH)) if fine else LIMITS
     evenly = (
         ordered
@@ -59,11 +59,11 @@ def spread_limits(
 
 
 def find_beyond(limits: Sequence[tuple[Side, float]], numbers: Mapping[int, float]) -> list[int]:
-    """The tickets above or below each of the limits, in one pass over the numbers."""
+    """Find the tickets above or below each of the limits, in one pass over the numbers."""
     ordered = sorted((value, position) for position, value in numbers.items())
     bits, place = bytearray(max(numbers, default=0) // 8 + 1), 0
     masks = [0] * len(limits)
-    # Those below a limit are there before, those not above it behind the numbers that equal it.
+    # The tickets below a limit are set before the numbers that equal it; those not above it, after.
     for number in sorted(
         range(len(limits)), key=lambda number: (limits[number][1], limits[number][0] == "above")
     ):
@@ -82,7 +82,7 @@ def find_beyond(limits: Sequence[tuple[Side, float]], numbers: Mapping[int, floa
 
 
 def to_mask(positions: Iterable[int]) -> int:
-    """The tickets at these positions as the bits of one integer."""
+    """Return the tickets at these positions as the bits of one integer."""
     bits = bytearray()
     for position in positions:
         if position >> 3 >= len(bits):
@@ -92,12 +92,12 @@ def to_mask(positions: Iterable[int]) -> int:
 
 
 def write_computed(number: float) -> str:
-    """A number in ``DIGITS`` digits that count, without powers of ten."""
+    """Write a number in ``DIGITS`` significant digits, without powers of ten."""
     return _plain(f"{float(f'{number:.{DIGITS}g}'):.12f}")
 
 
 def count_digits(limit: str) -> tuple[int, int]:
-    """How many digits of a limit count, and how many letters it has: 90 is rounder than 92."""
+    """Count the significant digits of a limit, and its characters: 90 is rounder than 92."""
     return len("".join(filter(str.isdigit, limit)).strip("0")), len(limit)
 
 
@@ -105,22 +105,22 @@ def count_digits(limit: str) -> tuple[int, int]:
 
 
 def _spread(numbers: Sequence[float], count: int) -> list[float]:
-    """``count`` of the numbers at equal distances, from the first on; some of them again where
-    there are fewer."""
+    """Choose ``count`` of the numbers at equal distances, from the first on; some of them twice
+    where there are fewer."""
     return [numbers[len(numbers) * k // count] for k in range(count)] if numbers else []
 
 
 def _spread_to_ends(numbers: Sequence[float], count: int) -> list[float]:
-    """``count`` of the numbers, the nearer to both ends the denser: what is rare lies there."""
+    """Choose ``count`` of the numbers, denser towards both ends: rare ones lie there."""
     half = [((2 * k + 1) / count) ** TAIL / 2 for k in range(count // 2)]
     shares = [*half, *(1 - share for share in reversed(half))]
     return [numbers[min(len(numbers) - 1, int(len(numbers) * share))] for share in shares]
 
 
 def _shorten(side: Side, under: float, over: float) -> str:
-    """The number of fewest digits in a gap, the nearest to its middle; where numbers as fine as
-    these could lie in between, in the middle half of it. Empty where it needs more than twelve
-    decimals."""
+    """Find the number of fewest digits in a gap, the nearest to its middle; where numbers as fine
+    as these could lie in between, it lies in the middle half of the gap. Empty where it needs more
+    than twelve decimals."""
     middle, step = (under + over) / 2, 10.0 ** -max(map(_count_decimals, (under, over)))
     margin = (over - under) / 4 if over - under > 1.5 * step else 0.0
     for digits in range(-6, 13):
@@ -142,6 +142,6 @@ def _count_decimals(number: float) -> int:
 
 
 def _plain(text: str) -> str:
-    """A decimal number without zeros at its end."""
+    """Return a decimal number without zeros at its end."""
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

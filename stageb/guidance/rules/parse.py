@@ -1,5 +1,5 @@
-"""A rule's text as an expression: exactly, by a mission's own names and values, or said to be out
-of reach.
+"""Reads a rule's text as an expression: exactly, by a mission's own names and values, or says that
+it is out of reach.
 
     rule       = Verdict "if" some ["unless" some] | Verdict "unless" some
     some       = all {"or" all}
@@ -24,9 +24,9 @@ of reach.
     LISTED     = '"' NAME '" word'      of a word list (``word_lists.py``)
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
-Names and values may hold these words themselves, so a text is cut wherever it may be, and what is
-cut is looked up: of all cuts into atoms that the tickets know, the one of most atoms counts, and of
-two such ones neither: nothing is guessed.
+Names and values may hold these words themselves, so a text is cut into pieces wherever it may be,
+and each piece is looked up. Of all cuts into atoms that the tickets know, the one with most atoms
+counts; if two have equally many, neither does: nothing is guessed. An atom is read as a condition.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from stageb.guidance.rules.conditions import (
     KINDS,
@@ -62,19 +62,19 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.wordings import Grammar, compile_form
 from stageb.guidance.words.types import Verdict
 
-LONGEST = 4000  # characters of a rule that is read
-PIECES = 24  # between "and" and "or", at most
+LONGEST = 4000  # characters in a rule that is read, at most
+PIECES = 24  # pieces between "and" and "or" in a rule, at most
 _OPERATOR = re.compile(rf" ([{re.escape(''.join(OPERATORS))}]) ")
 
 
 @dataclass(frozen=True, slots=True)
 class RuleCode:
-    """A rule as code: its verdict for tickets of which ``condition`` holds."""
+    """A rule as code: its verdict for tickets for which ``condition`` holds."""
 
     verdict: Verdict
-    condition: Expression | None  # if this holds; None: always
-    exception: Expression | None = None  # unless this does
-    # whether the text says twice what once would do, or ranks values where a list of them would do
+    condition: Expression | None  # "if" this holds; None: always
+    exception: Expression | None = None  # "unless" this holds
+    # whether the text says something twice, or ranks values where a list of them would do
     is_loose: bool = False
 
     @property
@@ -88,13 +88,24 @@ class RuleCode:
 NO_RULE = OutOfReach("it does not begin with a verdict and 'if' or 'unless'")
 
 T = TypeVar("T")
-# conditions, each with whether "and" stands before it
-_Cut: TypeAlias = list[tuple[Expression, bool]]
+# the conditions that a text is cut into, each with whether "and" stands before it
+_Pieces: TypeAlias = list[tuple[Expression, bool]]
+
+
+class _Joint(NamedTuple):
+    """An "and" or "or" at which a text may be cut."""
+
+    start: int
+    end: int
+    is_and: bool
+
+
+_TEXT_START = _Joint(0, 0, True)  # where the first piece begins
 
 
 def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
-    """What ``text`` says of tickets that hold what ``vocabulary`` does, in the language and verdict
-    words of ``words``."""
+    """Read what ``text`` says about tickets like those of ``vocabulary``, in the language and
+    verdict words of ``words``."""
     grammar = choose_grammar(words)
     text = " ".join(text.split()).removesuffix(grammar.end)
     folded, begins = text.casefold(), (*grammar.if_, grammar.unless[0])
@@ -127,14 +138,14 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
 
 
 def _cuts(text: str, mark: str) -> Iterator[tuple[str, str]]:
-    """``text`` as a whole, and cut in two at each ``mark``."""
+    """Yield ``text`` as a whole, and cut in two at each ``mark``."""
     yield text, ""
     for found in re.finditer(re.escape(mark), text):
         yield text[: found.start()], text[found.end() :]
 
 
 class RuleReader:
-    """Reads conditions by what tickets hold."""
+    """Reads conditions, given all that tickets hold."""
 
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self.grammar, self.vocabulary = grammar, vocabulary
@@ -144,7 +155,7 @@ class RuleReader:
             f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})",
         )
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
-        # between what is listed
+        # stands between values or words that are listed
         self.separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
         self.parting = re.compile(
             "|".join((self.separator.pattern, *map(re.escape, (grammar.and_, *grammar.unless))))
@@ -180,37 +191,39 @@ class RuleReader:
         }
 
     def read(self, text: str) -> Read:
-        """The condition, or why it is out of reach."""
+        """Read a condition, or say why it is out of reach."""
         if scored := self._points.fullmatch(text):
             return self._read_points(int(scored["least"]), scored["parts"])
         marks = re.compile(f"{re.escape(self.grammar.and_)}|{re.escape(self.grammar.or_)}")
-        found = [
-            (match.start(), match.end(), match[0] == self.grammar.and_)
+        joints = [
+            _Joint(match.start(), match.end(), match[0] == self.grammar.and_)
             for match in marks.finditer(text)
         ]
-        if len(found) >= PIECES:
+        if len(joints) >= PIECES:
             return OutOfReach(f"it has more than {PIECES} parts")
-        best = self._best_cuts(text, found)
+        best = self._best_cuts(text, joints)
         if len(best) != 1:
-            return TWO_WAYS if best else self._why_not(text, found)
+            return TWO_WAYS if best else self._why_not(text, joints)
         disjuncts: list[list[Expression]] = []
         for expression, is_and in best[0]:
             if not is_and or not disjuncts:
                 disjuncts.append([])
             disjuncts[-1].append(expression)
-        wholes = self.once([conjoin(self.once(parts)) for parts in disjuncts])
+        wholes = self.drop_repeats([conjoin(self.drop_repeats(parts)) for parts in disjuncts])
         listed = join_values(wholes)
         self.is_loose |= listed != wholes
         return listed[0] if len(listed) == 1 else Some(listed)
 
-    def once(self, items: Sequence[T]) -> tuple[T, ...]:
-        """Each item once, in order."""
-        once = tuple(dict.fromkeys(items))
-        self.is_loose |= len(once) < len(items)
-        return once
+    def drop_repeats(self, items: Sequence[T]) -> tuple[T, ...]:
+        """Return each item once, in order, and note that the text was loose if there were
+        repeats."""
+        kept = tuple(dict.fromkeys(items))
+        self.is_loose |= len(kept) < len(items)
+        return kept
 
     def find_subject(self, name: str) -> str | Computed | OutOfReach:
-        """The field of this name, or the number that two give; or why it is neither."""
+        """Find the field of this name, or the number computed from two; or say why it is
+        neither."""
         unknown = OutOfReach(
             f"no ticket has {name!r}",
             "field",
@@ -220,7 +233,7 @@ class RuleReader:
         return self._subject(name) or unknown
 
     def find_field(self, name: str) -> str | OutOfReach:
-        """The field of this name; or why it is none."""
+        """Find the field of this name; or say why it is none."""
         found = self.find_subject(name)
         return (
             OutOfReach(f"{str(found)!r} is compared by above or below alone")
@@ -239,26 +252,28 @@ class RuleReader:
 
     # Inside
 
-    def _best_cuts(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> list[_Cut]:
-        """The cuts into atoms of which there are most; two of them at most."""
-        ends = [*(start for start, _, _ in marks), len(text)]
-        best: list[list[_Cut]] = []  # of what stands before each end
+    def _best_cuts(self, text: str, joints: Sequence[_Joint]) -> list[_Pieces]:
+        """The ways to cut the text into the most conditions. At most two are kept: a second one is
+        enough to show that the text is ambiguous."""
+        ends = [*(joint.start for joint in joints), len(text)]
+        best: list[list[_Pieces]] = []  # for the text before each end
         for last, end in enumerate(ends):
-            cuts: list[_Cut] = []
+            cuts: list[_Pieces] = []
             for first in range(last + 1):
-                begin, is_and = marks[first - 1][1:] if first else (0, True)
-                expression = self._condition(text[begin:end])
+                joint = joints[first - 1] if first else _TEXT_START
+                expression = self._condition(text[joint.end : end])
                 if not isinstance(expression, OutOfReach):
-                    before: list[_Cut] = best[first - 1] if first else [[]]
-                    cuts += [[*cut, (expression, is_and)] for cut in before]
+                    before: list[_Pieces] = best[first - 1] if first else [[]]
+                    cuts += [[*cut, (expression, joint.is_and)] for cut in before]
             most = max(map(len, cuts), default=0)
             best.append([cut for cut in cuts if len(cut) == most][:2])
         return best[-1]
 
-    def _why_not(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> OutOfReach:
-        """Find the fault of the first piece of which no atom can be made, with others or alone."""
-        begins = [0, *(end for _, end, _ in marks)]
-        ends = [*(start for start, _, _ in marks), len(text)]
+    def _why_not(self, text: str, joints: Sequence[_Joint]) -> OutOfReach:
+        """Find the fault: the first piece that no condition can be made from, alone or joined to
+        neighbours."""
+        begins = [0, *(joint.end for joint in joints)]
+        ends = [*(joint.start for joint in joints), len(text)]
         for piece in range(len(ends)):
             around = [(i, piece) for i in range(piece + 1)] + [
                 (piece, i) for i in range(piece, len(ends))
@@ -271,7 +286,7 @@ class RuleReader:
         return OutOfReach("it does not come apart into comparisons")
 
     def _read_condition(self, text: str) -> Read:
-        """One condition, if the tickets know what it names."""
+        """Read one condition, if the tickets know all that it names."""
         for form, is_denied in self._counts.items():
             if counted := form.fullmatch(text):
                 return self._read_count(int(counted["count"]), counted["parts"], is_denied)
@@ -298,7 +313,7 @@ class RuleReader:
         )
 
     def _read_given(self, text: str) -> Iterator[Read]:
-        """What is said of a field that is to be there."""
+        """Read what is said about a field that is to be present."""
         for mark in re.finditer(re.escape(self.grammar.given), text):
             name = text[: mark.start()]
             said = self._condition(name + text[mark.end() :])
@@ -345,8 +360,8 @@ class RuleReader:
         return OutOfReach(f"{text!r} does not say what has points")
 
     def _read_computed(self, text: str) -> Computed | None:
-        """``A × B``, where both are fields that have numbers; None where it is not, or may be cut
-        in two ways."""
+        """Read ``A × B``, where both are fields that have numbers; None if it is something else, or
+        may be cut in two ways."""
         found = [
             (
                 self.vocabulary.field(text[: mark.start()]),
@@ -363,8 +378,8 @@ class RuleReader:
         return numeric[0] if len(numeric) == 1 else None
 
     def _read_lists(self, field: str, listed: str) -> list[tuple[str, ...]]:
-        """How "a, b or c" is a list of values of the field, which may hold these marks themselves:
-        two ways at most."""
+        """Read "a, b or c" as a list of values of the field, which may hold these marks themselves:
+        at most two ways."""
         known = self.vocabulary.values[field]
         ways: list[tuple[str, ...]] = [(listed,)] if fold_value(listed) in known else []
         for mark in islice(self.separator.finditer(listed), PIECES):
@@ -375,6 +390,5 @@ class RuleReader:
 
 
 def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:
-    """Choose among the faults of several readings: a name that is not there, rather than a
-    wording."""
+    """Choose among the faults of several readings: an unknown name rather than a wording."""
     return next((fault for fault in faults if fault.unknown), OutOfReach("it compares no fields"))

@@ -1,8 +1,9 @@
-"""What rules call counts of nested objects: their paths as phrases, in a language that has them.
+"""The names that rules give to counts of nested objects: their paths as phrases, in a language that
+has them.
 
 The field ``统计_光纤_保护措施_无保护`` of JSON is 保护措施为无保护的光纤. A rule is written with the phrase where no
-other field could be meant, and read with the path or the phrase, with the name that wraps all paths
-or without it.
+other field could be meant. It is read with the path or the phrase, with or without the name that
+wraps all paths.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from stageb.guidance.rules.wordings import Grammar, compile_form
 
 
 def call_counts(vocabulary: Vocabulary, grammar: Grammar) -> dict[str, str]:
-    """Map each field that counts to its phrase; none in a language without phrases, and of tickets
-    that count nothing."""
+    """Map each field that counts to its phrase; nothing in a language without phrases, or for
+    tickets that count nothing."""
     if not (grammar.paths and vocabulary.is_counted):
         return {}
     paths = {name: name.split("_") for name in _list_counts(vocabulary)}
@@ -46,7 +47,7 @@ def find_called(vocabulary: Vocabulary, grammar: Grammar) -> dict[str, str]:
 
 
 class PhraseReader:
-    """Reads what is said of counts by their phrases."""
+    """Reads conditions on counts by their phrases."""
 
     def __init__(self, vocabulary: Vocabulary, grammar: Grammar) -> None:
         self._vocabulary = vocabulary
@@ -59,11 +60,11 @@ class PhraseReader:
         self._forms = [(compile_form(form, name=".+", value=r"\d+"), said) for form, said in forms]
 
     def find_field(self, text: str) -> str | None:
-        """Find the field that is called so, or whose phrase counts so; None where there is none."""
+        """Find the field with this name, or whose phrase counts it; None where there is none."""
         return self._vocabulary.field(text) or self._amounts.get(fold_text(text))
 
     def read(self, text: str) -> Iterator[Expression]:
-        """Read what is said of a count, in each way in which it may be read."""
+        """Read a condition on a count, in each way in which it may be read."""
         for form, (relation, is_denied, only) in self._forms:
             found = form.fullmatch(text)
             name = self._called.get(fold_text(found["name"]), "") if found else ""
@@ -74,7 +75,7 @@ class PhraseReader:
 
 
 def _list_counts(vocabulary: Vocabulary) -> list[str]:
-    """List the fields all of whose values, as far as known, are whole numbers, but for those of one
+    """List the fields all of whose values, as far as known, are whole numbers, except those of one
     image."""
     whole = [
         name for name in vocabulary.units if all(map(str.isdigit, vocabulary.values[name] - {""}))
@@ -83,7 +84,7 @@ def _list_counts(vocabulary: Vocabulary) -> list[str]:
 
 
 def _write_phrase(path: Sequence[str], grammar: Grammar) -> str:
-    """Write a path as the language says it: what lies deeper is within what comes first."""
+    """Write a path as the language says it: deeper names lie within the first."""
     if len(path) > len(grammar.paths):
         return grammar.within_path.format(path[0], _write_phrase(path[1:], grammar))
     return grammar.paths[len(path) - 1].format(*path)

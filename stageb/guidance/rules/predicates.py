@@ -79,8 +79,8 @@ def equals(name: str, other: str) -> Predicate:
 
 def mentions(name: str, *words: str) -> Predicate:
     """The field has one of these words or phrases, which are in small letters, or a word that
-    begins with one of these stems (``leak*``); without a name, the ticket has: in free text, or in
-    a field's name or value."""
+    begins with one of these stems (``leak*``). Without a name, the whole ticket counts: free text,
+    and fields' names and values."""
     stems = [word.removesuffix(ANY) for word in words if word.endswith(ANY)]
     wanted = frozenset(word for word in words if " " not in word and not word.endswith(ANY))
     phrases = [word for word in words if " " in word]
@@ -127,7 +127,7 @@ def some(*parts: Predicate) -> Predicate:
 
 
 def at_least(count: int, *parts: Predicate) -> Predicate:
-    """So many of the parts hold, or more."""
+    """At least ``count`` of the parts hold."""
 
     def holds(ticket: Reading) -> bool | None:
         found = [part(ticket) for part in parts]
@@ -140,8 +140,8 @@ def at_least(count: int, *parts: Predicate) -> Predicate:
 
 
 class PointsReached:
-    """The parts that hold have so many points together, or more. One of which the ticket does not
-    tell has none."""
+    """The parts that hold have at least so many points together. A part that is unknown for the
+    ticket has none."""
 
     def __init__(self, least: int, *parts: tuple[int, Predicate]) -> None:
         self._least, self._parts = least, parts
@@ -150,7 +150,7 @@ class PointsReached:
         return self.count_above(ticket) >= 0
 
     def count_above(self, ticket: Reading) -> int:
-        """The points above the least."""
+        """Return the points above the least."""
         return sum(points for points, part in self._parts if part(ticket)) - self._least
 
 
@@ -165,7 +165,7 @@ def deny(part: Predicate) -> Predicate:
 
 
 def unreadable(ticket: Reading) -> bool | None:
-    """What a rule says that code cannot tell: nothing."""
+    """Stands for a rule that code cannot read: always unknown."""
     return None
 
 
@@ -179,7 +179,7 @@ class CompiledRule(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """What rules say of a ticket."""
+    """The verdict of rules on a ticket."""
 
     verdict: Verdict | None  # None: they cannot tell
     # the key of the first rule that decides; the headline's where none speaks of the ticket
@@ -190,9 +190,9 @@ class Ruling(NamedTuple):
 
 
 def measure_margin(ruling: Ruling, headline: str) -> int:
-    """How many points lie between a verdict and the next best one; 0 where a rule without points
-    gave it, or none. Where no rule decides but the ``headline``, so many points are missing from
-    the rule that is nearest."""
+    """Return the points between a verdict and the next best one; 0 where a rule without points gave
+    it, or there is none. Where only the ``headline`` decides, the points, below 0, that are missing
+    from the nearest rule."""
     leads = dict(ruling.leads)
     if ruling.verdict is None or not leads:
         return 0
@@ -205,13 +205,14 @@ def measure_margin(ruling: Ruling, headline: str) -> int:
 def make_judge(
     rules: Iterable[CompiledRule], headline: str, labels: tuple[Verdict, ...]
 ) -> Callable[[Reading], Ruling]:
-    """What gives the verdict on a ticket: that of the first rule that holds, and where none does,
-    the first of ``labels``. Where these are pass and fail, in either order, rules that pass stand
-    before those that fail, whatever their numbers. Of other labels, rules with points that stand
-    side by side are compared: of those that hold, the one decides that the ticket is furthest
-    above, the first of equals.
+    """Return a function that gives the verdict on a ticket: that of the first rule that holds, or,
+    if none does, the first of ``labels``. If these are pass and fail, in either order, rules that
+    pass stand before those that fail, whatever their numbers. With other labels, rules with points
+    that stand side by side are compared: of those that hold, the rule decides whose least points
+    the ticket exceeds most, the first of equals.
 
-    None where that hangs on a rule that is unreadable, or on what the ticket does not tell.
+    No verdict where it hangs on a rule that is unreadable, or on something that the ticket does not
+    say.
     """
     rules = tuple(rules)
     tests = [(rule.holds, Ruling(verdict, rule.key)) for rule in rules for verdict in rule.verdicts]
@@ -252,8 +253,8 @@ def _may_have_points(test: tuple[Predicate, Ruling]) -> bool:
 def _decide(
     ruling: Ruling, unknown: Sequence[Ruling], above: Sequence[tuple[int, Ruling]] = ()
 ) -> Ruling:
-    """The ruling, with how far the ticket is ``above`` the least points of some, unless rules
-    before it that may hold give another verdict."""
+    """Return the ruling, with how far the ticket is ``above`` the least points of some rules; no
+    verdict if earlier rules that may hold give another one."""
     if keys := dict.fromkeys(each.rule for each in unknown if each.verdict != ruling.verdict):
         return Ruling(None, "", tuple(keys))
     leads: dict[Verdict, int] = {}

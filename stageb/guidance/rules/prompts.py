@@ -52,9 +52,9 @@ def _filled(
     of: Mapping[Verdict, Mapping[str, str]] = MappingProxyType({}),
     **changed: Any,
 ) -> Words:
-    """``words`` with ``forms`` in the places of ``<...>``, those ``of`` a verdict in its own texts,
-    and further fields changed. Texts that are templates themselves get curly brackets of a form
-    doubled."""
+    """Put ``forms`` in the places of ``<...>`` in ``words``, and those ``of`` a verdict in its own
+    texts; change further fields. In texts that are templates themselves, curly brackets of a form
+    are doubled."""
 
     def put(text: str, forms: Mapping[str, str] = forms, template: bool = True) -> str:
         doubled = {
@@ -75,7 +75,7 @@ def _filled(
     return replace(words, **texts, **changed)
 
 
-_FORMS: dict[str, dict[str, str]] = {  # of the verdict words that a language has of itself
+_FORMS: dict[str, dict[str, str]] = {  # for the verdict words that a language has by default
     "en": {
         "headline": "A ticket passes unless a rule fails it.",
         "failing headline": "A ticket fails unless a rule passes it.",
@@ -94,8 +94,8 @@ _LISTED = {"en": ("{}, {}", "{} or {}"), "zh": ("{}、{}", "{}或{}")}
 _FIRST = {
     "en": "one that begins with {} wins",
     "zh": "以“{}”开头的规则优先",
-}  # which of two rules wins
-_FIRST_RULE = {  # the same of labels other than pass and fail
+}  # says which of two rules wins
+_FIRST_RULE = {  # the same for labels other than pass and fail
     "en": "the first wins, and of neighbours with points the one furthest above its least",
     "zh": "最前面的优先，相邻的计分规则则以超出最低分最多者优先",
 }
@@ -103,14 +103,14 @@ _LABEL_HEADLINE = {
     "en": "A ticket is <first label> unless a rule says otherwise.",
     "zh": "除非有规则另行判定，否则为<first label>。",
 }
-_LABEL_FORMS = {  # of one label, against all others
+_LABEL_FORMS = {  # for one label, against all others
     "en": {"to pass": "as {}", "should pass": "should be {}", "to fail": "as another label"},
     "zh": {"pass": "{}", "fail": "其他标签"},
 }
 
 
 def _name_all(language: str, verdicts: Sequence[str], first: str) -> dict[str, str]:
-    """The forms that name all verdicts, and the rule that wins."""
+    """Make the forms that name all verdicts, and the rule that wins."""
     comma, either = _LISTED[language]
     return {
         "either": either.format(reduce(comma.format, verdicts[:-1]), verdicts[-1]),
@@ -128,12 +128,12 @@ for _language, _forms in _FORMS.items():
 WORDS: dict[str, Words] = {
     language: _filled(words, _FORMS[language]) for language, words in _TEMPLATES.items()
 }
-"""Each language with its own verdict words."""
+"""Each language with its default verdict words."""
 
 
 def find_words(rules: str) -> Words:
-    """The words of the language in which ``rules``, one a line, are written: English unless one
-    begins with a verdict of another."""
+    """Find the words of the language in which ``rules``, one a line, are written: English unless
+    one begins with a verdict of another language."""
     for words in WORDS.values():
         if re.search(
             rf"^\s*(G\d+\.\s*)?({'|'.join(words.verdicts.values())})\b",
@@ -145,7 +145,8 @@ def find_words(rules: str) -> Words:
 
 
 def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
-    """The words that a config asks for, to be read by ``model``; None: by the shipped one."""
+    """Return the words that a config asks for, to be read by ``model``; None: by the shipped
+    one."""
     model = model or ModelConfig()
     template, forms = _TEMPLATES[prompt.language], _FORMS[prompt.language]
     own, changed = prompt.verdict_words, dict[str, Any]()
@@ -175,7 +176,7 @@ def words_of(prompt: PromptConfig, model: ModelConfig | None = None) -> Words:
 
 
 def choose_grammar(words: Words) -> Grammar:
-    """The grammar of the language of ``words``, whatever verdict words a user gave it."""
+    """Return the grammar of the language of ``words``, whatever verdict words a user gave it."""
     return CHINESE if words.language == "zh" else ENGLISH
 
 
@@ -187,8 +188,8 @@ def _find_any(words: Sequence[str]) -> re.Pattern[str]:
 
 
 def name_labels(words: Words, labels: tuple[Verdict, ...]) -> Words:
-    """``words`` for a mission whose tickets have these ``labels``: the same where they are pass and
-    fail."""
+    """Return ``words`` for a mission whose tickets have these ``labels``: the same where they are
+    pass and fail."""
     if labels == PASS_FAIL:
         return words
     return _with_labels(words.language, words.instruct is not None, words.begin, labels)
@@ -198,7 +199,7 @@ def name_labels(words: Words, labels: tuple[Verdict, ...]) -> Words:
 def _with_labels(
     language: str, has_instruct: bool, begin: str, labels: tuple[Verdict, ...]
 ) -> Words:
-    """Each label stands where pass does, and all others where fail does."""
+    """Put each label where pass stands, and all others where fail does."""
     template, between = _TEMPLATES[language], {"en": ", ", "zh": "”、“"}[language]
     listed = {"Pass": between.join(labels[:-1]), "Fail": labels[-1]}
     forms = _name_all(language, labels, _FIRST_RULE[language]) | {"first label": labels[0]} | listed
@@ -225,8 +226,8 @@ def _with_labels(
 
 
 def begins_answers(prompt: PromptConfig, model: ModelConfig, continues: bool) -> bool:
-    """Whether answers are begun for ``model``, whose engine goes on from there (``continues``) or
-    may not."""
+    """Whether answers are begun for ``model``, whose engine may go on from there (``continues``) or
+    not."""
     if prompt.prefill is not None:
         return prompt.prefill
     thinks = is_configured(model.thinking_ends, model.chat_template_kwargs)
@@ -241,7 +242,7 @@ class Case:
     right: bool  # judged rightly, and with agreement
     # the reason that was given; empty where no answer could be used, None where none was asked for
     reason: str | None
-    # what judging it wrong costs, as tickets were drawn; 1 for the dearer label
+    # the cost of judging it wrong, as tickets were drawn; 1 for the dearer label
     weight: float = 1.0
 
 
@@ -256,13 +257,14 @@ class ReflectionInput:
 
 
 def case_name(position: int) -> str:
-    """The short name of the case at ``position`` (from 0) in a reflection prompt: T1, T2, ..."""
+    """Return the short name of the case at ``position`` (from 0) in a reflection prompt: T1, T2,
+    ..."""
     return f"T{position + 1}"
 
 
 def rule_lines(guidance: Guidance) -> str:
-    """The guidance as the model reads it: what it should know, then one ``Gk. text`` line per
-    rule."""
+    """Write the guidance as the model reads it: the background first, then one ``Gk. text`` line
+    for each rule."""
     background = [rule.text for rule in guidance.rules if rule.is_background]
     return "\n".join(
         [
@@ -273,14 +275,14 @@ def rule_lines(guidance: Guidance) -> str:
 
 
 def ticket_text(ticket: Ticket) -> str:
-    """A ticket's summaries, one ``image_n: text`` line each, and the counts of all images where
-    there are several."""
+    """Write a ticket's summaries, one ``image_n: text`` line each, and the counts of all images
+    where there are several."""
     together = [("all images", ticket.counts)] if ticket.counts else []
     return "\n".join(f"{name}: {summary}" for name, summary in (*ticket.per_image, *together))
 
 
 def render_guidance(guidance: Guidance) -> str:
-    """All of a guidance that the verdicts under it depend on, as one text."""
+    """Write all of a guidance that the verdicts under it depend on, as one text."""
     parts = guidance.shown, guidance.calibration, guidance.calibration.offsets
     further = [
         repr(part) for part in (*parts, guidance.judge) if part not in ((), UNCALIBRATED, "")
@@ -289,7 +291,7 @@ def render_guidance(guidance: Guidance) -> str:
 
 
 def rollout_prompt(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
-    """The prompt that asks for one ticket's verdict."""
+    """Write the prompt that asks for one ticket's verdict."""
     shown, words = ticket.images, name_labels(words, guidance.labels)
     system = words.rollout.format(mission=guidance.mission, rules=rule_lines(guidance))
     before = ""
@@ -311,7 +313,7 @@ def rollout_prompt(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
 
 
 def demonstration_text(demonstration: Demonstration, words: Words) -> str:
-    """A demonstration as the model reads it: the ticket, and the answer to give."""
+    """Write a demonstration as the model reads it: the ticket, and the answer to give."""
     instruct, key = words.instruct, demonstration.rule
     assert instruct is not None  # other texts show none
     if key == HEADLINE_KEY:
@@ -326,7 +328,7 @@ def demonstration_text(demonstration: Demonstration, words: Words) -> str:
 def reflection_prompt(
     shown: ReflectionInput, guidance: Guidance, words: Words, max_operations: int
 ) -> Prompt:
-    """The prompt that asks for edits. Cases are named T1, T2, ... in the order given."""
+    """Write the prompt that asks for edits. Cases are named T1, T2, ... in the order given."""
     by = words.by.format(key=shown.rule) if shown.rule else ""
     counted = evidence_lines(shown, words)
     lines = [words.mission.format(mission=guidance.mission), rule_lines(guidance), *counted]
@@ -349,7 +351,8 @@ def reflection_prompt(
 
 
 def rule_opening(shown: ReflectionInput, words: Words) -> str:
-    """How a rule begins that turns the wrong cases; empty where answers are not rules alone."""
+    """Return the beginning of a rule that turns the wrong cases; empty where answers are not rules
+    alone."""
     label = next((case.ticket.label for case in shown.cases if not case.right), None)
     if words.instruct is None or label is None:
         return ""
@@ -357,14 +360,14 @@ def rule_opening(shown: ReflectionInput, words: Words) -> str:
 
 
 def spell(verdict: Verdict, words: Words) -> str:
-    """A verdict as the first word of a rule."""
+    """Write a verdict as the first word of a rule."""
     spelled = words.verdicts[verdict]
     return spelled[:1].upper() + spelled[1:]
 
 
 def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
-    """The evidence as the model reads it: a heading and a line per clue; nothing where there is
-    none."""
+    """Write the evidence as the model reads it: a heading and a line for each clue; nothing where
+    there is none."""
     evidence = shown.evidence
     label = next((case.ticket.label for case in shown.cases if not case.right), None)
     if label is None or not evidence.clues:
@@ -387,14 +390,14 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
 
 
 def clue_text(conditions: Sequence[Expression], words: Words) -> str:
-    """Conditions that hold together, in words that a rule can take over."""
+    """Write conditions that hold together, in words that a rule can take over."""
     grammar = choose_grammar(words)
     return grammar.and_.join(condition.write(grammar) for condition in conditions)
 
 
 def case_text(case: Case, words: Words) -> str:
-    """One case on one line: its summaries, and for a wrong one the reasons of a person and of the
-    answer, if told."""
+    """Write one case on one line: its summaries, and for a wrong one the reasons of a person and of
+    the answer, if given."""
     summaries = case.ticket.counts or " | ".join(
         " ".join(summary.split()) for _, summary in case.ticket.per_image
     )
@@ -406,18 +409,18 @@ def case_text(case: Case, words: Words) -> str:
 
 
 def ordered_cases(cases: Sequence[Case]) -> list[Case]:
-    """Right cases before wrong ones, pass before fail, other labels by name, otherwise as given:
-    the order in which a prompt names them."""
+    """Sort right cases before wrong ones, pass before fail, other labels by name, otherwise as
+    given: the order in which a prompt names them."""
     return sorted(
         cases, key=lambda case: (not case.right, rank(case.ticket.label), case.ticket.label)
     )
 
 
 def verdict_lines(words: Words) -> dict[Verdict, str]:
-    """The first line of an answer, for each verdict."""
+    """Return the first line of an answer, for each verdict."""
     return {verdict: f"{VERDICT} {spelling}" for verdict, spelling in words.verdicts.items()}
 
 
 def answer_text(verdict: Verdict, reason: str, words: Words) -> str:
-    """The two lines that a right answer consists of."""
+    """Write the two lines that a right answer consists of."""
     return f"{verdict_lines(words)[verdict]}\n{REASON} {reason}"

@@ -48,11 +48,11 @@ _HEADING = re.compile(r"\[(.*\S.*)\]")
 
 
 def parse(text: str, path: str, words: Words) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
-    """The content of ``text`` as a guidance.json would hold it, and the line of each of its keys,
-    by those that lead there.
+    """Parse ``text`` into the content of a guidance.json, and the line of each of its keys, by the
+    keys that lead there.
 
-    Rules are not checked here, but that they have a mission and growing numbers. Raises
-    ``BadInputError`` with every fault.
+    Only this is checked here: rules have a mission and growing numbers. Raises ``BadInputError``
+    with every fault.
     """
     content: dict[str, dict[str, Any]] = {}
     lines: dict[tuple[str, ...], int] = {}
@@ -127,7 +127,7 @@ def parse(text: str, path: str, words: Words) -> tuple[dict[str, Any], dict[tupl
 
 
 def write(found: Iterable[Guidance]) -> str:
-    """Guidance as ``parse`` reads it, but for what is not in its rules."""
+    """Write guidance as ``parse`` reads it, except what is not in its rules."""
     missions = (
         [
             f"[{of.mission}]",
@@ -140,7 +140,7 @@ def write(found: Iterable[Guidance]) -> str:
 
 
 def _slip(line: str) -> tuple[str, str] | None:
-    """What is wrong with a line that begins like a number or a verdict and is neither, and the
+    """Say what is wrong with a line that begins like a number or a verdict and is neither, and the
     remedy. A rule may have any words, so such a line would be taken for one, number and all."""
     words = line.split()
     if _NUMBERED.fullmatch(line) is None and (number := _NEARLY_NUMBERED.match(line)):
@@ -181,16 +181,16 @@ FIELDS = {
 
 
 def history_path(path: Path) -> Path:
-    """Where the history of the guidance file at ``path`` lies."""
+    """Return the path of the history of the guidance file at ``path``."""
     return path.with_name(f"{path.stem}.history.jsonl")
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """The changes of the guidance file at ``path``, oldest first; none where nothing was ever put
-    there by a command.
+    """Read the changes of the guidance file at ``path``, oldest first; none where nothing was ever
+    put there by a command.
 
-    A row that a crash cut off is left out, and one whose guidance did not come into use. Raises
-    ``BadInputError`` where another program wrote something else.
+    A row that a crash cut off is left out, and so is one whose guidance did not come into use.
+    Raises ``BadInputError`` where another program wrote something else.
     """
     rows = list(_read_rows(path))
     return rows[:-1] if rows and _is_pending(path, rows[-1]) else rows
@@ -222,7 +222,7 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_pending(path: Path, row: Mapping[str, Any]) -> bool:
-    """Whether the last row tells of guidance that lies beside the file, written before the row was,
+    """Whether the last row is about guidance that lies beside the file, written before the row was,
     and is not in use."""
     beside, body = disk.name_draft(path), row["guidance"].get(row["mission"])
     try:
@@ -234,8 +234,8 @@ def _is_pending(path: Path, row: Mapping[str, Any]) -> bool:
 
 
 def _read_body(path: Path, mission: str) -> Any:
-    """What a guidance file holds of a mission, as it stands there; None where there is none, or no
-    such file."""
+    """Read the body of a mission in a guidance file, as it stands there; None where there is none,
+    or no such file."""
     try:
         content = strict_json.loads(path.read_bytes().decode())
     except (FileNotFoundError, ValueError):
@@ -244,8 +244,8 @@ def _read_body(path: Path, mission: str) -> Any:
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> int:
-    """One more change, on the disk when this returns; where the row begins. Raises ``OSError``, and
-    leaves none then."""
+    """Add one more change, on the disk when this returns, and return where its row begins. Raises
+    ``OSError``, and leaves no row then."""
     history = history_path(path)
     position = disk.end_of_rows(history)
     disk.write_at(history, disk.json_lines([row]), position)
@@ -264,7 +264,7 @@ def cut_rows(path: Path, position: int) -> None:
 
 def clear_interrupted(path: Path) -> None:
     """Take out what a crash left: a last row whose guidance did not come into use, and that
-    guidance. The file is held.
+    guidance. The caller holds the file.
 
     Raises ``OSError``.
     """
@@ -279,8 +279,8 @@ def clear_interrupted(path: Path) -> None:
 
 @contextmanager
 def hold_history(path: Path) -> Iterator[None]:
-    """While no other process changes the guidance file at ``path``. Waits for one that does. Raises
-    ``OSError``."""
+    """Keep other processes from changing the guidance file at ``path``; wait for one that does.
+    Raises ``OSError``."""
     disk.make_folder(path.parent)
     lock = disk.lock_file(history_path(path), wait=True)
     try:
@@ -289,13 +289,13 @@ def hold_history(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-# What this design's first implementation wrote as guidance.json: rules S1, S2, ... that learning
-# left alone, the time of the last change, and at times what the mission looks at.
+# The guidance.json of this design's first implementation: rules S1, S2, ... that learning left
+# alone, the time of the last change, and at times what the mission looks at.
 
 
 def adopt(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as this one writes it: such rules are fixed, numbered behind the others; what is
-    looked at is the headline where there is none. Other content stays as it is."""
+    """Return the same as this one writes it: such rules are fixed, numbered behind the others; what
+    the mission looks at is the headline where there is none. Other content stays as it is."""
     return {
         mission: _adopt(body) if isinstance(body, dict) else body
         for mission, body in content.items()

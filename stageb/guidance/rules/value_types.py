@@ -30,7 +30,7 @@ POWER = r"(?:[eE][-+]\d{1,2})?"
 # no code has a point before its e: 4.2e4
 NUMBER = rf"[-+]?(?:\d+(?:\.\d+)?{POWER}|\d*\.\d+(?:[eE]\d{{1,2}})?)"
 CURRENCIES = "$€£¥"
-# the number itself, behind digits: 10³, 5½, 5万; no ⁰, often °
+# what goes on with a number behind its digits: 10³, 5½, 5万; not ⁰, which is often °
 GOES_ON = "¹²³⁴⁵⁶⁷⁸⁹⁺⁻¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟万萬亿億"
 # Nor 百, 千 and 兆, which begin units: 5千克, 0.5兆帕.
 _NUMBER = re.compile(  # with its unit, without digits but in m2, cm3 ...
@@ -54,10 +54,10 @@ class Quantity(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def parse_quantity(value: str) -> Quantity | None:
-    """The number that a value is, with its unit, as ``-2.5``, ``1e-05``, ``.5 mm`` and ``$7``; None
-    where it is none, or may be another, as ``1,5``, ``2-3``, ``1e5``, ``5½``, ``10³`` and ``2.5-``,
-    where some programs put the sign. A letter for thousands, as in ``5k``, is a unit like any
-    other: it cannot be told from kelvin."""
+    """Parse the number that a value is, with its unit, as ``-2.5``, ``1e-05``, ``.5 mm`` and
+    ``$7``; None where it is none, or may be another, as ``1,5``, ``2-3``, ``1e5``, ``5½``, ``10³``
+    and ``2.5-``, where some programs put the sign. A letter for thousands, as in ``5k``, is a unit
+    like any other: it cannot be told from kelvin."""
     found = _NUMBER.fullmatch(
         value if value.isascii() else value.translate(_WIDTHS).translate(_MINUS)
     )
@@ -68,14 +68,14 @@ def parse_quantity(value: str) -> Quantity | None:
 
 
 def parse_number(value: str) -> float | None:
-    """The number of ``parse_quantity`` alone."""
+    """Return the number of ``parse_quantity`` alone."""
     found = parse_quantity(value)
     return found.number if found else None
 
 
 def fold_unit(unit: str) -> str:
-    """A unit as it is compared: in any case where that tells no milli from mega, and with an s for
-    many or without."""
+    """Fold a unit to compare it: in any case where that does not mix up milli and mega, and with or
+    without an s for many."""
     plain = unit.strip(FULL_STOPS)
     folded = plain if plain[:1] in UNFOLDED and len(plain) <= LONGEST_SYMBOL else fold_text(plain)
     return folded.removesuffix("s") if len(folded) >= LONGEST_SYMBOL else folded
@@ -87,7 +87,7 @@ def are_comparable(one: Quantity, other: Quantity) -> bool:
 
 
 def clean_value(text: str) -> str:
-    """A name or a value on one line, nothing hidden in it."""
+    """Return a name or a value on one line, with nothing hidden in it."""
     return (
         " ".join(text.split())
         if text.isascii() and text.isprintable()
@@ -96,7 +96,7 @@ def clean_value(text: str) -> str:
 
 
 def fold_text(text: str) -> str:
-    """A text as it is compared: in any case, letters composed and of half width (Unicode's NFC).
+    """Fold a text to compare it: in any case, letters composed and of half width (Unicode's NFC).
     Not NFKC, by which 10³ is 103."""
     if text.isascii():
         return text.lower()
@@ -106,7 +106,7 @@ def fold_text(text: str) -> str:
 
 
 def fold_value(value: str) -> str:
-    """A value as it is compared: folded, without a full stop behind it, and a decimal number
+    """Fold a value to compare it: like a text, without a full stop behind it, and a decimal number
     without zeros at its end, which programs add on their own (``1`` and ``1.0``)."""
     if _DECIMAL.fullmatch(value):
         return value.rstrip("0").rstrip(".")
@@ -117,12 +117,12 @@ def fold_value(value: str) -> str:
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
 LEAST_STEM = 3  # characters of a word without its ending, and of a stem
 ANY = "*"  # stands for any further letters behind a stem
-MOST_CHARS = 48  # of a word that is counted, and of a value that a counted line names
-# characters of a word that counts with any ending, too
+MOST_CHARS = 48  # in a word that is counted, and in a value that a counted line names
+# characters in a word up to which any ending still leaves it counted
 SURELY_MENTIONED = MOST_CHARS - max(map(len, ENDINGS))
-MOST_PHRASE = 3  # words of a phrase that is counted, or read in a rule
-MOST_WORDS = 4  # of a value: a longer one is free text, in prose under a heading
-CHARS_PER_WORD = 4  # of a script without spaces
+MOST_PHRASE = 3  # words in a phrase that is counted, or read in a rule
+MOST_WORDS = 4  # in a value: a longer one is free text, in prose under a heading
+CHARS_PER_WORD = 4  # in a script without spaces
 
 _PIECE = re.compile(r"[;；，。|\n]|(?<!\d),|,(?!\d)|\.(?:\s|$)")
 _PAIR = re.compile(
@@ -143,7 +143,7 @@ OPERATORS: Mapping[str, Callable[[float, float], float]] = {
 
 
 class Computed(NamedTuple):
-    """A number that those of two fields give."""
+    """A number computed from those of two fields."""
 
     first: str
     operator: str  # of ``OPERATORS``
@@ -153,9 +153,9 @@ class Computed(NamedTuple):
         return f"{self.first} {self.operator} {self.second}"
 
 
-# no dataclass, which only an imported module can make: what is exported may be run in other ways
+# no dataclass, which only an imported module can make: an exported one may be run in other ways
 class Reading:
-    """A ticket as rules see it. What all conditions look words up in is found once."""
+    """A ticket as rules see it. All that conditions look words up in is found once."""
 
     def __init__(
         self,
@@ -171,24 +171,24 @@ class Reading:
 
     @cached_property
     def mentioned(self) -> frozenset[str]:
-        """All words that it mentions: in free text, and in fields' names and values."""
+        """All words that the ticket mentions: in free text, and in fields' names and values."""
         return self.words.union(
             *(find_mentioned(text) for pair in self.pairs.items() for text in pair)
         )
 
     @cached_property
     def in_order(self) -> list[str]:
-        """The same in the order of their letters, so that words that begin alike stand together."""
+        """The same words in alphabetical order, so that words that begin alike stand together."""
         return sorted(self.mentioned)
 
     def mentions_stem(self, stem: str) -> bool:
-        """Whether a word that it mentions begins so."""
+        """Whether the ticket mentions a word that begins with the stem."""
         place = bisect_left(self.in_order, stem)
         return place < len(self.in_order) and self.in_order[place].startswith(stem)
 
     def mentions_phrase(self, phrase: str) -> bool:
-        """Whether words stand in a text, a name or a value one after the other, each as it is or
-        with an ending."""
+        """Whether the words of a phrase stand one after the other in a text, a name or a value,
+        each as it is or with an ending."""
         wanted = phrase.split(" ")
         if not all(word in self.mentioned for word in wanted if 1 < len(word) <= SURELY_MENTIONED):
             return False
@@ -199,7 +199,7 @@ class Reading:
 
 @lru_cache(maxsize=1 << 16)
 def read_content(content: Content) -> Reading:
-    """What a ticket says, read."""
+    """Read what a ticket says."""
     pairs: dict[str, str] = {}
     words: set[str] = set()
     texts: list[str] = []
@@ -221,12 +221,12 @@ def read_content(content: Content) -> Reading:
 
 @lru_cache(maxsize=1 << 16)
 def read_value(value: str) -> Reading:
-    """Read a field's value alone, as a ticket that mentions what it does."""
+    """Read a field's value alone, as a ticket that mentions the same words."""
     return Reading({}, find_mentioned(value), (fold_text(value),))
 
 
 def read_summaries(summaries: tuple[str, ...]) -> Reading:
-    """Prose, read."""
+    """Read prose."""
     return read_content(Content((), summaries))
 
 
@@ -239,8 +239,8 @@ def is_text(value: str) -> bool:
 
 
 def find_quantity(ticket: Reading, of: str | Computed) -> Quantity | None:
-    """The number of a field, or of two; None where the ticket does not tell, or it is none, or a
-    sum would be of two units."""
+    """Return the number of a field, or one computed from two; None where the ticket has none, the
+    value is no number, or a sum would be of two units."""
     if isinstance(of, str):
         value = ticket.pairs.get(of)
         return (
@@ -258,13 +258,14 @@ def find_quantity(ticket: Reading, of: str | Computed) -> Quantity | None:
 
 @lru_cache(maxsize=1 << 16)
 def find_mentioned(text: str) -> frozenset[str]:
-    """The words that a field's name or value mentions: as free text does, and as they stand."""
+    """Find the words that a field's name or value mentions: as free text does, and as they
+    stand."""
     return find_words(text) | frozenset(fold_text(text).split())
 
 
 @lru_cache(maxsize=1 << 16)
 def find_words(text: str) -> frozenset[str]:
-    """The words that free text mentions."""
+    """Find the words that free text mentions."""
     return frozenset(_words(text))
 
 
@@ -276,8 +277,8 @@ def has_phrase(text: str, phrase: str) -> bool:
 
 @lru_cache(maxsize=16)  # few: they are large, and what a ticket is asked stands close together
 def _find_places(ticket: Reading) -> Mapping[str, Sequence[tuple[Sequence[tuple[str, ...]], int]]]:
-    """Each word of a ticket's texts, as it is and without its endings -> where it stands, and in
-    which words."""
+    """Map each word of a ticket's texts, as it is and without its endings, to the places where it
+    stands, and the words around it."""
     places: dict[str, list[tuple[Sequence[tuple[str, ...]], int]]] = defaultdict(list)
     for text in (*ticket.texts, *(text for pair in ticket.pairs.items() for text in pair)):
         words = split_words(text)
@@ -288,7 +289,7 @@ def _find_places(ticket: Reading) -> Mapping[str, Sequence[tuple[Sequence[tuple[
 
 
 def _follow(words: Sequence[tuple[str, ...]], start: int, wanted: Sequence[str]) -> bool:
-    """Whether the words that are wanted stand there from the start on."""
+    """Whether the wanted words stand there from the start on."""
     there = words[start : start + len(wanted)]
     return len(there) == len(wanted) and all(
         word in forms for word, forms in zip(wanted, there, strict=True)
@@ -297,7 +298,7 @@ def _follow(words: Sequence[tuple[str, ...]], start: int, wanted: Sequence[str])
 
 @lru_cache(maxsize=1 << 16)
 def find_phrases(text: str) -> frozenset[str]:
-    """All phrases of a text, of words as they are and without their endings."""
+    """Find all phrases in a text, of words as they are and without their endings."""
     words = split_words(text)
     runs = (
         words[start : start + size]
@@ -310,15 +311,15 @@ def find_phrases(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 16)
 def split_words(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words of a text, folded, each as it is and without its endings; none of a script without
-    spaces."""
+    """Split a text into words, folded, each as it is and without its endings; none in a script
+    without spaces."""
     return tuple(map(_find_forms, _WORD.findall(fold_text(text))))
 
 
 def list_runs(text: str) -> Iterator[tuple[str, str, str]]:
-    """The short runs of characters that a text has in scripts without spaces, folded, wherever they
-    stand, each with the character before it and the one behind it; nothing where a longer run of
-    such scripts begins or ends."""
+    """Yield the short runs of characters that a text has in scripts without spaces, folded,
+    wherever they stand, each with the character before it and the one behind it; an empty text
+    where a longer run of such scripts begins or ends."""
     for word in _WORD.findall(fold_text(text)):
         if begins_cjk(word):
             yield from _find_runs(word)
@@ -326,7 +327,7 @@ def list_runs(text: str) -> Iterator[tuple[str, str, str]]:
 
 @lru_cache(maxsize=1 << 16)  # of many tickets most pieces are the same
 def _read_piece(piece: str) -> tuple[tuple[str, str] | None, frozenset[str]]:
-    """A pair, or None, and the words of what is none."""
+    """Read a piece of prose: a pair, or else None and the words."""
     found = _PAIR.fullmatch(" ".join(piece.split()))
     if found and all(len(part.split()) <= MOST_WORDS for part in found.groups()):
         name, value = map(clean_value, found.groups())
@@ -335,7 +336,7 @@ def _read_piece(piece: str) -> tuple[tuple[str, str] | None, frozenset[str]]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """The words of free text that count as mentioned."""
+    """Yield the words of free text that count as mentioned."""
     for word in _WORD.findall(fold_text(text)):
         forms = _find_forms(word)
         if not forms:
@@ -345,7 +346,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _find_runs(word: str) -> Iterator[tuple[str, str, str]]:
-    """As ``list_runs`` says, of one word."""
+    """Yield the runs of one word, as ``list_runs`` says."""
     for size in _RUNS:
         for start in range(len(word) - size + 1):
             end = start + size
@@ -354,8 +355,8 @@ def _find_runs(word: str) -> Iterator[tuple[str, str, str]]:
 
 @lru_cache(maxsize=1 << 16)  # a language has fewer words than texts have
 def _find_forms(word: str) -> tuple[str, ...]:
-    """A folded word as it is and without each ending that it has; none of a script without
-    spaces."""
+    """Return a folded word as it is and without each ending that it has; nothing in a script
+    without spaces."""
     if begins_cjk(word):
         return ()
     ends = (end for end in ENDINGS if word.endswith(end) and len(word) - len(end) >= LEAST_STEM)

@@ -22,7 +22,7 @@ from stageb.guidance.rules.value_types import (
 )
 from stageb.guidance.words.types import Content, Ticket
 
-MOST_KINDS = 32  # values of a field that is expected to have no others
+MOST_KINDS = 32  # values of a field up to which it is expected to have no others
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +33,15 @@ class Vocabulary:
     values: Mapping[str, frozenset[str]]  # field -> its values, as ``fold_value`` compares them
     # field that has numbers -> the units of these, as ``Quantity`` has them
     units: Mapping[str, frozenset[str]]
-    # all that count as mentioned, folded; those that an ending hides included
+    # all words that count as mentioned, folded; also those to which a ticket adds an ending
     words: frozenset[str]
     text: str  # all summaries, folded
-    # of free text, and the fields' names and values, folded: in which phrases are looked for
+    # the texts in which phrases are looked for: free text, fields' names and values, all folded
     pieces: frozenset[str]
     is_tabular: bool  # whether half of the tickets or more have fields
     # field whose values have an order -> these, lowest first, as tickets write them
     scales: Mapping[str, tuple[str, ...]]
-    # of words, by the names that a guidance gives them
+    # the word lists of a guidance, by name
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_counted: bool = False  # whether a number that some ticket does not name is 0
 
@@ -99,14 +99,14 @@ class Vocabulary:
 
     @classmethod
     def of_named(cls, named: Collection[tuple[str, str]]) -> Vocabulary:
-        """What ``Guidance.named`` tells."""
+        """Collect the vocabulary that ``Guidance.named`` lists."""
         words = frozenset(fold_text(value) for name, value in named if not name)
         pairs = [Content(((name, value),), ()) for name, value in named if name]
         known = cls.of(Ticket("", "", "", (), content=pair) for pair in pairs)
         return replace(known, words=known.words | words, pieces=known.pieces | words)
 
     def with_value(self, field: str, value: str) -> Vocabulary:
-        """With one more value of a field, or with one more word where no field is named."""
+        """Add one more value of a field, or one more word if no field is named."""
         if not field:
             return replace(self, words=self.words | {fold_text(value)})
         return replace(
@@ -139,8 +139,8 @@ class Vocabulary:
         )
 
     def field(self, name: str) -> str | None:
-        """A field as tickets write it, with an article before it or without; None where none has
-        it."""
+        """Return a field as tickets write it, given its name with or without an article; None where
+        no ticket has it."""
         folded = fold_text(name)
         return (
             name
@@ -149,8 +149,8 @@ class Vocabulary:
         )
 
     def list_kinds(self, field: str) -> frozenset[str]:
-        """All values of a field that has few of them, as they are compared; none of numbers, of
-        free text, and where not all are known."""
+        """Return all values of a field that has few of them, as they are compared; nothing for
+        numbers, for free text, and where not all values are known."""
         values = self.values.get(field, frozenset())
         is_open = (
             field in self.units
@@ -163,8 +163,8 @@ class Vocabulary:
     def list_beyond(
         self, field: str, value: str, is_above: bool, is_denied: bool
     ) -> tuple[str, ...] | None:
-        """The values of an ordered field that are above ``value``, or below, or are not; None where
-        it has no such one."""
+        """Return the values of an ordered field that are above ``value``, or below, or not; None
+        where it has no such value."""
         scale = self.scales[field]
         place = next(
             (rank for rank, each in enumerate(scale) if fold_value(each) == fold_value(value)), None
@@ -178,21 +178,21 @@ class Vocabulary:
         return higher if is_above != is_denied else lower
 
     def nearest_name(self, name: str) -> str:
-        """The most similar field; empty where none is similar."""
+        """Return the most similar field; empty where none is similar."""
         return _nearest(fold_text(name), self.names, self.names)
 
     def nearest_value(self, name: str, value: str) -> str:
-        """The most similar value of a field; empty where none is similar."""
+        """Return the most similar value of a field; empty where none is similar."""
         return _nearest(fold_value(value), self.values[name], {})
 
     def nearest_word(self, word: str) -> str:
-        """The most similar word; empty where none is similar."""
+        """Return the most similar word; empty where none is similar."""
         return _nearest(fold_text(word), self.words, {})
 
 
 def find_letters(readings: Iterable[Reading]) -> str:
-    """The letters beyond ASCII of tickets' values that are the same in any case, alone and beside
-    others."""
+    """Find the letters beyond ASCII in tickets' values that are the same in any case, alone and
+    beside others."""
     found = {
         letter
         for each in readings
@@ -223,7 +223,7 @@ def _nearest(text: str, known: Iterable[str], written: Mapping[str, str]) -> str
 # then says which of them a ticket may have, and no more: a rule that ranks is the same as one that
 # lists.
 
-FEWEST = 3  # values of an ordered field
+FEWEST = 3  # values of an ordered field, at least
 WELL_KNOWN = (
     "very low, vlow, v-low < low < medium, med, mid, moderate, normal < high < very high, "
     "vhigh, v-high < critical",
@@ -242,7 +242,7 @@ WELL_KNOWN = (
 
 
 def _fold_name(name: str) -> str:
-    """A value as scales name it: in any case, with ``_`` or a space in it."""
+    """Return a value as scales name it: in any case, with ``_`` or a space in it."""
     return " ".join(name.casefold().replace("_", " ").split())
 
 
@@ -253,8 +253,8 @@ _SCALES = [
 
 
 def order_values(values: Iterable[str]) -> tuple[str, ...]:
-    """The values of a field, lowest first, by the first scale on which all of them stand, each on a
-    rank of its own; none where there is no such scale."""
+    """Order the values of a field, lowest first, by the first scale on which all of them stand,
+    each on a rank of its own; nothing where there is no such scale."""
     names = {_fold_name(value): value for value in sorted({*values})}
     if len(names) < FEWEST:
         return ()

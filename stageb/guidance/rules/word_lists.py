@@ -26,20 +26,20 @@ _FORMS = [
     for grammar in (ENGLISH, CHINESE)
 ]
 _COMMA = re.compile("[,、]")
-FIRST = 12  # words of a list that a line of progress shows
+FIRST = 12  # words of a list that a line of progress shows, at most
 
 
 @dataclass(frozen=True, slots=True)
 class WordList:
-    """Words, stems and phrases, folded, of which a rule may ask for one, or give points for
-    each."""
+    """Words, stems and phrases, folded: a rule may ask for one of them, or give points for each."""
 
     name: str  # any text without quotation marks
     words: tuple[str, ...]
 
 
 def read_word_list(text: str) -> WordList | None:
-    """The list that a line names; None where it is a rule, or names what tickets cannot mention."""
+    """Read the list that a line names; None where the line is a rule, or names what tickets cannot
+    mention."""
     for grammar, form in _FORMS:
         if found := form.fullmatch(text):
             listed = _COMMA.split(found[2].removesuffix(grammar.end))
@@ -49,12 +49,12 @@ def read_word_list(text: str) -> WordList | None:
 
 
 def write_word_list(found: WordList, grammar: Grammar) -> str:
-    """The line that names it."""
+    """Write the line that names the list."""
     return found.name.join(grammar.word_list) + grammar.comma.join(found.words)
 
 
 def count_rules(rules: Iterable[Rule]) -> str:
-    """How many decide, and how many lists they speak of, in words."""
+    """Count the rules that decide, and the word lists that they speak of, in words."""
     rules = list(rules)
     lists = len(find_word_lists(rules))
     named = f" with {count_of(lists, 'word list')}" if lists else ""
@@ -62,8 +62,8 @@ def count_rules(rules: Iterable[Rule]) -> str:
 
 
 def shorten_list(text: str) -> str:
-    """The line with its first words and their number, where it names a list of many; else as it
-    is."""
+    """Shorten a line that names a list of many words to the first ones and their number; return any
+    other line as it is."""
     for grammar, form in _FORMS:
         found = form.fullmatch(text)
         words = grammar.comma.join(found[2].split(grammar.comma)[:FIRST]) if found else ""
@@ -73,7 +73,8 @@ def shorten_list(text: str) -> str:
 
 
 def find_word_lists(rules: Iterable[Rule]) -> dict[str, tuple[str, ...]]:
-    """Name -> words. A name that two lists have, which differ, stands for none."""
+    """Return the word lists: name -> words. A name that stands for two different lists is left
+    out."""
     found: dict[str, set[tuple[str, ...]]] = {}
     for each in filter(None, (read_word_list(rule.text) for rule in rules)):
         found.setdefault(each.name, set()).add(each.words)
@@ -81,8 +82,8 @@ def find_word_lists(rules: Iterable[Rule]) -> dict[str, tuple[str, ...]]:
 
 
 def find_deciding(rules: Iterable[Rule]) -> list[Rule]:
-    """Those that give a ticket its verdict: neither the headline, nor background, nor a word
-    list."""
+    """Return the rules that give a ticket its verdict: neither the headline, nor background, nor a
+    word list."""
     return [
         rule
         for rule in rules

@@ -1,4 +1,4 @@
-"""The languages of the training-free loop: of each its texts, which ``prompts.py`` fills in, and
+"""The languages of the training-free loop: for each its texts, which ``prompts.py`` fills in, and
 its grammar, the words in which rules are written."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from stageb.guidance.words.types import Verdict
 
-Counted = Literal["is", "above", "below"]  # how many there are of what is counted
+Counted = Literal["is", "above", "below"]  # how a count compares with a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +22,33 @@ class Words:
     language: str  # whose grammar rules follow
     verdicts: dict[Verdict, str]  # how the model writes each verdict
     verdict_wording: re.Pattern[str]  # what a rule must contain to speak of a verdict
-    # G0 of a mission without rules, by the verdict that all tickets have then
+    # G0 of a mission without rules, by the verdict that all tickets get then
     headlines: dict[Verdict, str]
     rollout: str  # system text of a rollout; {mission}, {rules}
     reflection: str  # system text of a reflection; {counting}, {max_operations}
-    counting: str  # what it says of evidence, where there is some
+    counting: str  # what it says about evidence, where there is some
     mission: str  # first line of the reflection's user text; {mission}
-    # heading of the evidence, by the right verdict of the wrong ones; {wrong}, {right}
+    # heading of the evidence, by the right verdict of the wrong tickets; {wrong}, {right}
     counted: dict[Verdict, str]
-    clue: str  # one line of it; {wrong}, {right}, {text}
+    clue: str  # one line of evidence; {wrong}, {right}, {text}
     cited: str  # such a line in an edit's rationale, as people read it; {wrong}, {right}, {text}
     right: dict[Verdict, str]  # heading of the rightly judged cases; {by}
-    wrong: dict[Verdict, str]  # heading of the others, by the right verdict; {by}
-    by: str  # names the rule that decided them all, where there is one; {key}
-    mend: str  # asks to mend it; {key}
+    wrong: dict[Verdict, str]  # heading of the wrongly judged cases, by the right verdict; {by}
+    by: str  # names the rule that decided all cases, where there is one; {key}
+    mend: str  # asks to mend this rule; {key}
     said: str  # the reason that was given for a case; {reason}
     person: str  # the reason that a person gave for its label; {reason}
-    no_answer: str  # that reason where no answer could be used
-    images: str  # what a rollout's system text says where images are shown
+    no_answer: str  # stands for the reason where no answer could be used
+    images: str  # added to a rollout's system text where images are shown
     image: str  # a line in the place of a summary; {name}, {place}
-    # what every answer to a rollout begins with, written in the model's place; empty: the model
-    # writes all
+    # the beginning of every answer to a rollout, written in the model's place; empty: the model
+    # writes all of it
     begin: str = ""
-    instruct: Instruct | None = None  # what only texts for other models than the shipped one have
+    instruct: Instruct | None = None  # further texts for models other than the shipped one
 
     @property
     def neutral_headline(self) -> str:
-        """That of a mission that starts with no guidance: no rule, no failure, or the first
+        """The headline of a mission that starts with no guidance: no rule, no failure, or the first
         label."""
         return next(iter(self.headlines.values()))
 
@@ -60,8 +60,8 @@ class Instruct:
     examples: str  # heading of the demonstrations
     ticket: str  # what stands before each ticket
     none_holds: str  # the reason of a demonstration where no rule holds; {key}
-    by_label: str  # that of one of which the label alone is known
-    holds: str  # that of the others; {text}, {key}
+    by_label: str  # the reason of one of which only the label is known
+    holds: str  # the reason of the others; {text}, {key}
     opens: str  # how a rule begins; {verdict}
     ask: str  # the last line of a reflection; {opening}
 
@@ -159,7 +159,7 @@ ZH = Words(
 )
 
 
-INSTRUCT: dict[str, dict[str, Any]] = {  # of each language, what takes the place of its texts
+INSTRUCT: dict[str, dict[str, Any]] = {  # by language, the texts that replace the usual ones
     "en": {
         "rollout": (
             "You judge tickets of the mission {mission}: each is answered <either>.\n"
@@ -223,52 +223,53 @@ INSTRUCT: dict[str, dict[str, Any]] = {  # of each language, what takes the plac
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
-    """How one language joins conditions in rules; ``conditions/`` has the words of each kind."""
+    """The words with which one language joins conditions in rules; ``conditions/`` has the words of
+    each kind."""
 
     language: str
-    if_: tuple[str, ...]  # behind the verdict; the first is the one that we write
+    if_: tuple[str, ...]  # behind the verdict; the first of these is written
     unless: tuple[str, str]  # behind the verdict; behind a condition
     and_: str
     or_: str
     nor: str
     comma: str
     end: str
-    # what mentions a word, where that may be any text of a ticket -> whether none does
+    # subject of "mentions" where it may be any text of a ticket -> whether it says that none does
     summaries: Mapping[str, bool]
-    # a count of conditions, with {count} and {parts} -> whether more than that many are denied
+    # a count of conditions, with {count} and {parts} -> whether it denies that more hold
     counts: Mapping[str, bool]
-    exactly: str  # so many of the conditions and no more, with {count} and {parts}
+    exactly: str  # that just so many conditions hold, with {count} and {parts}
     part: str  # between the conditions that are counted, or have points
-    # before the conditions that have some, with {least}, and {s} behind a word that may stand in
+    # before the conditions that have points, with {least}, and {s} behind a word that may stand in
     # the plural
     points: str
     start: str  # the points that every ticket has
     scored: str  # between points and their condition
-    each_word: str  # behind points, of words of which each has them, with {words} and {name}
-    others: str  # behind what a ticket has most points for, with {total} and {count}
-    tally: str  # how many points a ticket has, with {total}, {s}, {verdict} and {least}
-    colon: str  # between that and what it has them for
-    aside: tuple[str, str]  # around it, where it is not the reason
-    given: str  # behind a field of which something holds only where a ticket has it
-    silent: str  # the reason where no rule speaks of a ticket
+    each_word: str  # behind points that each of some words has, with {words} and {name}
+    others: str  # behind the conditions with most points, for all others; {total}, {count}
+    tally: str  # the points of a ticket, with {total}, {s}, {verdict} and {least}
+    colon: str  # between the tally and what the points are for
+    aside: tuple[str, str]  # around the tally, where it is not the reason
+    given: str  # behind a field that a ticket must have for the rest to hold
+    silent: str  # the reason where no rule speaks of the ticket
     untold: str  # why a rule cannot tell: the ticket lacks fields, with {names}
-    incomparable: str  # or no number of theirs is one that the rule can compare
+    incomparable: str  # the same, if they have no number that the rule can compare
     word_list: tuple[str, str]  # before the name of a word list, and between that and its words
-    of_list: tuple[str, str]  # around it where one of its words is mentioned
-    each_of_list: str  # the same of a list whose words each have them
-    # what is called a count, by the names of which its path has one, two or more; none where
+    of_list: tuple[str, str]  # around the name where one of the list's words is mentioned
+    each_of_list: str  # behind points that each word of a list has, with {words} and {name}
+    # phrases for a count, by how many names its path has: one, two or three; none where rules use
+    # the names of tickets (``paths.py``)
     paths: tuple[str, ...] = ()
-    # rules call it as tickets do (``paths.py``)
     within_path: str = "{} {}"  # the first name of a longer path, and the rest
-    amount: str = "{name}"  # the number that a phrase counts
-    # what is said of it, with {name}, and
+    amount: str = "{name}"  # the number that a phrase counts, with {name}
+    # what is said about a count, with {name}, and {value} unless it is fixed -> the relation,
+    # whether it is denied, and the fixed value or an empty text
     counted: Mapping[str, tuple[Counted, bool, str]] = field(default_factory=dict)
-    # {value} where it is not the one given -> the same as a relation
-    # field -> its phrase, of the tickets that a rule is written for
+    # field -> its phrase, for the tickets that a rule is written for
     called: Mapping[str, str] = field(default_factory=dict)
 
     def list(self, values: Sequence[str]) -> str:
-        """Write values or words of which one is asked for."""
+        """Write values or words, one of which is asked for."""
         *first, last = values
         return self.comma.join(first) + self.or_ + last if first else last
 
@@ -277,7 +278,7 @@ class Grammar:
         return self.amount.format(name=self.called[name]) if name in self.called else name
 
     def write_count(self, relation: Counted, name: str, value: str, is_denied: bool) -> str:
-        """Write what is said of a count that has a phrase; empty where it is said as of other
+        """Write what is said about a count that has a phrase; empty where it is said as about other
         fields."""
         if name not in self.called or not value.isdigit():
             return ""
@@ -292,7 +293,7 @@ class Grammar:
 
 @cache
 def compile_form(form: str, **places: str) -> re.Pattern[str]:
-    """Compile a form into a pattern, each of its ``{places}`` told by an expression."""
+    """Compile a form into a pattern, with a regular expression for each of its ``{places}``."""
     escaped = re.escape(form)
     for name, found in places.items():
         escaped = escaped.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>{found})")

@@ -13,7 +13,7 @@ from itertools import chain, compress, islice
 from typing import Any
 
 from stageb.guidance.rules.fields import read_images
-from stageb.guidance.rules.sorting import Memo
+from stageb.guidance.rules.row_keys import Memo
 from stageb.guidance.tickets.tables import TableReader, table_lines, write_rows
 from stageb.guidance.tickets.tickets import KIND, check_name
 from stageb.guidance.words.column_names import PARQUET, ColumnsConfig

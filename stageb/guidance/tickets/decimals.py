@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from stageb.guidance.rules.fields import UNIT
-from stageb.guidance.rules.sorting import Memo
+from stageb.guidance.rules.row_keys import Memo
 from stageb.guidance.rules.value_types import POWER
 from stageb.guidance.words.column_names import Decimal
 from stageb.untrusted.strict_json import FaultError, short

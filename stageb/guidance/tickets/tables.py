@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from stageb.errors import write_option
 from stageb.guidance.rules.fields import Columns, is_image_column, read_row
-from stageb.guidance.rules.sorting import Memo, make_reader
+from stageb.guidance.rules.row_keys import Memo, make_reader
 from stageb.guidance.rules.value_types import clean_value, fold_text, parse_number
 from stageb.guidance.tickets.decimals import Decimals
 from stageb.guidance.tickets.groups import RepeatCounter

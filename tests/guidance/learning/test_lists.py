@@ -35,14 +35,14 @@ from stageb.guidance.learning.scorecards import (
 from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
+    add_guards,
     drop_guards,
     find_counts,
     find_gaps,
-    find_guards,
     find_terms,
-    guard,
     hold_any,
     is_guard,
+    list_guards,
     make_guard,
 )
 from stageb.guidance.learning.whole import FOLDS
@@ -156,7 +156,7 @@ def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     masks, everyone = find_terms(readings, Forms()), (1 << rows) - 1
     gaps = find_gaps(masks, readings)
     of = Material(
-        masks.plus(find_guards(gaps, everyone)), gaps, label(fails, rows), fails, frozenset(), EQUAL
+        masks.plus(list_guards(gaps, everyone)), gaps, label(fails, rows), fails, frozenset(), EQUAL
     )
     whole = learn_whole(of, folds(rows))
     assert (
@@ -501,8 +501,8 @@ def test_the_guards_of_a_line_stand_in_the_order_of_its_terms() -> None:
     names = ["zeta", "alpha", "mid", "omega", "beta", "kappa"]
     gaps, everyone = {name: 1 << place for place, name in enumerate(names)}, (1 << 8) - 1
     line = tuple(OneOf(name, ("x",)) for name in names)
-    masks = Masks({**dict.fromkeys(line, everyone), **find_guards(gaps, everyone)})
-    guards = [term.fields[0] for term in guard(line, masks, gaps, everyone)[: -len(line)]]
+    masks = Masks({**dict.fromkeys(line, everyone), **list_guards(gaps, everyone)})
+    guards = [term.fields[0] for term in add_guards(line, masks, gaps, everyone)[: -len(line)]]
     assert guards == names
 
 

@@ -23,9 +23,9 @@ from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
     find_gaps,
-    find_guards,
     find_terms,
     hold_any,
+    list_guards,
 )
 from stageb.guidance.rules.conditions import Expression, Limit, Mentions, OneOf
 from stageb.guidance.rules.evidence_forms import Forms
@@ -210,7 +210,7 @@ def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> 
     ]
     masks = find_terms(readings, Forms(wide=True))
     everyone, gaps = (1 << len(readings)) - 1, find_gaps(masks, readings)
-    masks = masks.plus(find_guards(gaps, everyone))
+    masks = masks.plus(list_guards(gaps, everyone))
     fails = (1 << 30) - 1
     material = Material(
         masks,

@@ -55,7 +55,7 @@ from stageb.guidance.rules.judge import (
 )
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, name_labels, words_of
-from stageb.guidance.rules.sorting import make_sorter
+from stageb.guidance.rules.row_keys import make_row_keys
 from stageb.guidance.rules.value_types import Computed, parse_number, read_content
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Ticket, Verdict
@@ -302,7 +302,7 @@ def test_rows_of_one_key_are_judged_alike_for_the_same_reason(language: str) -> 
         )
         found: dict[Hashable, object] = {}
         for key, content in zip(
-            make_sorter(mission.coded, [*fields])(columns), readings, strict=True
+            make_row_keys(mission.coded, [*fields])(columns), readings, strict=True
         ):
             ruling = judge(read_content(content))
             said = ruling, explain(ruling, read_content(content))
@@ -326,7 +326,7 @@ def test_rows_of_one_key_have_the_same_of_the_fields_that_rules_or_a_caller_name
     rows = [dict(zip(names, cells, strict=True)) for cells in product(["", "40"], repeat=3)]
     columns = {name: [row[name] for row in rows] for name in names}
     for named in ((), ("Type",), ("Torque", "Type")):
-        keys = [*make_sorter(coded, [*columns], named)(columns)]
+        keys = [*make_row_keys(coded, [*columns], named)(columns)]
         for one, other in combinations(range(1, len(rows)), 2):
             told = ("Air", *named)
             alike = all(rows[one].get(name) == rows[other].get(name) for name in told)

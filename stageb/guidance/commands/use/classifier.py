@@ -15,7 +15,7 @@ from warnings import warn
 
 import numpy as np
 
-from stageb.guidance.commands.use.columns import SortedRows
+from stageb.guidance.commands.use.columns import KeyedRows
 from stageb.guidance.commands.use.doubts import (
     StrangeValues,
     find_missing_fields,
@@ -131,7 +131,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         verdicts = [self._labels[each] for each in classes.tolist()]
         with tempfile.TemporaryDirectory() as folder:
             self._learn(cells, verdicts, self.folder or folder)
-        rulings = self._sort(cells).judge(lambda ruling, _: ruling)
+        rulings = self._key_rows(cells).judge(lambda ruling, _: ruling)
         rightly = (
             each for each, verdict in zip(rulings, verdicts, strict=True) if each.verdict == verdict
         )
@@ -200,7 +200,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             for name, of in places.items()
         ]
         told = tuple(name for name, share in self._shares.items() if not share)
-        rulings = self._sort(cells).judge(
+        rulings = self._key_rows(cells).judge(
             lambda ruling, row: Ruling(None) if find_missing_fields(told, row, True) else ruling
         )
         verdicts = [self._labels[each] for each in classes.tolist()]
@@ -264,13 +264,13 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             cells = dict(zip(self._names, cells.values(), strict=True))
         return cells
 
-    def _sort(self, cells: Mapping[str, Sequence[str]]) -> SortedRows:
-        return SortedRows.of(cells, self._roles, self._coded, self._shares)
+    def _key_rows(self, cells: Mapping[str, Sequence[str]]) -> KeyedRows:
+        return KeyedRows.of(cells, self._roles, self._coded, self._shares)
 
-    def _read_new(self, X: Any) -> SortedRows:  # noqa: N803
+    def _read_new(self, X: Any) -> KeyedRows:  # noqa: N803
         """Rows to judge."""
         check_is_fitted(self)
-        rows, strange = self._sort(self._read(X, reset=False)), StrangeValues(self._kinds)
+        rows, strange = self._key_rows(self._read(X, reset=False)), StrangeValues(self._kinds)
         strange.add(rows.fields)
         count = len(rows)
         lacking = {
@@ -363,7 +363,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if self.folder is None:
             del self.run_
 
-    def _rate(self, rows: SortedRows) -> Any:
+    def _rate(self, rows: KeyedRows) -> Any:
         """How probable each class is, of each row."""
         rates = rows.judge(lambda ruling, _: self._weigh(ruling))
         return np.array(rates).reshape(-1, len(self.classes_))

@@ -18,14 +18,14 @@ from stageb.guidance.commands.use.source import TicketLine
 from stageb.guidance.rules.fields import Columns, place_columns, read_ticket
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.sorting import (
+from stageb.guidance.rules.row_keys import (
     MOST_KEPT,
     Memo,
-    Sort,
-    find_asked,
+    RowKeys,
     judge_kinds,
+    list_relevant_columns,
     make_reader,
-    make_sorter,
+    make_row_keys,
 )
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.tickets.batches import ColumnarBatch, has_columns, read_batches
@@ -104,9 +104,9 @@ class ColumnJudge:
         a row has one; ``judge`` gives what is written of a ticket."""
         self._judge = judge
 
-        def begin(kind: tuple[str, tuple[str, ...]]) -> tuple[Sort, dict[Hashable, Row]]:
+        def begin(kind: tuple[str, tuple[str, ...]]) -> tuple[RowKeys, dict[Hashable, Row]]:
             mission, names = kind
-            return make_sorter(rules[mission], names, doubted.get(mission, ())), {}
+            return make_row_keys(rules[mission], names, doubted.get(mission, ())), {}
 
         self._begun = Memo(begin)  # by mission and the fields of a table
 
@@ -114,21 +114,21 @@ class ColumnJudge:
         """All that is written of each row, beside what it is called."""
         judged: list[Row] = [{}] * len(batch.lines)
         for mission, places, fields in _list_missions(batch):
-            sort, known = self._begun[mission, tuple(fields)]
+            key_rows, known = self._begun[mission, tuple(fields)]
             if len(known) > MOST_KEPT:
                 known.clear()
 
             def judge(row: int, places: Sequence[int] = places) -> Row:
                 return self._judge(batch.ticket(places[row]))
 
-            for place, row in zip(places, judge_kinds(sort(fields), judge, known), strict=True):
+            for place, row in zip(places, judge_kinds(key_rows(fields), judge, known), strict=True):
                 judged[place] = row
         return judged
 
 
 @dataclass(frozen=True, slots=True)
-class SortedRows:
-    """Rows of a table in memory, of one mission, sorted by what its rules see of them."""
+class KeyedRows:
+    """Rows of a table in memory, of one mission, with keys by what its rules see of them."""
 
     cells: Mapping[str, Sequence[str]]  # by column
     fields: Mapping[str, Sequence[str]]  # that matter, by the names that rules know; empty: lacking
@@ -143,16 +143,16 @@ class SortedRows:
         roles: Columns,
         rules: CodedRules,
         named: Collection[str],
-    ) -> SortedRows:
+    ) -> KeyedRows:
         """``cells`` of at least one column; ``named`` are all fields that rules name. Where a
         column is an image, in which fields may be, rows are alike whose cells are."""
         places, _ = place_columns(tuple(cells), roles)
         if not any(is_image for *_, is_image in places):
-            asked = {*find_asked(rules, (name for name, *_ in places)), *named}
-            wanted = {column: cells[column] for name, column, _ in places if name in asked}
+            relevant = {*list_relevant_columns(rules, (name for name, *_ in places)), *named}
+            wanted = {column: cells[column] for name, column, _ in places if name in relevant}
             fields = make_reader(roles)(wanted)
-            sort = make_sorter(rules, tuple(fields))
-            return cls(cells, fields, roles, rules, sort(fields) if fields else repeat(()))
+            key_rows = make_row_keys(rules, tuple(fields))
+            return cls(cells, fields, roles, rules, key_rows(fields) if fields else repeat(()))
         rows = [*zip(*cells.values(), strict=True)]
         read = Memo[tuple[str, ...], Reading](
             lambda row: read_ticket(dict(zip(cells, row, strict=True)), roles)

@@ -2,7 +2,8 @@
 
 Fabric has launched the ranks (``world.py``). Rank 0 alone reads the ticket files, a round at a
 time, and writes; every rank judges its share of each round. Committed tickets are never judged
-again, whenever the job was interrupted (``rounds.py``).
+again, whenever the job was interrupted (``rounds.py``). ``rows.py`` makes a ticket's row: a new
+column goes there and into ``serve/openapi.py``.
 """
 
 from __future__ import annotations

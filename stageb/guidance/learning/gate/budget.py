@@ -1,40 +1,41 @@
 """The resources that the gate deals out: the run's false-acceptance budget, and the train tickets
 that edits are tested on.
 
-Each mission has an equal part, cut in three, one part for the edits that each fold of train has
+Each mission has an equal part, cut in three: one part for the edits that each fold of train has
 taught. A test spends half of what its part has left, or an eighth (``decide.py``), and an edit that
 is proven gives its level back.
 
-*What is proven.* The first change that a run makes to its guidance is no better with a chance of at
-most ``gate.alpha``. For until then the guidance is fixed, and an edit and its level are functions
-of the fold that taught it and of the race tickets: which tickets a bundle reads, which edits it
-does not try again, and what its part has left depend on no ticket that its test looks at. So, given
-that fold and those race tickets, a test of an edit that is no better accepts it with a chance of at
-most its level; levels that accept nothing add up to no more than the fold's part, and the parts to
-``gate.alpha`` (a fallback procedure within each part, a union bound over them: Tian & Ramdas,
-"Online control of the familywise error rate", 2021, section 4). A run that goes on from learnt
-guidance spends only what the runs before left, ``Guidance.spent``, fold by fold. Bundles of one
-round that are reflected on together (``reflection.scope: round``) have a fold each and are tested
-in turn: until one of them is accepted, this is no different.
+*What is proven.* The first change that a run makes to its guidance is no better with a probability
+of at most ``gate.alpha``. For until then the guidance is fixed, and an edit and its level are
+functions of the fold that taught it and of the race tickets: which tickets a bundle reads, which
+edits it does not try again, and what its part has left depend on no ticket that its test looks at.
+So, given that fold and those race tickets, a test accepts an edit that is no better with a
+probability of at most its level; levels that accept nothing add up to no more than the fold's part,
+and the parts to ``gate.alpha`` (a fallback procedure within each part, a union bound over them:
+Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4). A run that goes on
+from learnt guidance spends only what earlier runs left, ``Guidance.spent``, fold by fold. Bundles
+of one round that are reflected on together (``reflection.scope: round``) have a fold each and are
+tested in turn: until one of them is accepted, the same holds.
 
-*What is learnt at once* (``at_once.py``) where code judges has one test, at all that the folds'
-parts have left. Where a model judges, it has half of them, and bundles are tested with the rest.
+*What is learnt at once* (``at_once.py``) has one test where code judges, with all that the folds'
+parts have left. Where a model judges, it has half of that, and bundles are tested with the rest.
 Its test bets on no race ticket: those have chosen the demonstrations and fitted the calibration of
-the guidance that it is compared with. Of the others, each block is judged under what the tickets
-before it have taught, with demonstrations and a calibration from these, so that given them the null
-hypothesis holds of it as of any edit; and learnt at once comes before any bundle, so that it is the
-first change. Where it is let go, nothing of it stays but half of the budget, and bundles find what
-they would have found. Where it is kept without a proof (``gate.provisional``), the guidance that
-bundles are compared with has seen all train tickets, and of their edits holds what holds of later
-ones. Demonstrations and calibration themselves are fitted and not tested.
+the guidance that it is compared with. Each block of the other tickets is judged under what the
+tickets before it have taught, with demonstrations and a calibration from these, so that given them
+the null hypothesis holds for the block as for any edit; and learning at once comes before any
+bundle, so that its edit is the first change. If it is dropped, nothing of it remains except that
+half of the budget is spent, and bundles find what they would have found. If it is kept without a
+proof (``gate.provisional``), the guidance that bundles are compared with has seen all train
+tickets, and what holds for later edits holds for theirs. Demonstrations and calibration themselves
+are fitted and not tested.
 
-*What is not.* Later edits build on guidance that earlier tests let pass, on tickets that come
-again. On fresh tickets for every test the same bound would hold for them too: a level may come back
-after an acceptance, since either the edit was better, or the error was made already. On the same
-tickets nothing bounds it but counting (``bin/bench power``). A procedure that a union bound covers
-to the end would have to share its levels among all histories of acceptances that might have been,
-which costs several groups more to win for each edit accepted before; and if every test had fresh
-tickets, a mission of 600 would have enough for one or two.
+*What is not proven.* Later edits build on guidance that earlier tests let pass, on tickets that
+come again. With fresh tickets for every test the same bound would hold for them too: a level may
+come back after an acceptance, since either the edit was better, or the error was made already. On
+the same tickets nothing bounds the error but counting (``bin/bench power``). A procedure that a
+union bound covers to the end would have to share its levels among all histories of acceptances that
+might have been, which costs several more groups to win for each edit accepted before; and if every
+test had fresh tickets, a mission of 600 would have enough for one or two.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def divide_budget(gate: GateConfig, missions: int) -> Budget:
 
 def compute_spending(guidance: Guidance, contents: Iterable[str]) -> Budget:
     """Return the budget spent on tickets of these ``contents`` before a run starts from
-    ``guidance``: all that its file tells, but nothing where it says what taught it and none of that
-    is among them."""
+    ``guidance``: all that its file says was spent; nothing if it says what taught it and none of
+    that is among them."""
     taught = guidance.taught_by
     return guidance.spent if not taught or not taught.isdisjoint(contents) else NOTHING
 
@@ -68,22 +69,22 @@ def compute_spending(guidance: Guidance, contents: Iterable[str]) -> Budget:
 # on the others: so no edit is tested on what speaks for itself, and every ticket serves both ends
 # (cross-fitting). A group may come twice, once as ``pass`` and once as ``fail``, and is joined by
 # tickets that say the same (``guidance/tickets/groups.py``). Its tickets tell much the same, so
-# nothing may cut it in two: neither a fold, nor the end of a pool, nor the look of a test. Of a
-# large group some tickets tell as much as all.
+# nothing may cut it in two: neither a fold, nor the end of a pool, nor the look of a test. A few
+# tickets of a large group tell as much as all.
 
-TOLD = 8  # tickets of a group that an edit is tested on, at most
+TOLD = 8  # tickets of one group that an edit is tested on, at most
 
 
 @dataclass(frozen=True)
 class Pool:
     """The tickets that the edits of one mission may be made from and tested on."""
 
-    # in the order in which tests see them; every ``FOLDS``-th is of one fold
+    # in the order in which tests see them; every ``FOLDS``-th is in the same fold
     groups: Sequence[Group]
     size: int  # tickets that one edit is tested on, at most
 
     def fold(self, number: int) -> Iterator[int]:
-        """The tickets of a fold, in order."""
+        """Yield the tickets of a fold, in order."""
         return (
             position
             for group in islice(self.groups, number % FOLDS, None, FOLDS)
@@ -91,8 +92,8 @@ class Pool:
         )
 
     def of_fold(self, number: int, positions: Iterable[int]) -> list[int]:
-        """Those of ``positions`` that are tickets of a fold, in order; other tickets are not looked
-        at, however many."""
+        """List those of ``positions`` that are tickets of a fold, in order; other tickets are not
+        looked at, however many there are."""
         placed = (
             (self._places[position], position) for position in positions if position in self._places
         )
@@ -102,7 +103,7 @@ class Pool:
 
     @cached_property
     def _places(self) -> dict[int, tuple[int, int]]:
-        """Position -> which group, and which ticket of it."""
+        """Position -> number of its group, and of the ticket in it."""
         return {
             i: (place, spot)
             for place, group in enumerate(self.groups)
@@ -110,8 +111,8 @@ class Pool:
         }
 
     def groups_outside(self, number: int | None) -> list[Group]:
-        """The first groups outside a fold (None: all), ``TOLD`` tickets of each and ``size`` in all
-        at most. Groups further on are not looked at, however many there are."""
+        """List the first groups outside a fold (None: all groups), at most ``TOLD`` tickets of each
+        and ``size`` tickets in all. Groups further on are not looked at, however many there are."""
         kept: list[Group] = []
         room = self.size
         for place, group in enumerate(self.groups):
@@ -126,7 +127,7 @@ class Pool:
 
 
 def cut_interims(groups: Sequence[Group], least: int) -> Iterator[list[Group]]:
-    """``groups`` in chunks of ``least`` tickets or a few more; the last may be shorter."""
+    """Cut ``groups`` into chunks of ``least`` tickets or a few more; the last may be smaller."""
     chunk: list[Group] = []
     tickets = 0
     for group in groups:

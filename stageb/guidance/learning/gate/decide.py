@@ -1,21 +1,21 @@
 """The gate: an edit is accepted only if it is proven better than the present guidance, on tickets
 that it was not made from.
 
-What a bundle's edits go through, each step dearer than the one before:
+The steps that a bundle's edits go through, each more costly than the one before:
 
 1. *Evidence*: an edit that turns none of the tickets that it names is dropped.
-2. *Race* (``race.py``): the others are judged on train tickets set apart for races; the most
-   careful is left, and the one of most gain. What other survivors add to the most careful is tried
-   there too: edits that win on different tickets are joined, and tested as one.
+2. *Race* (``race.py``): the others are judged on train tickets set apart for races; two are left,
+   the most careful one and the one that gains most. What other survivors add to the most careful
+   is tried there too: edits that win on different tickets are joined, and tested as one.
 3. *Test* (``sequential.py``: an exact one, or by betting where the race gained a little on many
    tickets): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose
    race promises less than half of a proof is spared it.
 
 What an edit was made from, race and test have no group of tickets in common, since one that came
-twice would speak for itself: cases and evidence are of one fold, the test is on the others
+twice would speak for itself: cases and evidence are from one fold, the test is on the others
 (``budget.py``).
 
-What the tests may spend, and what that promises, stands in ``budget.py``.
+``budget.py`` says what the tests may spend, and what that promises.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.types import Estimate, Guidance, JudgeName, Proposal
 from stageb.seeds import stream
 
-# of what the part of the budget has left, for the test of an edit with a race like that
+# share of what is left of a part of the budget, for an edit with a strong or a weak race
 STRONG, WEAK = 1 / 2, 1 / 8
-LUCKY = 1 / 16  # one-sided p of a race (McNemar), at or below which it is strong
-WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
+LUCKY = 1 / 16  # one-sided p of a race (McNemar) at or below which it is strong
+WHOLE = 0.75  # share of the information in gains that drawing them as won or lost must leave
 
 Outcome = Literal[
     "turns no evidence", "dropped", "unpromising", "futile", "unlikely", "unproven", "over a limit",
@@ -61,18 +61,18 @@ Outcome = Literal[
 class Edit:
     """An edit that could be accepted."""
 
-    proposals: tuple[Proposal, ...]  # where it comes from; several where edits were joined
-    times: int  # proposals that hold it
+    proposals: tuple[Proposal, ...]  # that it comes from; several where edits were joined
+    times: int  # number of proposals that hold it
     guidance: Guidance  # the present guidance with the edit
     evidence: tuple[int, ...] = ()  # positions of the tickets that it should turn
 
 
 Choose = Callable[[Sequence[Edit], "Gate"], Dialogue[Edit | None]]
-"""A gate of a user's own: a bundle's edits, one or more, and what they can be judged with in; the
-one to accept out."""
+"""A gate of a user's own: takes a bundle's edits, one or more, and what they can be judged with;
+returns the one to accept."""
 
 Join = Callable[[Edit, Edit], Edit | None]
-"""Two edits in; the edit that does both, or None where they cannot go together."""
+"""Takes two edits; returns the edit that does both, or None where they cannot go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +80,26 @@ class Gate:
     """The judge and the tickets that edits of one mission are tried with."""
 
     judge: Judge
-    race_on: Sequence[int]  # positions of tickets; no group of theirs is tested on
-    race_chunk: int  # of these, between two cuts of a race
-    groups: Sequence[Group]  # tested on
-    interim: int  # tickets, at the least, between two interim analyses of a test
+    race_on: Sequence[int]  # positions of the race's tickets, from groups that no test looks at
+    race_chunk: int  # tickets between two cuts of a race
+    groups: Sequence[Group]  # of the test's tickets
+    interim: int  # tickets between two interim analyses of a test, at least
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Trial:
-    """The trial of one edit, with its outcome. It equals itself alone, so that it can be looked
+    """The trial of one edit, with its outcome. It equals only itself, so that it can be looked
     up."""
 
     edit: Edit
     outcome: Outcome = "dropped"
-    turned: int = 0  # tickets of its evidence
+    turned: int = 0  # number of tickets of its evidence that it turned
     score: Score = field(default_factory=Score)  # in the race
     test: Test | None = None
     estimate: Estimate | None = None  # of what is learnt at once
-    # expected, before and after calibration; None: not measured
+    # the expected one, before and after calibration; None: not measured
     calibration_errors: tuple[float, float] | None = None
-    # share of verdicts that each of them has right
+    # share of verdicts that each judge has right
     judges: Mapping[JudgeName, float] = field(default_factory=dict)
 
 
@@ -108,7 +108,7 @@ class Decision:
     """The decision on a bundle's edits."""
 
     tried: tuple[Trial, ...]
-    left: float  # of the part of the budget that its tests were given
+    left: float  # what is left of the part of the budget that its tests were given
     winner: Edit | None = None
 
 
@@ -116,13 +116,13 @@ class Decision:
 class _RaceTickets:
     """The tickets of a race."""
 
-    among: Mapping[TicketKind, int]  # how many of each kind there were
-    positions: Sequence[int]  # of those that were seen by the edits which came to the end
-    kinds: Sequence[TicketKind]  # theirs
+    among: Mapping[TicketKind, int]  # number of tickets by kind
+    positions: Sequence[int]  # of the tickets seen by the edits that came to the end
+    kinds: Sequence[TicketKind]  # of these tickets
 
 
 def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialogue[Decision]:
-    """Which of a bundle's ``edits`` to accept, if any; tests take their levels from what is
+    """Decide which of a bundle's ``edits`` to accept, if any; tests take their levels from what is
     ``left`` of the fold's part of the budget."""
     idle, racing = yield from _screen_by_evidence(edits, gate.judge)
     if not racing:
@@ -170,8 +170,8 @@ def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) ->
 def _screen_by_evidence(
     edits: Sequence[Edit], judge: Judge
 ) -> Dialogue[tuple[list[Trial], list[Trial]]]:
-    """The edits that turn none of the tickets that they name, and the others. Turned is what is
-    judged right now, and more surely than before."""
+    """Return the edits that turn none of the tickets that they name, and the others. A ticket is
+    turned if it is judged right now, and more surely than before."""
     asked = [(each.guidance, each.evidence) for each in edits]
     gained = yield from judge.gains(asked)
     reached = yield from judge.p_correct(asked)
@@ -202,8 +202,8 @@ def _race_gains(
 def _join_survivors(
     ranked: Sequence[Trial], gate: Gate, join: Join, raced: _RaceTickets, level: float
 ) -> Dialogue[list[Trial]]:
-    """Join others to the first edit, in their order: those of which the race says that what they
-    add promises a test of its own, at the price of losses that ranks them. So no idle edit gets in
+    """Join others to the first edit, in their order, as long as the race says that what they add
+    promises a test of its own, with losses at the price that ranks edits. So no idle edit gets in
     behind a good one."""
     joined: list[Trial] = []
     for other in ranked[1:]:
@@ -226,7 +226,7 @@ def _join_survivors(
 def _test_in_turn(
     candidates: Sequence[Trial], gate: Gate, raced: _RaceTickets, left: float
 ) -> Dialogue[tuple[dict[Trial, Trial], float]]:
-    """Test candidates in turn, until one is accepted; returns the outcome of each, and what is left
+    """Test candidates in turn, until one is accepted; return the outcome of each, and what is left
     of the budget."""
     tested: dict[Trial, Trial] = {}
     for tried in candidates:
@@ -248,16 +248,16 @@ def _test_in_turn(
 
 
 def _share(won: float, lost: float, raced: int) -> float:
-    """Of what the part of the budget has left, for the test of an edit that won and lost at these
-    rates on so many tickets: what it gets it gives back if it is proven, and one with a strong race
-    is likelier to be."""
+    """Return the share of what is left of the part of the budget for the test of an edit that won
+    and lost at these rates on so many tickets. A proven edit gives its level back, and one with a
+    strong race is more likely to be proven."""
     return STRONG if mcnemar_p(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
 
 
 def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float) -> Dialogue[Test]:
-    """The test that suits what the edit did in its race, at its end: drawing a gain g as won
-    outright with a chance of g leaves g of its information, since its variance grows from g squared
-    to g."""
+    """Run the test that suits what the edit did in its race, and return it at its end. Drawing a
+    gain g as won outright with a chance of g leaves g of its information, since its variance grows
+    from g squared to g."""
     edited, groups = tried.edit.guidance, gate.groups
     by_group = yield from _gain_by_group(
         edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets)

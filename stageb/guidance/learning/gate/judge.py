@@ -1,5 +1,5 @@
-"""How tickets are judged under some guidance: weighed by the price of errors, and asked of the
-model once."""
+"""Judges tickets under some guidance: weighs verdicts by the price of errors, and asks the model
+only once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 def digest(guidance: Guidance) -> str:
-    """16 hex digits for what verdicts under a guidance depend on: its rules and their keys, not its
-    step or its metadata."""
+    """Return 16 hex digits for all that verdicts under a guidance depend on: its rules and their
+    keys, not its step or its metadata."""
     return disk.digest(render_guidance(guidance), 8)
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Asks how tickets are judged, and weighs the answers: what an edit gains on a ticket. Its
-    methods yield questions (``questions.py``): ``gains = yield from judge.gains(...)``."""
+    """Asks how tickets are judged, and weighs the answers: an edit's gain on a ticket. Its methods
+    yield questions (``questions.py``): ``gains = yield from judge.gains(...)``."""
 
-    tickets: Sequence[Ticket]  # positions point here
+    tickets: Sequence[Ticket]  # positions point into these
     config: GateConfig
     present: Guidance
     # by position, as ``Splits`` has it
@@ -39,7 +39,8 @@ class Judge:
     def judgements(
         self, asked: Sequence[tuple[Guidance, Sequence[int]]]
     ) -> Dialogue[list[list[Judgement]]]:
-        """For each guidance and its positions, how it judges them; all of it is one question."""
+        """For each guidance and its positions, ask how it judges them; all of it is one
+        question."""
         wanted = tuple((guidance, tuple(positions)) for guidance, positions in asked if positions)
         answers = iter((yield JudgeTickets(wanted)) if wanted else ())
         return [list(next(answers)) if positions else [] for _, positions in asked]
@@ -47,13 +48,13 @@ class Judge:
     def p_correct(
         self, asked: Sequence[tuple[Guidance, Sequence[int]]]
     ) -> Dialogue[list[list[float]]]:
-        """For each guidance and its positions, the probabilities of the right label."""
+        """For each guidance and its positions, ask for the probabilities of the right label."""
         judged = yield from self.judgements(asked)
         return [[each.p_correct for each in judgements] for judgements in judged]
 
     def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
-        """For each edited guidance and its positions: how much more probable the right label is
-        than under the present one, weighed, each in [-1, 1]."""
+        """For each edited guidance and its positions, return how much more probable the right label
+        is than under the present one, weighed, each in [-1, 1]."""
         p_correct = yield from self.p_correct(
             [*asked, *((self.present, positions) for _, positions in asked)]
         )
@@ -64,18 +65,19 @@ class Judge:
         ]
 
     def compare(self, rights: Mapping[int, bool], before: Mapping[int, bool]) -> list[float]:
-        """The gains on tickets, in their order, of verdicts that are right there or not, over
-        others, which may be surer or less sure of themselves."""
+        """Return the gains on tickets, in their order: of verdicts of which ``rights`` says whether
+        they are right, over those of ``before``, however sure either are."""
         return [self.weigh(i) * (is_right - before[i]) for i, is_right in rights.items()]
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
-        """For each its label, and whether the present guidance is more likely right than wrong."""
+        """Return each ticket's label, and whether the present guidance is more likely right than
+        wrong."""
         (p_correct,) = yield from self.p_correct([(self.present, positions)])
         return [(self.tickets[i].label, p > 0.5) for i, p in zip(positions, p_correct, strict=True)]
 
     def exceeds_limits(self, edited: Guidance, positions: Sequence[int]) -> Dialogue[bool]:
-        """Whether an edited guidance makes more wrong passes of these tickets, or changes the
-        verdict on more, than the limits beside the gate allow."""
+        """Whether an edited guidance makes more wrong passes on these tickets, or changes the
+        verdict on more of them, than the limits beside the gate allow."""
         most_passes, most_changed = self.config.max_false_passes, self.config.max_changed_verdicts
         if most_passes == most_changed == 1:
             return False
@@ -97,29 +99,28 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """How tickets are judged under some guidances, as far as that is known, and what it took to
-    ask."""
+    """The known judgements of tickets under some guidances, and what it took to ask for them."""
 
     # rules as rendered -> position
     known: Mapping[str, Mapping[int, Judgement]] = field(default_factory=dict)
-    judged: int = 0  # tickets that the model judged
-    saved: int = 0  # that rules as code judged
-    tokens: int = 0  # read and made for them
+    judged: int = 0  # number of tickets that the model judged
+    saved: int = 0  # number of tickets that rules as code judged
+    tokens: int = 0  # read and written for them
 
     def of(self, guidance: Guidance) -> dict[int, float]:
-        """The probabilities of the right label known under ``guidance``, by position: equal rules
-        judge alike."""
+        """Return the known probabilities of the right label under ``guidance``, by position: equal
+        rules judge alike."""
         return {
             i: judgement.p_correct
             for i, judgement in self.known.get(render_guidance(guidance), {}).items()
         }
 
     def plus(self, guidance: Guidance, p_correct: Mapping[int, float]) -> Verdicts:
-        """With probabilities of the right label that are known without asking."""
+        """Add probabilities of the right label that are known without asking."""
         return self._with(guidance, {i: Judgement(p, 0) for i, p in p_correct.items()})
 
     def answered(self, guidance: Guidance, judgements: Mapping[int, Judgement]) -> Verdicts:
-        """With what the model or rules as code have answered."""
+        """Add what the model or rules as code have answered."""
         saved = sum(each.by_rules for each in judgements.values())
         tokens = sum(each.tokens for each in judgements.values())
         counted = replace(
@@ -143,7 +144,7 @@ class Verdicts:
         )
 
     def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
-        """The answer to a question of which all is known."""
+        """Answer a question, all of which is known."""
         known = [
             (self.known.get(render_guidance(guidance), {}), positions)
             for guidance, positions in question.asked
@@ -156,7 +157,7 @@ class Verdicts:
 
 
 def ask_once(steps: Dialogue[T], verdicts: Verdicts) -> Dialogue[tuple[T, Verdicts]]:
-    """Run ``steps`` with no ticket judged that ``verdicts`` know; returns their result, and the
+    """Run ``steps`` without asking again for what ``verdicts`` know; return their result, and the
     verdicts known then."""
     answer = None
     while True:

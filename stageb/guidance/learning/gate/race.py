@@ -1,13 +1,13 @@
-"""The race: which of a bundle's edits is worth a test. Shared tickets, losers dropped early.
+"""The race: finds which of a bundle's edits is worth a test. Shared tickets, losers dropped early.
 
 Most proposed edits are hopeless, and judging tickets is what costs. So the edits see the same
-tickets chunk by chunk, and after each chunk the less promising half goes. Every chunk is half of
-tickets that the present guidance judges wrong and half of tickets that it judges right, most of the
+tickets chunk by chunk, and after each chunk the less promising half goes. Half of every chunk are
+tickets that the present guidance judges wrong, half are tickets that it judges right, most of the
 latter with another label: where faults pass, a new rule against them threatens the tickets that
-pass rightly, and those that fail already tell nothing. What an edit did on tickets of one kind is
+pass rightly, and those that fail already say nothing. What an edit did on tickets of one kind is
 weighed by how many of them there are.
 
-The tickets are none that reflection saw: words that only its cases hold look good there and nowhere
+Reflection saw none of these tickets: words that only its cases hold look good there and nowhere
 else. Even so a race proves nothing, since its winner is the best of several; the test
 (``decide.py``) looks at other tickets again.
 """
@@ -22,11 +22,11 @@ from typing import NamedTuple
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.words.types import Verdict
 
-LAPS = 6  # chunks of a race at most
-FEWEST_EDITS = 4  # edits that see all tickets, where so many expect a gain
-LUCK = 0.5  # tickets deducted from an edit's wins: the best of a race were partly lucky
-LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when edits are ranked
-# of the tickets judged right that a chunk holds, the share of either label at the least
+LAPS = 6  # chunks in a race, at most
+FEWEST_EDITS = 4  # edits that go on after each chunk, if so many expect a gain
+LUCK = 0.5  # of a ticket, deducted from an edit's wins: the best in a race were partly lucky
+LOSS_PRICE = 3.0  # how many tickets won a ticket lost outweighs, when edits are ranked
+# the least share of either label among the tickets of a chunk that are judged right
 LEAST_SHARE = 0.25
 
 TicketKind = tuple[Verdict, bool]
@@ -36,25 +36,25 @@ TicketKind = tuple[Verdict, bool]
 class EditGains(NamedTuple):
     """The gains of one edit on some tickets."""
 
-    gains: Sequence[float]  # one a ticket
+    gains: Sequence[float]  # one for each ticket
     # whether rules as code judged all of them, so that further ones are likely to cost nothing
     free: bool = False
 
 
 AskGains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[EditGains]]]
-"""(edit, positions) pairs in, an edit by its number; what each gains there out."""
+"""Takes pairs of an edit's number and positions; returns what each edit gains there."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindScore:
-    """The sums that one edit won and lost on tickets of one kind."""
+    """The sums of what one edit won and lost on tickets of one kind."""
 
     seen: int = 0
     won: float = 0.0
     lost: float = 0.0
 
     def plus(self, gains: Sequence[float]) -> KindScore:
-        """The sums with further tickets."""
+        """Return the sums with further tickets."""
         won, lost = (
             sum(gain for gain in gains if gain > 0),
             -sum(gain for gain in gains if gain < 0),
@@ -62,19 +62,19 @@ class KindScore:
         return KindScore(self.seen + len(gains), self.won + won, self.lost + lost)
 
     def expected(self, tickets: int, price: float) -> float:
-        """Won, less ``price`` times lost, of ``tickets`` tickets of this kind at the rates so
-        far."""
+        """Return what is expected on ``tickets`` tickets of this kind at the rates so far: won,
+        less ``price`` times lost."""
         return tickets * (self.won - price * self.lost) / self.seen if self.seen else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How one edit has done so far."""
+    """The score of one edit so far."""
 
     by_kind: Mapping[TicketKind, KindScore] = field(default_factory=dict)
 
     def plus(self, kinds: Sequence[TicketKind], gains: Sequence[float]) -> Score:
-        """The score with further tickets."""
+        """Return the score with further tickets."""
         new: dict[TicketKind, list[float]] = {}
         for kind, gain in zip(kinds, gains, strict=True):
             new.setdefault(kind, []).append(gain)
@@ -89,20 +89,21 @@ class Score:
         )
 
     def expected(self, pool: Mapping[TicketKind, int], price: float = 1.0) -> float:
-        """Won, less ``price`` times lost, of a pool with so many tickets of each kind, at the rates
-        so far."""
+        """Return what is expected on a pool with so many tickets of each kind at the rates so far:
+        won, less ``price`` times lost."""
         return sum(each.expected(pool[kind], price) for kind, each in self.by_kind.items())
 
     def one_more(self, pool: Mapping[TicketKind, int]) -> float:
-        """How much more would be expected of such a pool if one more of the tickets judged wrong
-        had been won."""
+        """Return how much more would be expected on such a pool if one more of the tickets judged
+        wrong had been won."""
         return max(
             (pool[kind] / each.seen for kind, each in self.by_kind.items() if not kind[1]),
             default=0.0,
         )
 
     def rates(self, pool: Mapping[TicketKind, int]) -> tuple[float, float]:
-        """Won and lost per ticket of such a pool, at the rates so far but for ``LUCK``."""
+        """Return what is won and lost per ticket of such a pool at the rates so far, with ``LUCK``
+        taken off the wins."""
         kinds = [
             (each, pool[kind] / each.seen / sum(pool.values()))
             for kind, each in self.by_kind.items()
@@ -112,35 +113,35 @@ class Score:
 
     @property
     def won(self) -> float:
-        """The sum of what was gained."""
+        """The sum of all wins."""
         return sum(each.won for each in self.by_kind.values())
 
     @property
     def lost(self) -> float:
-        """The sum of what was lost."""
+        """The sum of all losses."""
         return sum(each.lost for each in self.by_kind.values())
 
     @property
     def seen(self) -> int:
-        """Tickets seen."""
+        """The number of tickets seen."""
         return sum(each.seen for each in self.by_kind.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """How the edits fared."""
+    """The result of a race."""
 
     scores: tuple[Score, ...]  # one per edit
-    ranked: tuple[int, ...]  # those that saw all tickets and expect a gain, the most careful first
-    leader: int | None  # of these, the one of most gain
-    positions: tuple[int, ...]  # of those tickets
+    ranked: tuple[int, ...]  # edits that saw all tickets and expect a gain, the most careful first
+    leader: int | None  # the one of these with the largest gain
+    positions: tuple[int, ...]  # of all these tickets
 
 
 def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
-    """Positions in chunks of ``size``: half judged wrong, half right, while there are both.
+    """Cut positions into chunks of ``size``: half judged wrong, half right, while there are both.
 
-    Of those judged right, a label has the share that the others have of those judged wrong, but
-    ``LEAST_SHARE`` of two.
+    Among those judged right, a label has the share that the other labels have among those judged
+    wrong, but at least ``LEAST_SHARE`` if there are two labels.
     """
     labels = sorted({label for label, _ in kinds}, reverse=True)
     count = Counter(label for label, is_right in kinds if not is_right)
@@ -168,7 +169,8 @@ def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
 
 
 def _share_right(wrong: Sequence[int]) -> list[float]:
-    """The shares of labels among tickets judged right, by how many of each are judged wrong."""
+    """Return the shares of labels among tickets judged right, by how many of each are judged
+    wrong."""
     weights = [sum(wrong) - count for count in wrong]
     weights = weights if any(weights) else [1] * len(wrong)
     least = LEAST_SHARE * 2 / len(wrong)
@@ -184,14 +186,14 @@ def _share_right(wrong: Sequence[int]) -> list[float]:
 def select_survivors(
     scores: Sequence[Score], pool: Mapping[TicketKind, int], early: bool = False
 ) -> list[int]:
-    """Which edits go on after a chunk, best first: of those that expect a gain, the better half,
-    but ``FEWEST_EDITS`` as long as there are so many; ``early``, the places that are free go to
-    those that one ticket more would make expect one.
+    """Return the edits that go on after a chunk, best first: the better half, but at least
+    ``FEWEST_EDITS``, of those that expect a gain. If ``early``, free places go to edits that would
+    expect one with one more ticket won.
 
-    Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the
-    next one, while what a broad rule spoils has to be mended by further edits. The one of most gain
-    goes on in any case, so that a broad rule is still had where no careful one passes. Ties keep
-    the order given.
+    "Better" counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the
+    next one, while what a broad rule spoils has to be mended by further edits. The edit with the
+    largest gain goes on in any case, so that there is a broad rule where no careful one passes.
+    Ties keep the order given.
     """
     ranked = sorted(range(len(scores)), key=lambda i: -scores[i].expected(pool, LOSS_PRICE))
     hopeful = [i for i in ranked if scores[i].expected(pool) > 0]
@@ -210,13 +212,13 @@ def select_survivors(
 def race(kinds: Sequence[TicketKind], edits: int, gains: AskGains, chunk: int) -> Dialogue[Race]:
     """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts.
 
-    Those that cost nothing to judge stay to the end, whatever the cuts say, and go on to the last
-    ticket where there are no others.
+    Edits that cost nothing to judge stay to the end, whatever the cuts say; if only these are left,
+    they go on to the last ticket.
     """
     pool = Counter(kinds)
     scores = [Score() for _ in range(edits)]
     laps = cut_chunks(kinds, chunk)
-    running = list(range(edits)) if laps else []  # without a ticket there is nothing to expect
+    running = list(range(edits)) if laps else []  # without a ticket, no gain is expected
     free = [True] * edits
     ranked: list[int] = []
     seen: list[int] = []
@@ -227,7 +229,7 @@ def race(kinds: Sequence[TicketKind], edits: int, gains: AskGains, chunk: int) -
         for one, new in zip(running, gained, strict=True):
             scores[one] = scores[one].plus([kinds[i] for i in further], new.gains)
             free[one] &= new.free
-        # of 8 wrong tickets, a rule that mends one in six often mends none
+        # a rule that mends one in six wrong tickets often mends none of the first 8
         early = lap == 0 and len(laps) > 1
         ranked = [
             running[i] for i in select_survivors([scores[one] for one in running], pool, early)

@@ -1,5 +1,5 @@
 """Sequential tests of edits, which look at tickets chunk by chunk: by betting, where gains are
-small and many, and exact ones of groups won and lost; and how the error rate is shared among
+small and many, and exact tests of groups won and lost; and the sharing of the error rate among
 them."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Self
 
 from stageb.seeds import uniform
 
-FIRST = 96  # groups to see before an edit is given up
+FIRST = 96  # groups to see before an edit may be given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,20 @@ class Test:
     """
 
     level: float  # bound on the probability of accepting an edit that is no better
-    groups: int  # that there are to look at
+    groups: int  # number of groups that there are to look at
     gains: tuple[float, ...] = ()  # of the groups seen
-    tickets: int = 0  # in them
+    tickets: int = 0  # number of tickets in them
 
     def plus(self, groups: Sequence[Sequence[float]]) -> Self:
-        """The test after one more look, at further groups, each given by the gains of its tickets,
-        one at the least."""
+        """Return the test after one more look, at further groups, each given by the gains of its
+        tickets, at least one."""
         gains = tuple(mean(group) for group in groups)
         seen = replace(self, gains=self.gains + gains, tickets=self.tickets + sum(map(len, groups)))
         return seen._update(gains)
 
     def _update(self, gains: Sequence[float]) -> Self:
-        """This test, whose ``gains`` already include the new ones, with its evidence updated by
-        them."""
+        """Return this test, whose ``gains`` already include the new ones, with its evidence updated
+        by them."""
         raise NotImplementedError
 
     @property
@@ -56,7 +56,7 @@ class Test:
 
     @property
     def figures(self) -> Mapping[str, float]:
-        """How far the proof has come, for people."""
+        """The progress of the proof, for people."""
         raise NotImplementedError
 
     @property
@@ -66,7 +66,7 @@ class Test:
 
     @property
     def seen(self) -> int:
-        """Groups seen."""
+        """The number of groups seen."""
         return len(self.gains)
 
     @property
@@ -82,12 +82,12 @@ class Test:
 
 
 def mean(gains: Sequence[float]) -> float:
-    """The mean; 0 of none."""
+    """Return the mean; 0 if there are no gains."""
     return sum(gains) / len(gains) if gains else 0.0
 
 
 def next_level(left: float, share: float) -> float:
-    """The level of the next test: the ``share`` of what is ``left`` of a part of the budget.
+    """Return the level of the next test: the ``share`` of what is ``left`` of a part of the budget.
 
     A test that accepts nothing spends its level; one that accepts gets it back. So the levels spent
     never add up to more than the part, which bounds the probability of a false acceptance
@@ -105,11 +105,11 @@ class Wealth:
     """The wealth from betting against "the mean gain is at most 0"."""
 
     favourite: float = 0.5  # the stake that holds half of the wealth, above 0 and below 1
-    # natural log of what became of 1: the favourite's, then STAKES'
+    # natural log of the wealth grown from 1: with the favourite, then with each of STAKES
     logs: tuple[float, ...] = (0.0,) * (len(STAKES) + 1)
 
     def plus(self, gains: Sequence[float]) -> Wealth:
-        """The wealth after further bets, each gain in [-1, 1]."""
+        """Return the wealth after further bets, each gain in [-1, 1]."""
         logs = tuple(
             before + sum(log1p(stake * gain) for gain in gains)
             for stake, before in zip((self.favourite, *STAKES), self.logs, strict=True)
@@ -125,10 +125,10 @@ class Wealth:
 
 
 def kelly_stake(won: float, lost: float) -> float:
-    """A stake for an edit by which of each group ``won`` seemed to be won outright and ``lost`` to
-    be lost.
+    """Return a stake for an edit by which a share ``won`` of each group seemed to be won outright
+    and a share ``lost`` to be lost.
 
-    Four fifths of the one that would grow fastest (Kelly, "A new interpretation of information
+    Four fifths of the stake that would grow fastest (Kelly, "A new interpretation of information
     rate", 1956), since losses are easily overlooked; at least the smallest of ``STAKES``.
     """
     return max(STAKES[0], 0.8 * ((won - lost) / (won + lost))) if won > lost else STAKES[0]
@@ -178,10 +178,10 @@ class BettingTest(Test):
         return {"log_wealth": self.wealth.log}
 
 
-HOPED_ERRORS = 2.0  # standard errors more, that the groups left may win, than those seen
+HOPED_ERRORS = 2.0  # by how many standard errors the groups left may win more than those seen
 DOUBT = (
-    # times more of a proof than its race says, an edit may bring: of a few per cent, a race sees a
-    # handful of tickets
+    # an edit may bring so many times the proof that its race promises: if it turns a few per cent
+    # of all tickets, a race sees a handful of them
     2.0
 )
 
@@ -215,9 +215,9 @@ class ExactTest(Test):
     key: int = 0  # names the draws
     won: int = 0
     lost: int = 0
-    # for each number of wins: that so many of fair coins are, and proved nothing before
+    # for each number of wins: the chance that fair coins win so often and proved nothing before
     chances: tuple[float, ...] = (1.0,)
-    spent: float = 0.0  # of the level: that fair coins had proven it by now
+    spent: float = 0.0  # of the level: the chance that fair coins had proven it by now
     proven: bool = False
 
     def _update(self, gains: Sequence[float]) -> Self:
@@ -263,10 +263,10 @@ class ExactTest(Test):
 
 
 def mcnemar_p(won: int, lost: int) -> float:
-    """The chance that of ``won + lost`` fair coins ``won`` or more fall well: McNemar's exact
-    one-sided p."""
+    """Return the chance that ``won`` or more of ``won + lost`` fair coins fall well: McNemar's
+    exact one-sided p."""
     turned = won + lost
-    # of the shorter end: coins are fair, so either will do
+    # count the shorter end: coins are fair, so either will do
     few = sum(comb(turned, k) for k in range(min(won, lost + 1)))
     return float((few if lost < won else 2**turned - few) / 2**turned)
 
@@ -281,6 +281,6 @@ def is_promising(won: float, lost: float, groups: int, level: float) -> bool:
 
 
 def count_fewest_wins(level: float) -> int:
-    """The groups that must be won outright for a proof at ``level``, above 0, where none is
-    lost."""
+    """Return the number of groups that must be won outright for a proof at ``level``, above 0,
+    where none is lost."""
     return ceil(-log2(level))

@@ -34,14 +34,14 @@ from stageb.guidance.rules.conditions.values import (
 from stageb.guidance.rules.conditions.words import Mentions, find_mentions, find_phrased
 
 KINDS: tuple[type[Condition], ...] = (Mentions, Order, OneOf, Same, Missing)
-"""Those that are read, in the order in which they are tried."""
+"""The kinds that are read, in the order in which they are tried."""
 
 FINDERS = (
     *(find_mentions, find_values, find_limits, find_either, find_compared),
     *(find_missing, find_phrased, find_computed),
 )
-"""Finders of conditions that tickets suggest: of those that say the same of all tickets, the first
-is learnt."""
+"""Finders of conditions that tickets suggest: of conditions that hold for the same tickets, the
+first is learnt."""
 
 __all__ = [
     "FINDERS", "KINDS", "All", "AtLeast", "ColumnForm", "Condition", "Expression", "Limit",

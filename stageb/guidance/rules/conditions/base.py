@@ -1,9 +1,10 @@
-"""Expressions: what a rule says of a ticket, as a small tree whose leaves are conditions.
+"""Expressions: what a rule says about a ticket, as a small tree whose leaves are conditions.
 
-Each kind of condition is a class, which says how it holds, which fields it needs, how it is written
-and read, how tickets suggest it, and what it is in forms that see columns. Nothing outside this
-package asks of which kind a condition is: it asks the condition. What is learnt are the same
-expressions, so what is counted, judged, written and exported is one thing.
+Each kind of condition is a class, which says when it holds, which fields it needs, how it is
+written and read, how tickets suggest it, and how it looks in forms that see columns. Nothing
+outside this package asks of which kind a condition is: it asks the condition. Learning uses the
+same expressions, so what is counted, judged, written and exported is one thing. To add a kind, see
+this package's ``__init__``.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Family = Literal["plain", "joined", "limit", "compared", "computed"]
 Side = Literal["above", "below"]
 Call: TypeAlias = tuple[Callable[..., Predicate], tuple[Any, ...]]
 Marks: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""By language, the words of a condition and what they mean; of several that mean the same, the
-first is written."""
+"""By language, the words of a condition and what they mean; of words that mean the same, the first
+are written."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -40,14 +41,14 @@ class OutOfReach:
     """Why a rule cannot be read as code."""
 
     why: str
-    unknown: Literal["field", "value", "word", ""] = ""  # what it names that no ticket has
-    field: str = ""  # that it names where ``unknown`` is a field or a value
-    value: str = ""  # the value or the word that is unknown, where no other way to read it is left
-    nearest: Callable[[], str] = str  # looks for what may have been meant; nothing by default
+    unknown: Literal["field", "value", "word", ""] = ""  # the kind of name that no ticket has
+    field: str = ""  # the field named, where ``unknown`` is a field or a value
+    value: str = ""  # the unknown value or word, where there is no other way to read it
+    nearest: Callable[[], str] = str  # finds what may have been meant; by default nothing
 
     def with_hint(self) -> OutOfReach:
-        """The same for a reader. Parsing meets many faults that nobody is told of, and looking for
-        what is near is slow."""
+        """Return the same with a hint for a reader. Parsing meets many faults that nobody sees, and
+        looking for what is near is slow."""
         near = self.nearest()
         return replace(
             self, why=f"{self.why}; the nearest is {near!r}" if near else self.why, nearest=str
@@ -58,13 +59,13 @@ TWO_WAYS = OutOfReach("it can be read in two ways")
 
 
 class Expression(ABC):
-    """Something that is true of a ticket or not, or of which the ticket does not tell."""
+    """A statement that is true of a ticket, or false, or unknown where the ticket does not say."""
 
     __slots__ = ()
     is_denied: ClassVar[bool] = False
     may_have_points: ClassVar[bool] = True
 
-    if TYPE_CHECKING:  # some have it as a field, which a property here would give a default
+    if TYPE_CHECKING:  # in some classes it is a field, for which a property would be a default
 
         @property
         def parts(self) -> tuple[Expression, ...]:
@@ -78,7 +79,7 @@ class Expression(ABC):
 
     @abstractmethod
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
-        """The words in which rules say it, or that it does not hold."""
+        """Write it, or its denial, in the words of rules."""
 
     @abstractmethod
     def tell(self, of: Teller[T], truth: bool = True) -> T:
@@ -86,15 +87,15 @@ class Expression(ABC):
 
     @abstractmethod
     def to_plain(self) -> Mapping[str, Any]:
-        """The same as JSON."""
+        """Return the same as JSON."""
 
     def hold(self, find: Callable[[Expression], int]) -> int:
-        """The tickets for which it holds, as bits, by those for which its parts do. Raises
-        ``KeyError`` where only tickets tell that."""
+        """Return the tickets for which it holds, as bits, by those for which its parts do. Raises
+        ``KeyError`` where only the tickets themselves can say."""
         raise KeyError(self)
 
     def conditions(self) -> Iterator[Condition]:
-        """All conditions in it, from left to right."""
+        """Yield all conditions in it, from left to right."""
         for part in self.parts:
             yield from part.conditions()
 
@@ -105,23 +106,23 @@ class Expression(ABC):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Of these, those without which a ticket does not tell whether it holds."""
+        """The fields, of these, without which it is unknown whether it holds."""
         needed = dict.fromkeys(field for part in self.parts for field in part.needed)
         return tuple(field for field in needed if field not in self.told)
 
     @property
     def told(self) -> Set[str]:
-        """The fields of which one of its parts tells what holds where a ticket lacks them."""
+        """The fields about which one of its parts says what holds where a ticket lacks them."""
         return frozenset()
 
     @property
     def absent(self) -> str:
-        """The field of which it says that a ticket lacks it; empty where it says something else."""
+        """The field that it says a ticket lacks; empty where it says something else."""
         return ""
 
     @property
     def present(self) -> str:
-        """The field of which it says that a ticket has it; empty where it says something else."""
+        """The field that it says a ticket has; empty where it says something else."""
         return ""
 
     @property
@@ -141,7 +142,7 @@ class Expression(ABC):
 
     @property
     def size(self) -> int:
-        """How many conditions it counts for."""
+        """The number of conditions that it counts for."""
         return sum(each.size for each in self.parts)
 
     @property
@@ -152,37 +153,37 @@ class Expression(ABC):
 
     @property
     def affirmed(self) -> Expression:
-        """The part that it denies; itself, where it is no denial."""
+        """The part that it denies; itself, if it is no denial."""
         return self
 
     @property
     def conjuncts(self) -> tuple[Expression, ...]:
-        """The parts that all have to hold for it to hold."""
+        """The parts that must all hold for it to hold."""
         return (self,)
 
     @property
     def disjuncts(self) -> tuple[Expression, ...]:
-        """Those of which one has to hold for it to hold."""
+        """The parts of which one must hold for it to hold."""
         return (self,)
 
     @property
     def is_between(self) -> bool:
-        """Whether a number lies between two limits."""
+        """Whether it says that a number lies between two limits."""
         return False
 
     @property
     def is_given(self) -> bool:
-        """Whether it is that a field is there, and what else is said of it."""
+        """Whether it says that a field is present, and something else about it."""
         return False
 
     @property
     def as_limit(self) -> Limit | None:
-        """Itself, where it is one limit of a number."""
+        """Itself, if it is one limit on a number."""
         return None
 
     @property
     def as_points(self) -> Points | None:
-        """Itself, where it gives points."""
+        """Itself, if it gives points."""
         return None
 
     @property
@@ -204,7 +205,7 @@ class Expression(ABC):
         return None
 
     def simplify(self) -> Expression:
-        """The same without what it implies itself."""
+        """Return the same without what it implies itself."""
         return self
 
     @property
@@ -213,37 +214,37 @@ class Expression(ABC):
         return ()
 
     def enlist(self, name: str) -> Expression:
-        """The same by the word list of this ``name``, which holds its words."""
+        """Return the same by the word list of this ``name``, which holds its words."""
         return self
 
     def unlist(self) -> Expression:
-        """The same by its words, where it names a word list."""
+        """Return the same by its words, where it names a word list."""
         return self
 
     def split(self) -> Sequence[Expression]:
-        """A condition for each of its words; itself, where it asks for none."""
+        """Return a condition for each of its words; itself alone, if it asks for none."""
         return [self]
 
 
 Read: TypeAlias = Expression | OutOfReach
 Found: TypeAlias = dict[Expression, int]
-"""Conditions that tickets suggest, each with those for which it holds, as bits."""
+"""Conditions that tickets suggest, each with the tickets for which it holds, as bits."""
 
 
 class Condition(Expression):
     """One test of one or two fields, or of words."""
 
     __slots__ = ()
-    marks: ClassVar[Marks] = {}  # what stands between a field and what it is compared with
+    marks: ClassVar[Marks] = {}  # the words between a field and what it is compared with
 
     @classmethod
     def read(cls, name: str, meaning: Any, value: str, reader: RuleReader) -> Read:
-        """Read both sides of one of its ``marks``, which means this."""
+        """Read both sides of one of its ``marks``, which means ``meaning``."""
         raise NotImplementedError
 
     @classmethod
     def read_whole(cls, text: str, reader: RuleReader) -> Iterable[Read]:
-        """A text with words of its own before or behind."""
+        """Read a text with words of its own before or behind."""
         return ()
 
     @property
@@ -269,13 +270,12 @@ class Condition(Expression):
 
     @property
     def numbers(self) -> tuple[str | Computed, ...]:
-        """The numbers that it compares, of fields or of two."""
+        """The numbers that it compares, of single fields or computed from two."""
         return ()
 
     @property
     def divisors(self) -> tuple[str, ...]:
-        """The fields that it divides by: where one is 0, a ticket does not tell whether it
-        holds."""
+        """The fields that it divides by: where one is 0, it is unknown whether it holds."""
         return tuple(
             each.second
             for each in self.numbers
@@ -299,7 +299,7 @@ class Condition(Expression):
 
 
 class ColumnForm(Protocol[T_co]):
-    """A form that sees columns: what it makes of what conditions can be."""
+    """A form that sees columns: what it makes of each thing that a condition can say."""
 
     def one_of(self, field: str, values: tuple[str, ...]) -> T_co:
         """A field has one of these values."""
@@ -321,8 +321,8 @@ class ColumnForm(Protocol[T_co]):
         return self.beyond("words of free text")
 
     def beyond(self, what: str) -> T_co:
-        """No columns tell: it reads ``what``. Unless a form says so, it was asked before whether it
-        can say a rule."""
+        """Handle a condition on ``what`` no column shows. A form that does not override this was
+        asked before whether it can say a rule."""
         raise AssertionError(what)
 
 
@@ -331,21 +331,23 @@ class Teller(ABC, Generic[T]):
 
     @abstractmethod
     def compare(self, condition: Condition, truth: bool) -> T:
-        """Of a condition, or of its denial."""
+        """Make something of a condition, or of its denial."""
 
     @abstractmethod
     def count(self, parts: list[T], least: int) -> T:
-        """Of so many parts or more: of all of them, of any, or of a number in between."""
+        """Make something of so many parts or more: of all of them, of any, or of a number in
+        between."""
 
     @abstractmethod
     def score(self, card: Points, truth: bool) -> T:
-        """Of points, or that they are not reached."""
+        """Make something of points, or of their not being reached."""
 
     def deny(self, part: Expression, truth: bool) -> T:
-        """Of a denial: by default that of its part, told of the opposite."""
+        """Make something of a denial: by default the same as of its part, told with the opposite
+        truth."""
         return part.tell(self, not truth)
 
 
 def find_mark(marks: Marks, grammar: Grammar, meaning: Any) -> str:
-    """The words that mean this in a language."""
+    """Find the words that mean this in a language."""
     return next(mark for mark, found in marks[grammar.language].items() if found == meaning)

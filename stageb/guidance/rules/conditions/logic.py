@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Not(Expression):
-    """The part does not hold."""
+    """A denial: the part does not hold."""
 
     part: Expression
     is_denied: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class Not(Expression):
 
 
 class _Joined(Expression):
-    """So many of the parts hold, or more."""
+    """At least ``least`` of the parts hold."""
 
     __slots__ = ()
 
@@ -124,14 +124,14 @@ class All(_Joined):
         return {"all": [part.to_plain() for part in self.parts]}
 
     def find_exact_count(self) -> AtLeast | None:
-        """The count of which so many hold, and no more; None where something else is said."""
+        """Find the count of which exactly so many hold; None where it says something else."""
         if len(self.parts) != 2 or not isinstance(least := self.parts[0], AtLeast):
             return None
         return least if self.parts[1] == Not(replace(least, count=least.count + 1)) else None
 
     def _write_conjuncts(self, grammar: Grammar) -> Iterator[str]:
-        """Each part; limits of one field that stand side by side, from below upwards, as one, and
-        that a field is there together with what is said of it."""
+        """Write each part. Limits on one field that stand side by side, from below upwards, are
+        written as one, and so is that a field is present together with what is said about it."""
         left = [*self.parts]
         while left:
             name = _find_given(left, grammar)
@@ -146,14 +146,15 @@ class All(_Joined):
 
 
 def _find_between(parts: Sequence[Expression]) -> tuple[Limit, Limit] | None:
-    """The limit that a field is above, and the one that it is below; None where parts say something
-    else."""
+    """Find the limit that a field is above, and the one that it is below; None where the parts say
+    something else."""
     low, high = (part.as_limit for part in parts) if len(parts) == 2 else (None, None)
     return (low, high) if low and high and low.is_below(high) else None
 
 
 def _find_given(parts: Sequence[Expression], grammar: Grammar) -> str:
-    """The field that is there by the first of the parts, where the next one begins with it."""
+    """Find the field that the first part says is present, if the text of the next part begins with
+    it."""
     name = parts[0].present if len(parts) > 1 else ""
     if not name or parts[1].fields != (name,) or parts[1].affirmed.absent:
         return ""
@@ -192,7 +193,7 @@ class Some(_Joined):
 
 @dataclass(frozen=True, slots=True)
 class AtLeast(_Joined):
-    """So many of the parts hold, or more."""
+    """At least ``count`` of the parts hold."""
 
     count: int  # from 1 to the number of parts
     parts: tuple[Expression, ...]
@@ -220,8 +221,8 @@ class AtLeast(_Joined):
 
 @dataclass(frozen=True, slots=True)
 class Points(Expression):
-    """The parts that a ticket is known to meet have so many points together, or more: the whole of
-    a rule's condition."""
+    """The parts that a ticket is known to meet have at least so many points together: the whole
+    condition of a rule."""
 
     least: int
     scored: tuple[tuple[int, Expression], ...]
@@ -237,12 +238,13 @@ class Points(Expression):
 
     @property
     def start(self) -> int:
-        """The points that rules say a ticket begins with, so that none asks for fewer than 0."""
+        """The points with which rules say that a ticket begins, so that none asks for fewer than
+        0."""
         return max(0, -self.least)
 
     @property
     def limit(self) -> int:
-        """The points that rules ask for, with those that a ticket begins with."""
+        """The points that rules ask for, those included with which a ticket begins."""
         return self.least + self.start
 
     @property
@@ -254,13 +256,13 @@ class Points(Expression):
         return predicates.PointsReached, (self.least, *self.scored)
 
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
-        """The points of each part; it is never denied: a rule says "unless"."""
+        """Write the points of each part; they are never denied: a rule says "unless"."""
         opening = grammar.points.format(least=self.limit, s="s" * (self.limit != 1))
         return opening + grammar.part.join(self.write_scored(grammar))
 
     def write_scored(self, grammar: Grammar) -> Iterator[str]:
-        """Write what a ticket begins with, and each part with its points; neighbouring words with
-        equal points are listed, or named by their word list."""
+        """Write the points with which a ticket begins, and each part with its points; neighbouring
+        words with equal points are listed, or named by their word list."""
         if self.start:
             yield grammar.start.format(points=self.start)
 
@@ -299,8 +301,8 @@ def negate(expression: Expression) -> Expression:
 
 
 def conjoin(parts: Sequence[Expression]) -> Expression:
-    """All of the parts, each by itself of those that one condition of a text joins; the only part
-    itself."""
+    """Join all parts; a part that one condition of a text joined is taken apart, and a single part
+    is returned itself."""
     if len(parts) == 1:
         return parts[0]
     return All(
@@ -313,7 +315,8 @@ def conjoin(parts: Sequence[Expression]) -> Expression:
 
 
 def compile_expression(expression: Expression) -> Predicate:
-    """Whether it is true of a ticket, as a function; None where the ticket does not tell."""
+    """Compile it to a function of a ticket: whether it is true, or None where the ticket does not
+    say."""
 
     def compile_argument(argument: Any) -> Any:
         if isinstance(argument, Expression):
@@ -325,8 +328,8 @@ def compile_expression(expression: Expression) -> Predicate:
 
 
 def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expression], ...]:
-    """Words that have the same points side by side, where the first of them stands; those of each
-    word list as they are."""
+    """Put words that have the same points side by side, where the first of them stands; those of
+    each word list stay as they are."""
     firsts: dict[int, int] = {}
     places = [
         firsts.setdefault(points, place) if part.word and not part.word_list else place
@@ -338,7 +341,7 @@ def join_words(parts: Sequence[tuple[int, Expression]]) -> tuple[tuple[int, Expr
 
 
 def join_values(parts: Sequence[Expression]) -> tuple[Expression, ...]:
-    """``A is x or A is y`` as ``A is x or y``, and words likewise."""
+    """Join ``A is x or A is y`` into ``A is x or y``, and words likewise."""
     joined: list[Expression] = []
     for part in parts:
         for place, before in enumerate(joined):
@@ -351,7 +354,7 @@ def join_values(parts: Sequence[Expression]) -> tuple[Expression, ...]:
 
 
 def count_held(masks: Sequence[int]) -> list[int]:
-    """The tickets that are in at least one of the masks, in at least two, and so on."""
+    """Return the tickets that are in at least one of the masks, in at least two, and so on."""
     levels: list[int] = []
     for mask in masks:
         levels = [*levels, 0]

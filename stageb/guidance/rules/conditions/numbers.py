@@ -1,4 +1,4 @@
-"""Numbers of fields, and those that two fields give: their limits."""
+"""Limits on the numbers of fields, and on those computed from two fields."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.parse import RuleReader
     from stageb.guidance.rules.wordings import Grammar
 
-WITHIN = 12  # limits on each side between which a number may lie, where they are fine
-# of these, at least: from few tickets, pairs of limits are learnt that chance brings
+WITHIN = 12  # limits on each side, at most, to pair into "between", where limits are fine
+# tickets for each of these, at least: with few tickets, pairs of limits fit by chance
 TICKETS_PER_LIMIT = 250
 
-SIDES: Marks = {  # the side, and whether that is denied
+SIDES: Marks = {  # the words -> the side, and whether it is denied
     "en": {
         " is above ": ("above", False),
         " is below ": ("below", False),
@@ -63,7 +63,7 @@ SIDES: Marks = {  # the side, and whether that is denied
         "至多": ("above", True),
     },
 }
-# behind a name, and between its lower limit and the upper one
+# the words between a name and its lower limit, and those between that and the upper one
 BETWEEN: Mapping[str, tuple[str, str]] = {
     "en": (" is above ", " and below "),
     "zh": ("大于", "且小于"),
@@ -74,7 +74,7 @@ BETWEEN: Mapping[str, tuple[str, str]] = {
 class Limit(Condition):
     """A number is above a limit, or below it."""
 
-    of: str | Computed  # the field, or what two give
+    of: str | Computed  # the field, or a number computed from two
     side: Side
     limit: str
 
@@ -107,17 +107,17 @@ class Limit(Condition):
 
     @property
     def turned(self) -> Limit:
-        """That the number is beyond the same limit on the other side."""
+        """The limit on the other side: the number is beyond the same limit there."""
         return replace(self, side="below" if self.side == "above" else "above")
 
     def is_below(self, other: Limit) -> bool:
-        """Whether both are limits of one field, from which its number lies inwards."""
+        """Whether this is a lower limit and ``other`` an upper one, on the same field."""
         return (self.of, self.side, other.side) == (other.of, "above", "below") and isinstance(
             self.of, str
         )
 
     def join(self, other: Expression) -> Expression | None:
-        """With the value at its limit, it goes as far as to that."""
+        """Join it with the value at its limit: it then includes that."""
         if not isinstance(other, OneOf) or (other.field, other.values) != (self.of, (self.limit,)):
             return None
         return Not(self.turned)
@@ -133,7 +133,7 @@ class Limit(Condition):
         )
 
     def write_between(self, other: Limit, grammar: Grammar) -> str:
-        """A field that is above this limit and below the other one."""
+        """Write that a field is above this limit and below the other one."""
         above, below = BETWEEN[grammar.language]
         return f"{name_number(self.of, grammar)}{above}{self.limit}{below}{other.limit}"
 
@@ -147,7 +147,7 @@ class Limit(Condition):
 
     @classmethod
     def read_side(cls, of: str | Computed, side: Side, value: str, reader: RuleReader) -> Read:
-        """A number beyond what stands there; or why that is no limit of it."""
+        """Read a number beyond the limit ``value``; or say why that is no limit on it."""
         known, limit = reader.vocabulary, parse_quantity(value)
         if isinstance(of, Computed):
             fault = f"{value!r} is no number that {str(of)!r} is compared with"
@@ -167,7 +167,7 @@ class Limit(Condition):
 
 
 def list_fields(of: str | Computed) -> tuple[str, ...]:
-    """The fields that a number is of."""
+    """List the fields that a number is made of."""
     return (of,) if isinstance(of, str) else (of.first, of.second)
 
 
@@ -177,7 +177,7 @@ def name_number(of: str | Computed, grammar: Grammar) -> str:
 
 
 def write_plain(of: str | Computed) -> Mapping[str, Any]:
-    """A number as JSON."""
+    """Write a number as JSON."""
     return (
         {"field": of}
         if isinstance(of, str)
@@ -189,7 +189,8 @@ def write_plain(of: str | Computed) -> Mapping[str, Any]:
 
 
 def find_limits(table: Table, found: Found) -> Found:
-    """Above and below numbers of each column, and between two where most are."""
+    """Find numbers above and below limits for each column, and between two limits where most of
+    them are."""
     masks: Found = {}
     for name, numbers in table.numeric.items():
         limits = _find_limits(table, name)
@@ -200,7 +201,8 @@ def find_limits(table: Table, found: Found) -> Found:
 
 
 def _find_limits(table: Table, name: str) -> dict[Limit, int]:
-    """Written as a ticket has them, or where they are fine, as short as they may be."""
+    """Find the limits on a column, written as a ticket has them, or, where they are fine, as short
+    as they may be."""
     column, numbers, fine = table.columns[name], table.numeric[name], table.forms.wide
     written = {
         numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)
@@ -218,8 +220,8 @@ def _find_limits(table: Table, name: str) -> dict[Limit, int]:
 
 
 def _find_between(limits: Mapping[Limit, int], tickets: int) -> Found:
-    """Above one limit and below another, as most of so many tickets are: what is outside both may
-    be rare and alike."""
+    """Find pairs of limits, above one and below the other, between which most tickets are: those
+    outside may be rare and alike."""
     count, sides = min(WITHIN, tickets // TICKETS_PER_LIMIT), list[list[Limit]]()
     for side in ("above", "below"):
         ordered = sorted(
@@ -236,7 +238,7 @@ def _find_between(limits: Mapping[Limit, int], tickets: int) -> Found:
 
 
 def find_computed_limits(of: Computed, numbers: Mapping[int, float], table: Table) -> Found:
-    """Above and below round numbers."""
+    """Find computed numbers above and below round limits."""
     spread = spread_limits(sorted(numbers.values()), numbers, table.wrong, table.forms.wide)
     limits = [(side, write_computed(limit)) for side, limit in spread]
     masks = find_beyond([(side, float(text)) for side, text in limits], numbers)

@@ -1,5 +1,5 @@
-"""Two fields, and numbers that two fields give, beside others: which is above the other, and which
-are the same."""
+"""Conditions on two fields, or on numbers computed from two: which of them is above the other, and
+whether they are the same."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.parse import RuleReader
     from stageb.guidance.rules.wordings import Grammar
 
-MOST_COMPUTED = 6  # names of numbers with which is computed: those that most tickets have
+MOST_COMPUTED = 6  # columns to compute with, at most: those that most tickets have
 _RELATIONS: Mapping[Side, str] = {"above": "over", "below": "under"}
 
 
 @dataclass(frozen=True, slots=True)
 class Order(Condition):
-    """A number is above that of another field, or below it; or what two fields give, above what two
-    others do. It is read where a limit may stand."""
+    """A number is above or below that of another field; or one computed from two fields, above or
+    below one computed from two others. It is read where a limit may stand."""
 
     of: str | Computed
     side: Side
@@ -177,7 +177,7 @@ class Same(Condition):
 
 
 def find_compared(table: Table, found: Found) -> Found:
-    """How two columns with values in common compare."""
+    """Find how two columns with values in common compare."""
     masks: Found = {}
     untold = {place: "0" for place, each in enumerate(table.readings) if each.is_counted}
     for one, other in table.alike:
@@ -210,8 +210,8 @@ def _find_order(
 
 
 def find_computed(table: Table, found: Found) -> Found:
-    """Limits of sums, differences, products and quotients of names that are alike, and how products
-    of different names compare; of the numbers that most tickets have."""
+    """Find limits on sums, differences, products and quotients of columns that are alike, and how
+    products of different columns compare; for the numbers that most tickets have."""
     masks: Found = {}
     if not table.forms.arithmetic:
         return masks

@@ -1,4 +1,4 @@
-"""Values of a field: that it has one of some, or none at all."""
+"""Conditions on the values of a field: that it has one of some, or none at all."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.parse import RuleReader
     from stageb.guidance.rules.wordings import Grammar
 
-MOST_VALUES = 7  # of a name whose values are joined two by two
-# whole numbers in a row: so many are names, as months are; more measure, as ages and per cent do;
-# still more are names of parts, say
+MOST_VALUES = 7  # of a column whose values are joined two by two
+# different whole numbers in a column: up to MOST_NAMES they are names, as of months; up to
+# MOST_MEASURED they measure, as ages and per cent do; still more are names again, as of parts
 MOST_NAMES, MOST_MEASURED = 12, 100
-SHARED = 5  # tickets that have a whole number, on average, where it is a name
+SHARED = 5  # tickets that share a whole number, on average, where numbers are names
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class OneOf(Condition):
     field: str
     values: tuple[str, ...]
 
-    marks: ClassVar[Marks] = {  # whether that is denied
+    marks: ClassVar[Marks] = {  # the words -> whether it is denied
         "en": {" is ": False, " is not ": True, " is neither ": True, " = ": False, " != ": True},
         "zh": {"为": False, "不为": True},
     }
@@ -101,7 +101,7 @@ class OneOf(Condition):
         if len(lists) > 1:
             return TWO_WAYS
         if lists:
-            found = cls(subject, reader.once(lists[0]))
+            found = cls(subject, reader.drop_repeats(lists[0]))
             return negate(found) if meaning else found
         wrong = next(
             (
@@ -123,7 +123,7 @@ class OneOf(Condition):
     def read_rank(
         cls, field: str, is_above: bool, is_denied: bool, value: str, reader: RuleReader
     ) -> Read:
-        """A comparison by rank as a list of values: "is at least med" as "is med or high"."""
+        """Read a comparison by rank as a list of values: "is at least med" as "is med or high"."""
         held = reader.vocabulary.list_beyond(field, value, is_above, is_denied)
         if held is None:
             nearest = partial(reader.vocabulary.nearest_value, field, value)
@@ -153,11 +153,11 @@ class OneOf(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Missing(Condition):
-    """A ticket does not have a field, unless that is a count, which is 0 then."""
+    """A ticket lacks a field, unless that is a count, which is 0 then."""
 
     field: str
 
-    endings: ClassVar[Marks] = {  # whether that is denied
+    endings: ClassVar[Marks] = {  # the words -> whether it is denied
         "en": {" is missing": False, " is not missing": True},
         "zh": {"缺失": False, "未缺失": True},
     }
@@ -193,7 +193,7 @@ class Missing(Condition):
                 if text.endswith(ending)
                 else None
             )
-            *_, value = ending.rpartition(" ")  # unless the field has one that is called so
+            *_, value = ending.rpartition(" ")  # unless the field has a value that is called so
             if field and not (value != ending and reader.lists(field, value)):
                 yield negate(cls(field)) if is_denied else cls(field)
 
@@ -208,8 +208,8 @@ class Missing(Condition):
 
 
 def find_values(table: Table, found: Found) -> Found:
-    """Each value of a column; but texts, of which the words are counted, and numbers that
-    measure."""
+    """Find each value of a column; but no texts, whose words are counted instead, and no numbers
+    that measure."""
     masks: Found = {}
     for name, column in table.columns.items():
         several = len(set(column.values())) > MOST_VALUES
@@ -228,7 +228,7 @@ def find_values(table: Table, found: Found) -> Found:
 
 
 def find_either(table: Table, found: Found) -> Found:
-    """One value or another, of a column with few."""
+    """Find pairs of values, one or the other, in columns with few values."""
     masks: Found = {}
     for name, column in table.columns.items():
         values = sorted(set(column.values()))
@@ -245,7 +245,7 @@ def find_either(table: Table, found: Found) -> Found:
 
 
 def find_missing(table: Table, found: Found) -> Found:
-    """That a field is not there which most tickets have; of what is counted, nothing is missing."""
+    """Find that a field is missing which most tickets have; nothing that is counted is missing."""
     if not table.forms.wide or table.are_counted:
         return {}
     count = len(table.readings)
@@ -254,13 +254,14 @@ def find_missing(table: Table, found: Found) -> Found:
 
 
 def _is_long(value: str) -> bool:
-    """Whether a value is too long a text to be named by a counted line."""
+    """Whether a value is too long for a counted line to name it."""
     return len(value) > MOST_CHARS or is_text(value)
 
 
 def _is_measured(quantities: Mapping[int, Quantity]) -> bool:
-    """Whether a column measures, and its values are no names: some are no whole numbers, or many
-    differ, or they are as most whole numbers from the least to the largest, as ages are."""
+    """Whether a column measures, so that its values are no names: some are no whole numbers, or
+    many differ, or they are most of the whole numbers from the least to the largest, as ages
+    are."""
     numbers = [found.number for found in quantities.values()]
     different = len(set(numbers))
     if MOST_NAMES < different <= MOST_MEASURED and 2 * different > max(numbers) - min(numbers):

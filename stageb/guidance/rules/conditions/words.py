@@ -45,11 +45,12 @@ if TYPE_CHECKING:
     from stageb.guidance.rules.parse import RuleReader
     from stageb.guidance.rules.wordings import Grammar
 
-LEAST_PHRASE = 3  # tickets
-ALIKE = range(LEAST_STEM, 6)  # letters in which words of one stem may begin alike, or more
-TELLING, TOLD = 4, 0.6  # letters of a stem that tells its words, and of its longest word
-JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
-# which no rule names: they hold a sentence together, and say nothing of a case
+LEAST_PHRASE = 3  # tickets that must have a phrase
+PREFIX_LENGTHS = range(LEAST_STEM, 6)  # letters in which the words of one family begin alike
+SHORTEST_SURE_STEM = 4  # a stem is kept if it has this many letters, ...
+LEAST_SHARE_OF_WORD = 0.6  # ... and this share of its longest word's
+JOINING = frozenset({"and", "or", "nor", "unless"})  # words at which a rule would be cut
+# words that no rule names: they hold a sentence together, and say nothing about a case
 STOP_WORDS = frozenset(
     (
         "a about all also am an and any are aren as at be been being between both but by can "
@@ -62,8 +63,9 @@ STOP_WORDS = frozenset(
 )
 JOINERS = frozenset(
     "的了是也就这那吗呢吧我你他她它们"
-)  # characters of Chinese that say nothing of a case either
-FREE = 3  # neighbours, equally frequent, that a word of a script without spaces has on either side
+)  # Chinese characters that say nothing about a case either
+# neighbours, equally frequent, that a word of a script without spaces has on either side, at least
+FREE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,11 @@ class Mentions(Condition):
     ticket does."""
 
     words: tuple[str, ...]
-    field: str = ""  # empty where any text counts
+    field: str = ""  # empty: any text counts
     # the name of the list that has these words; empty where they are named themselves
     word_list: str = ""
 
-    marks: ClassVar[Marks] = {  # whether that is denied
+    marks: ClassVar[Marks] = {  # the words -> whether it is denied
         "en": {" mentions ": False, " does not mention ": True},
         "zh": {"提到": False, "未提到": True, "没有提到": True},
     }
@@ -116,7 +118,7 @@ class Mentions(Condition):
         return f"{self.name_subject(grammar)}{find_mark(self.marks, grammar, is_denied)}{listed}"
 
     def name_subject(self, grammar: Grammar) -> str:
-        """The field, or any summary."""
+        """Name the field, or any summary."""
         return grammar.call(self.field) if self.field else next(iter(grammar.summaries))
 
     @classmethod
@@ -143,7 +145,7 @@ class Mentions(Condition):
         return replace(self, words=tuple(dict.fromkeys((*self.words, *other.words))))
 
     def simplify(self) -> Expression:
-        """In alphabetical order, without words that others imply."""
+        """Sort the words in alphabetical order, without those that others imply."""
         stems = {word.removesuffix(ANY) for word in self.words if word.endswith(ANY)}
         single = {word for word in self.words if " " not in word}
 
@@ -174,8 +176,8 @@ class Mentions(Condition):
 
 
 def read_words(name: str, listed: str, reader: RuleReader) -> Mentions | OutOfReach:
-    """That a field mentions one of the words ``listed``, or one of a word list; or any summary
-    does, or none."""
+    """Read that a field mentions one of the words ``listed``, or a word of a word list; or that any
+    summary does, or none."""
     known, named = reader.vocabulary, reader.of_list.fullmatch(listed)
     field = known.field(name) or ("" if name.casefold() in reader.grammar.summaries else None)
     if field is None:
@@ -197,7 +199,7 @@ def read_words(name: str, listed: str, reader: RuleReader) -> Mentions | OutOfRe
             )
             value, nearest = word if is_mentionable(word) else "", partial(known.nearest_word, word)
             return OutOfReach(why, "word", value=value, nearest=nearest if why == lacks else str)
-    return Mentions(reader.once(words), field)
+    return Mentions(reader.drop_repeats(words), field)
 
 
 def is_mentionable(text: str) -> bool:
@@ -212,8 +214,9 @@ def is_mentionable(text: str) -> bool:
 
 
 def find_mentions(table: Table, found: Found) -> Found:
-    """Words of prose and of columns of texts, wherever a ticket mentions them, or in the only text
-    alone; or whole words, and the stems that tell their words."""
+    """Find the words of prose and of columns of texts, wherever a ticket mentions them, or, if
+    there is only one text, in that alone. In wide forms: whole words, and the stems that tell their
+    words."""
     readings, column = table.readings, table.only_text
     words = {word for each in readings for word in each.words}
     words |= {
@@ -223,7 +226,7 @@ def find_mentions(table: Table, found: Found) -> Found:
         for word in find_words(each.pairs[name])
     }
     words -= STOP_WORDS
-    forms = words  # without their endings, too
+    forms = words  # with and without their endings
     if table.forms.wide:
         words = words & table.whole_words
     elif fragments := set(filter(begins_cjk, words)):
@@ -244,34 +247,37 @@ def find_mentions(table: Table, found: Found) -> Found:
 
 
 def _find_stems(words: Iterable[str], forms: Set[str]) -> set[str]:
-    """All that words which begin alike have in common, if a reader can complete it: it is one of
-    the ``forms`` itself, or has most of the letters of its longest word. ``check*``, and not
-    ``rep*`` of repair and replace."""
+    """Find the common beginnings of words, such as ``check*``. Keep one only if a reader could
+    complete it: it is a word in ``forms``, or it has most of the letters of its longest word
+    (``rep*`` of repair and replace is dropped)."""
     families: dict[str, list[str]] = {}
     for word in words:
-        for size in ALIKE if word[0].isalpha() and not begins_cjk(word) else ():
+        for size in PREFIX_LENGTHS if word[0].isalpha() and not begins_cjk(word) else ():
             if size <= len(word):
                 families.setdefault(word[:size], []).append(word)
-    longest = {
-        _find_beginning(some): max(map(len, some)) for some in families.values() if len(some) > 1
+    longest_lengths = {
+        _find_beginning(family): max(map(len, family))
+        for family in families.values()
+        if len(family) > 1
     }
     return {
         stem
-        for stem, most in longest.items()
-        if stem in forms or len(stem) >= max(TELLING, TOLD * most)
+        for stem, longest_length in longest_lengths.items()
+        if stem in forms
+        or len(stem) >= max(SHORTEST_SURE_STEM, LEAST_SHARE_OF_WORD * longest_length)
     }
 
 
 def _find_beginning(words: Sequence[str]) -> str:
-    """What all of them begin with: then the first and the last of the alphabet do."""
+    """Return the longest common prefix; comparing the first and last word in order is enough."""
     pairs = zip(min(words), max(words), strict=False)
     return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def find_phrased(table: Table, found: Found) -> Found:
-    """Phrases of whole words of free text that ``LEAST_PHRASE`` tickets have or more, where each of
-    their words stands elsewhere, too, and not both the first and the last one only hold a sentence
-    together."""
+    """Find the phrases of whole words in free text that ``LEAST_PHRASE`` tickets or more have, if
+    each of their words stands elsewhere, too, and the first and the last do not both only hold a
+    sentence together."""
     if not table.forms.wide:
         return {}
     known = table.whole_words | STOP_WORDS
@@ -301,15 +307,15 @@ def find_phrased(table: Table, found: Found) -> Found:
 
 
 def find_whole_words(readings: Sequence[Reading]) -> frozenset[str]:
-    """The words that free text and fields mention, as they stand there; of scripts without spaces,
-    as ``_find_free_runs`` says."""
+    """Find the words that free text and fields mention, as they stand there; in scripts without
+    spaces, as ``_find_free_runs`` says."""
     texts = _count_texts(readings)
     words = {forms[0] for text in texts for forms in split_words(text) if forms}
     return frozenset(words | _find_free_runs(texts)) - STOP_WORDS
 
 
 def _count_texts(readings: Iterable[Reading]) -> Counter[str]:
-    """How many times each text stands in tickets: pieces of free text, and fields' names and
+    """Count how often each text stands in tickets: pieces of free text, and fields' names and
     values."""
     return Counter(
         text
@@ -319,9 +325,9 @@ def _count_texts(readings: Iterable[Reading]) -> Counter[str]:
 
 
 def _find_free_runs(texts: Mapping[str, int]) -> set[str]:
-    """The words of scripts without spaces: runs of characters that stand free of those around them
-    (Feng et al., "Accessor variety criteria for Chinese word extraction", 2004). Their neighbours
-    on either side are as varied as ``FREE`` equally frequent ones, by entropy (Jin and
+    """Find the words in scripts without spaces: runs of characters that stand free of those around
+    them (Feng et al., "Accessor variety criteria for Chinese word extraction", 2004). Their
+    neighbours on either side are as varied as ``FREE`` equally frequent ones, by entropy (Jin and
     Tanaka-Ishii, "Unsupervised segmentation of Chinese text by use of branching entropy", 2006),
     where each end of a text is a neighbour of its own. A run that begins or ends with one of
     ``JOINERS`` is none."""
@@ -336,14 +342,14 @@ def _find_free_runs(texts: Mapping[str, int]) -> set[str]:
 
 def _are_varied(neighbours: Counter[str]) -> bool:
     """Whether the entropy of neighbours is that of ``FREE`` equally frequent ones, or more; an
-    empty one is an end."""
+    empty neighbour is the end of a text."""
     total = neighbours.total()
     surprise = sum(count * log(count) for neighbour, count in neighbours.items() if neighbour)
-    # of three, rounding would tell none
+    # without the 1e-9, rounding would find none with just three neighbours
     return total >= FREE and surprise <= total * log(total / FREE) + 1e-9
 
 
 def _rank_length(text: str) -> tuple[int, str]:
-    """The longer first: of texts that the same tickets have, that is the whole word, ``after``, and
-    not what is left of it without an ending, ``aft``."""
+    """Sorts longer texts first: of texts that the same tickets have, the first is the whole word,
+    ``after``, and not what is left of it without an ending, ``aft``."""
     return -len(text), text

@@ -1,9 +1,9 @@
-"""Rows of a table sorted by what rules see of them, so that of those that they cannot tell apart
-one is judged for all.
+"""Gives rows of a table equal keys if rules cannot tell them apart, so that one of them is judged
+for all.
 
-What a rule says hangs on its conditions, and a condition on the values of the fields that it names.
-So each is asked once for each value that differs, or each pair where it compares fields, and no row
-is read as a whole but the first of a kind.
+A rule's verdict depends on its conditions, and a condition on the values of the fields that it
+names. So each condition is asked once for each different value, or each pair where it compares
+fields, and of rows with equal keys only the first is read as a whole.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.value_types import Reading, clean_value
 
-MOST_KEPT = 1 << 17  # answers of one memo
+MOST_KEPT = 1 << 17  # values in one memo, at most
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Memo(dict[K, V]):
-    """The values of a function by its argument, each computed once; all are forgotten where they
-    get too many."""
+    """The values of a function by its argument, each computed once; all are forgotten when there
+    are too many."""
 
     def __init__(self, function: Callable[[K], V]) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ class Memo(dict[K, V]):
 def make_reader(
     roles: Columns,
 ) -> Callable[[Mapping[str, Sequence[str]]], dict[str, Sequence[str]]]:
-    """What reads the cells of columns as the fields that ``fields.read_row`` reads in their rows,
-    where no column is an image; empty where a row lacks one."""
+    """Return a function that reads the cells of columns as the fields that ``fields.read_row``
+    reads in their rows, if no column is an image; a field that a row lacks is empty there."""
     read = Memo[str, str](lambda cell: clean_value(read_cell(cell, roles))).__getitem__
 
     def read_fields(cells: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
@@ -53,41 +53,40 @@ def make_reader(
     return read_fields
 
 
-Sort: TypeAlias = Callable[[Mapping[str, Sequence[str]]], Iterable[Hashable]]
+RowKeys: TypeAlias = Callable[[Mapping[str, Sequence[str]]], Iterable[Hashable]]
 """Gives each row of a table a key, by its columns."""
 
 
-def make_sorter(rules: CodedRules, columns: Sequence[str], named: Iterable[str] = ()) -> Sort:
-    """What gives each row of a table with these ``columns`` a key: rows of equal keys get the same
-    ruling, for the same reason, and lack the same of the fields that rules, or ``named``, name. A
-    row that lacks a field has an empty text there.
-    """
+def make_row_keys(rules: CodedRules, columns: Sequence[str], named: Iterable[str] = ()) -> RowKeys:
+    """Return a function that gives each row of a table with these ``columns`` a key: rows with
+    equal keys get the same ruling, for the same reason, and lack the same fields, of those that the
+    rules or ``named`` mention. A row that lacks a field has an empty text there."""
     conditions = dict.fromkeys(_list_conditions(rules))
     tests: dict[tuple[str, ...], list[Callable[[Reading], bool | None]]] = {
         (name,): [] for name in named
     }
     for each in conditions:
-        # One that names no field holds where any text of the ticket says so.
+        # A condition that names no field depends on every text of the ticket.
         for fields in [each.fields] if each.fields else [(name,) for name in columns]:
             tests.setdefault(fields, []).append(compile_expression(each))
-    # others are alike in all rows
+    # a test of fields that the table lacks has the same result in every row
     known = {fields: tests[fields] for fields in tests if not {*columns}.isdisjoint(fields)}
-    asked = {fields: Memo(_make_asker(fields, of)) for fields, of in known.items()}
+    numberers = {fields: Memo(_make_numberer(fields, of)) for fields, of in known.items()}
 
-    def sort(rows: Mapping[str, Sequence[str]]) -> Iterable[Hashable]:
-        # whether they say anything
+    def key_rows(rows: Mapping[str, Sequence[str]]) -> Iterable[Hashable]:
+        # whether the rows say anything
         parts: list[Iterable[Hashable]] = [map(any, zip(*rows.values(), strict=True))]
-        for fields, answers in asked.items():
+        for fields, numberer in numberers.items():
             values = (rows.get(name, repeat("")) for name in fields)
-            parts.append(map(answers.__getitem__, zip(*values, strict=False)))
+            parts.append(map(numberer.__getitem__, zip(*values, strict=False)))
         return zip(*parts, strict=True)
 
-    return sort
+    return key_rows
 
 
-def find_asked(rules: CodedRules, columns: Iterable[str]) -> list[str]:
-    """Those of the ``columns`` on which what rules say may hang: all where one of them asks any
-    text of a ticket."""
+def list_relevant_columns(rules: CodedRules, columns: Iterable[str]) -> list[str]:
+    """The columns that the rules depend on; all of them if a rule searches a ticket's whole
+    text."""
     fields = [each.fields for each in _list_conditions(rules)]
     return [name for name in columns if not all(fields) or any(name in of for of in fields)]
 
@@ -101,8 +100,8 @@ def _list_conditions(rules: CodedRules) -> Iterator[Condition]:
 def judge_kinds(
     keys: Iterable[Hashable], judge: Callable[[int], V], known: dict[Hashable, V]
 ) -> list[V]:
-    """What ``judge`` says of each row by its place, asked of the first of those with equal ``keys``
-    whose answer is not ``known`` yet."""
+    """Judge each row by its place: ``judge`` is asked only about the first of those with equal
+    ``keys``, and only if no answer is ``known`` yet."""
     judged: list[V] = []
     for place, key in enumerate(keys):
         if key not in known:
@@ -111,17 +110,17 @@ def judge_kinds(
     return judged
 
 
-def _make_asker(
+def _make_numberer(
     fields: tuple[str, ...], tests: Sequence[Callable[[Reading], bool | None]]
 ) -> Callable[[tuple[str, ...]], int]:
-    """What numbers values of the ``fields`` by what the ``tests`` say of them, and by which of them
-    are there."""
+    """Return a function that numbers tuples of values: equal numbers where all tests agree and the
+    same fields are present."""
     numbers: dict[Hashable, int] = {}
 
-    def ask(values: tuple[str, ...]) -> int:
+    def number(values: tuple[str, ...]) -> int:
         there = {name: value for name, value in zip(fields, values, strict=True) if value}
         reading = Reading(there, frozenset())
         said = (tuple(there), *(test(reading) for test in tests))
         return numbers.setdefault(said, len(numbers))
 
-    return ask
+    return number
