@@ -28,6 +28,7 @@ from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.rules.guidance_file import format_file
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.automation import Automation, Bound
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, JudgeName, Rule
 from stageb.store import disk
 
@@ -223,6 +224,48 @@ def test_numbers_are_read_as_those_of_parquet_and_summaries_as_those_of_json_lin
         (row["group_id"], row["verdict"], row["rule"], row["why"]) for row in running.judge(lines)
     ] == told
     assert [row[1] for row in told] == ["pass", "fail", None]
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        {"Torque": "Torque Nm", "Last change": "Remarks"},
+        {"Wear min": "Speed rpm", "Speed rpm": "Wear min", "Kind": "Type"},
+    ],
+)
+@pytest.mark.parametrize("texts", [[], ["Torque Nm", "Speed rpm", "Wear min", "Type"]])
+def test_a_ticket_with_renamed_columns_is_judged_as_predict_judges_it(
+    rename: dict[str, str], texts: list[str], tmp_path: Path
+) -> None:
+    """Also where two columns swap their names."""
+    dice, back = random.Random(7), {name: column for column, name in rename.items()}
+    named = [
+        {"Case": f"c-{n}", "mission": dice.choice(("milling", "turning")), **make_cells(dice)}
+        for n in range(60)
+    ]
+    tickets = [{back.get(name, name): cell for name, cell in row.items()} for row in named]
+    rules, table = tmp_path / "rules.json", tmp_path / "tickets.csv"
+    other = make_guidance("Fail if Type is H.", "Pass if Wear min is below 150.", mission="turning")
+    rules.write_text(format_file([make_guidance(*RULES), other]))
+    with table.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, [*tickets[0]])
+        writer.writeheader()
+        writer.writerows(tickets)
+    columns = ColumnsConfig(group_id="Case", texts=texts, rename=rename)
+    found = stageb.predict(
+        guidance=str(rules),
+        tickets=str(table),
+        output=str(tmp_path / "out.jsonl"),
+        by="rules",
+        columns={"group_id": "Case", "texts": texts, "rename": rename},
+    )
+    wanted = [
+        {name: cell for name, cell in row.items() if name not in ("file", "line", "label")}
+        for row in found
+    ]
+    assert {row["verdict"] for row in wanted} >= {"pass", "fail"}
+    served = load_served(ServeConfig(guidance=str(rules), columns=columns))
+    assert served.judge_all(tickets, is_batch=True, ends=inf) == wanted
 
 
 def test_a_group_is_told_by_the_name_that_its_ticket_gave_it(shared: Running) -> None:
