@@ -170,9 +170,9 @@ def _make_reader(
     one that names no group stands ``apart``. It raises ``FaultError``."""
     roles = list_roles(columns)
 
-    def name(said: Mapping[str, Any], column: str | None) -> str:
+    def name(called: Mapping[str, Any], column: str | None) -> str:
         """The text of a column that names something; a number may."""
-        value = said.get(column or "")
+        value = called.get(column or "")
         return "" if value is None else str(value).strip()
 
     def read(said: Mapping[str, Any]) -> Ticket:
@@ -180,9 +180,10 @@ def _make_reader(
             row = {"mission": mission, "group_id": NAMELESS, **said, "label": None}
             return make_ticket(row, False, None, apart="group_id" not in said)
         summaries, content = read_object(said, roles)
-        group = name(said, columns.group_id)
+        called = {columns.rename.get(each, each): value for each, value in said.items()}
+        group = name(called, columns.group_id)
         row = {
-            "mission": columns.mission_name or name(said, columns.mission) or mission,
+            "mission": columns.mission_name or name(called, columns.mission) or mission,
             "group_id": group or NAMELESS,
             "per_image": summaries,
         }

@@ -231,13 +231,14 @@ def test_numbers_are_read_as_those_of_parquet_and_summaries_as_those_of_json_lin
     [
         {"Torque": "Torque Nm", "Last change": "Remarks"},
         {"Wear min": "Speed rpm", "Speed rpm": "Wear min", "Kind": "Type"},
+        {"Kind": "Type", "Type": "Case", "Line": "mission"},
     ],
 )
 @pytest.mark.parametrize("texts", [[], ["Torque Nm", "Speed rpm", "Wear min", "Type"]])
 def test_a_ticket_with_renamed_columns_is_judged_as_predict_judges_it(
     rename: dict[str, str], texts: list[str], tmp_path: Path
 ) -> None:
-    """Also where two columns swap their names."""
+    """Also where two columns swap their names, and where one names the ticket or its mission."""
     dice, back = random.Random(7), {name: column for column, name in rename.items()}
     named = [
         {"Case": f"c-{n}", "mission": dice.choice(("milling", "turning")), **make_cells(dice)}
