@@ -175,3 +175,30 @@ def test_a_guidance_that_is_calibrated_again_weighs_what_the_model_says_by_both(
         assert p_correct[n] == pytest.approx(
             chance if tickets[n].label == "pass" else 1 - chance, abs=1e-4
         )
+
+
+@pytest.mark.parametrize("labels", [PASS_FAIL, ("low", "medium", "high")])
+@pytest.mark.parametrize("is_right", [True, False])
+def test_tickets_that_rules_decide_alone_calibrate_nothing(
+    labels: tuple[Verdict, ...], is_right: bool
+) -> None:
+    """Whether the rules are right or wrong, the model is calibrated as if there were only the other
+    tickets, and each ticket of theirs stays as right as it was."""
+    tickets = [
+        Ticket("m", f"g{n}", labels[n % len(labels)], (("image_1", "a"),)) for n in range(120)
+    ]
+    by_model, by_rules = dict[int, Judgement](), dict[int, Judgement]()
+    for n, ticket in enumerate(tickets):
+        if n % 5 < 3:
+            by_rules[n] = Judgement(float(is_right), 0, by_rules=True)
+        else:
+            said = ticket.label if n % 7 else labels[0]
+            scores = tuple(2.0 * (each == said) + (each == labels[-1]) for each in labels)
+            by_model[n] = Judgement(0.5, 9, scores=scores)
+    guidance = Guidance("m", 1, (Rule("G0", "the headline"),), 1, labels=labels)
+    alone, known = calibrate(guidance, by_model, tickets, 0.7)
+    assert alone.calibration not in (UNCALIBRATED, guidance.calibration)
+    together = dict(sorted((by_rules | by_model).items()))
+    found, p_correct = calibrate(guidance, together, tickets, 0.7)
+    assert found == alone
+    assert p_correct == known | {n: each.p_correct for n, each in by_rules.items()}
