@@ -4,7 +4,7 @@ labels that follow none."""
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -27,6 +27,7 @@ from stageb.guidance.learning.proof import LIKELY
 from stageb.guidance.learning.scorecards import (
     MOST_POINTS,
     MOST_TERMS,
+    PAIRED,
     Scorecard,
     grow_cards,
     grow_compared,
@@ -34,6 +35,7 @@ from stageb.guidance.learning.scorecards import (
 )
 from stageb.guidance.learning.terms import (
     Conjunction,
+    Contingency,
     Masks,
     add_guards,
     drop_guards,
@@ -521,6 +523,34 @@ def test_cards_of_a_size_are_the_same_after_those_of_another(rows: int) -> None:
         assert grow_compared(known, labelled, everyone, longest) == grow_compared(
             fresh, labelled, everyone, longest
         )
+
+
+def test_cards_are_the_same_whatever_others_were_grown_before_them() -> None:
+    """Others of the same terms: with pairs of conditions, with lists, on other tickets, or of
+    labels that these tickets have otherwise."""
+    rows = 90
+    readings, everyone = table(rows, 3), (1 << rows) - 1
+    alike, odd = (
+        mask([n for n, each in enumerate(readings) if (each.pairs[name] == "one") == is_so])
+        for name, is_so in (("a", True), ("b", False))
+    )
+    low, high = alike & ~odd, odd & ~alike  # which two conditions tell together
+    labels = [
+        {"low": low, "high": high, "medium": everyone & ~(low | high)},
+        {"low": high, "high": low, "medium": everyone & ~(low | high)},
+    ]
+
+    def list_first(tally: Contingency) -> list[list[int]]:
+        return [[0, 1]]
+
+    ways = list(product(labels, (everyone, everyone >> 30), (0, PAIRED), (None, list_first)))
+    known, grown = find_terms(readings, Forms()), []
+    for of, among, paired, listing in [*ways, *ways[::-1]]:
+        cards = grow_compared(known, of, among, 3, paired, listing)
+        fresh = find_terms(readings, Forms())
+        assert cards == grow_compared(fresh, of, among, 3, paired, listing)
+        grown.append(cards)
+    assert all(one != other for one, other in combinations(grown[: len(ways)], 2))
 
 
 LITERALS = [
