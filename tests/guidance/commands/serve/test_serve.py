@@ -22,7 +22,8 @@ from programs.processes import Job, wait_until
 
 import stageb
 from stageb.__main__ import main
-from stageb.guidance.commands.serve.served import load_served
+from stageb.errors import InputError
+from stageb.guidance.commands.serve.served import RequestError, load_served
 from stageb.guidance.commands.use.config import ServeConfig
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.rules.guidance_file import format_file
@@ -267,6 +268,40 @@ def test_a_ticket_with_renamed_columns_is_judged_as_predict_judges_it(
     assert {row["verdict"] for row in wanted} >= {"pass", "fail"}
     served = load_served(ServeConfig(guidance=str(rules), columns=columns))
     assert served.judge_all(tickets, is_batch=True, ends=inf) == wanted
+
+
+@pytest.mark.parametrize(
+    ("columns", "said", "fault"),
+    [
+        ({}, {"Type": "L", "type": "H"}, "which rules cannot tell apart"),
+        ({"rename": {"type": "Make"}}, {"Type": "L", "type": "H"}, ""),
+        ({"texts": ["Type", "Wear min"]}, {"Type": "L", "type": "H"}, ""),
+        ({"group_id": "type"}, {"Type": "L", "type": "H"}, ""),
+        ({"rename": {"Make": "type"}}, {"Type": "L", "Make": "H"}, "which rules cannot tell apart"),
+        ({"rename": {"Kind": "Type"}}, {"Type": "L", "Kind": "H"}, 'two columns "Type"'),
+    ],
+)
+def test_columns_that_are_read_are_told_apart_by_the_names_that_rules_know(
+    columns: dict[str, Any], said: dict[str, str], fault: str, tmp_path: Path
+) -> None:
+    """A table with these columns is refused for the same, or judged the same."""
+    (rules := tmp_path / "rules.json").write_text(format_file([make_guidance(*RULES)]))
+    row, table = {**said, "Wear min": "220"}, tmp_path / "tickets.csv"
+    table.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    roles = {"group_id": None, "mission_name": "milling", **columns}
+    given: dict[str, Any] = {"guidance": str(rules), "tickets": str(table), "by": "rules"}
+    given |= {"output": str(tmp_path / "out.jsonl"), "columns": roles}
+    served = load_served(ServeConfig(guidance=str(rules), columns=ColumnsConfig(**roles)))
+    if fault:
+        with pytest.raises(InputError, match=fault):
+            stageb.predict(**given)
+        with pytest.raises(RequestError) as refused:
+            served.judge_all([row], is_batch=False, ends=inf)
+        assert fault in refused.value.faults[0].what
+    else:
+        (found,) = stageb.predict(**given)
+        (judged,) = served.judge_all([row], is_batch=False, ends=inf)
+        assert judged["verdict"] == found["verdict"] == "fail"
 
 
 def test_a_group_is_told_by_the_name_that_its_ticket_gave_it(shared: Running) -> None:
