@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow
 import pytest
@@ -486,6 +486,19 @@ def test_a_column_of_numbers_with_commas_is_refused(
     assert what.endswith("between thousands") or 'columns.decimal: ","' in remedy
     with pytest.raises(BadInputError):
         read_tickets([path], "skip", columns)
+
+
+@pytest.mark.parametrize("first", [2, 21, 22, 23, 86, 250])
+@pytest.mark.parametrize("mark", [".", ","])
+def test_of_a_long_table_the_first_number_that_may_be_another_is_told(
+    tmp_path: Path, first: int, mark: Literal[".", ","]
+) -> None:
+    """Whichever of its rows are looked at together, and whatever stands below."""
+    other = "," if mark == "." else "."
+    rows = "".join(f"pass;new;{n}{other if n >= first else mark}5\n" for n in range(2, 301))
+    path = write(tmp_path, f"label;seal;mean\n{rows}")
+    ((line, what, _),) = faults(path, replace(NUMBERS, decimal=mark))
+    assert line == first and what.startswith(f'column "mean": "{first}{other}5" has a decimal')
 
 
 @pytest.mark.parametrize(
