@@ -157,6 +157,24 @@ def test_a_run_that_was_killed_has_not_failed_and_goes_on_at_the_next_call(
     assert again.startswith(tried) and again.count("failed, exit code 2") == 2
 
 
+def test_each_trial_tries_values_of_its_own_which_the_seed_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(subprocess, "call", lambda words: 2)  # every run fails at once
+
+    def list_tried(name: str, seed: int) -> list[str]:
+        words = [f"--output.root={tmp_path / name}", "--trials=5", f"--seed={seed}"]
+        assert main(["sweep", *CARTPOLE, OVER[0], *words]) == 1
+        said = capsys.readouterr().err.splitlines()
+        return [line.split()[-1] for line in said if "ppo.learning_rate" in line]
+
+    tried = list_tried("one", 1)
+    assert len(tried) == len({*tried}) == 5
+    assert list_tried("again", 1) == tried
+    assert {*list_tried("other", 2)}.isdisjoint(tried)
+
+
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from([None, 0.0, 0.25, 0.5]), min_size=1, max_size=7).filter(any))
 def test_the_best_trial_is_the_first_of_those_with_the_highest_figure(
