@@ -428,3 +428,23 @@ def test_the_worst_are_wrong_most_often_then_most_surely() -> None:
         "sure",
         "torn",
     ]
+
+
+@pytest.mark.parametrize("final_step", [0, 1, 2])
+def test_counts_are_those_of_the_epoch_that_was_judged_under_the_guidance_in_force(
+    final_step: int,
+) -> None:
+    """Also where val chose the guidance of an earlier epoch; of a split that it never judged, those
+    of the last."""
+    rows = [
+        {**selection(f"t{n}", 0.5 + step / 10, step + 1, right=n < step), "guidance_step": step}
+        for step in range(3)
+        for n in range(4)
+    ]
+    rows += [{**row, "split": "test", "epoch": 3} for row in rows if row["guidance_step"] == 2]
+    val, test = collect_verdicts(rows, [], final_step).counts
+    assert (val.split, val.epoch, val.steps) == ("val", final_step + 1, {final_step})
+    wrong = {("fail", "pass"): 4 - final_step}
+    assert val.verdicts == Counter(wrong | {("fail", "fail"): final_step})
+    assert {share for share, _ in val.agreement} == {0.5 + final_step / 10}
+    assert (test.split, test.epoch, test.steps) == ("test", 3, {2})
