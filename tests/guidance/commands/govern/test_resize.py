@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +15,9 @@ from programs.shell import Shell
 
 import stageb
 from stageb.__main__ import main
-from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.commands.govern.resize import read_sizes
+from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
+from stageb.guidance.words.types import UNCALIBRATED, Calibration, Demonstration, JudgeName
 
 KEYS: dict[str, Any] = {
     "model": {"engine": "scripted"},
@@ -130,6 +133,26 @@ def test_of_rules_of_another_size_no_proof_is_told(
     for line in capsys.readouterr().out.splitlines()[1:]:
         assert main(["guidance", "resize", str(run), "--conditions", line.split()[0]]) == 0
         assert (" gate: " in capsys.readouterr().out) == line.endswith("in use")
+
+
+@pytest.mark.parametrize("judge", ["rules", "weighed", "model"])
+def test_another_size_takes_nothing_that_was_fitted_under_the_rules_in_use(
+    run: Path, judge: JudgeName
+) -> None:
+    """A calibration, demonstrations, and the decision that a model judges are of those rules alone;
+    that code judges holds for every size."""
+    (found,) = read_sizes(run, None)
+    calibration = Calibration(2.0, 1.0, 3.0, 0.5, reach=1.0)
+    shown = (Demonstration("c-1::fail", (("image_1", "a: x"),), "fail"),)
+    fitted = replace(found.learnt, calibration=calibration, demonstrations=shown, judge=judge)
+    sizes = replace(found, learnt=fitted)
+    taken = [sizes.take(size) for size in sizes.row.sizes]
+    *others, in_use = taken
+    assert others and in_use == fitted
+    for guidance in others:
+        assert guidance.calibration == UNCALIBRATED and not guidance.demonstrations
+        assert guidance.judge == ("rules" if judge == "rules" else "")
+        assert from_json(to_json(guidance), "a test")["m"] == guidance
 
 
 def test_the_report_draws_the_sizes(run: Path) -> None:
