@@ -22,14 +22,28 @@ import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_bounds, take_test
 from stageb.guidance.commands.use.config import AutomateConfig
+from stageb.guidance.commands.use.rows import finish_row, make_row, make_ruled_row
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.judging.coded import CodeJudge, code_rules
+from stageb.guidance.judging.selection import majority
 from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.automation import MODEL, Automation
+from stageb.guidance.words.automation import MODEL, Automation, Bound
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket
+from stageb.guidance.words.types import (
+    PASS_FAIL,
+    Answers,
+    Candidate,
+    Content,
+    Guidance,
+    Rule,
+    Ticket,
+    Verdict,
+)
 from stageb.seeds import stream, uniform
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
@@ -584,6 +598,34 @@ def test_a_model_decides_alone_from_a_share_of_answers_on(run: Path) -> None:
     }
     other = {"sampler.grid": "[{temperature: 0}]"}
     assert {row["decides"] for row in predict(str(run), "new.csv", by="model", **other)} == {None}
+
+
+@pytest.mark.parametrize("by", ["rules", "model"])
+@pytest.mark.parametrize("least", [0.25, 0.75])
+@pytest.mark.parametrize("doubt", ["", "no Kind"])
+@given(st.lists(st.sampled_from(["pass", "fail"]), min_size=1, max_size=5), st.floats(0, 1))
+def test_no_verdict_that_goes_to_review_is_decided_alone(
+    by: str, least: float, doubt: str, verdicts: list[Verdict], min_agreement: float
+) -> None:
+    """Whoever doubts it, the answers themselves or the fields of the ticket, and however far the
+    bound reaches."""
+    rules = tuple(Rule(key, text) for key, text in RULES.items())
+    guidance = Guidance("valves", 1, rules, 3)
+    ticket = Ticket("valves", "v1", "fail", (("image_1", "Temp: 99"),))
+    if by == "model":
+        each = (Candidate(n, 0, 0.7, "", said, "", True, 5) for n, said in enumerate(verdicts))
+        answers = Answers(ticket.key, 10, tuple(each))
+        row = make_row(ticket, answers, None, 1, min_agreement, majority)
+    else:
+        ruling = Ruling(verdicts[0] if verdicts[1:] else None, "G1")
+        code = CodeJudge(code_rules({"valves": guidance}, [ticket], WORDS["en"], is_whole=True))
+        row = make_ruled_row(ticket, ruling, code, 1)
+    bound = Bound("", 0.1, {MODEL: least, "G1": 0}, 400, 300, 1)
+    automation = Automation(0.95, "", by, "", 400, ("Temp",), (bound,))
+    found = finish_row(row, ticket, guidance, automation, doubt)
+    is_alone = not row["review"] and not doubt and (by == "rules" or row["agreement"] >= least)
+    assert found["decides"] == ("stageb" if is_alone else "person")
+    assert found["review"] == (not is_alone)
 
 
 @pytest.mark.parametrize(
