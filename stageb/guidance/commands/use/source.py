@@ -94,7 +94,8 @@ def _read_named(files: Sequence[str], columns: ColumnsConfig) -> list[Ticket]:
         try:
             for entry in read_entries(file, columns, labelled=False):
                 try:
-                    tickets.append(entry.ticket(False))
+                    place = f"{file}:{entry.line}"
+                    tickets.append(replace(entry.ticket(False), place=place))
                 except FaultError as fault:
                     bad.append(BadLine(file, entry.line, fault.what, fault.remedy))
         except FaultError as fault:

@@ -70,8 +70,9 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def list_doubts(run: str, path: Path) -> list[Row]:
-    assert main(["tickets", "doubts", f"out/{run}", "--output", str(path)]) == 0
+def list_doubts(run: str, path: Path, *moved: str) -> list[Row]:
+    named = ["--tickets", *moved] if moved else []
+    assert main(["tickets", "doubts", f"out/{run}", "--output", str(path), *named]) == 0
     with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -125,6 +126,21 @@ def test_labels_that_people_correct_come_back_and_nothing_else_changes(
     )
     judged = [json.loads(line) for line in Path(f"{new}l").read_text().splitlines()]
     assert len(judged) == 80 and all(row["verdict"] == row["label"] for row in judged)
+
+
+@pytest.mark.parametrize(("run", "tickets"), [("table", "my.csv"), ("lines", "my.jsonl")])
+def test_tickets_that_were_moved_are_corrected_where_they_are_now(
+    run: str, tickets: str, learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(learnt)
+    moved, new = tmp_path / f"moved-{tickets}", tmp_path / f"new-{tickets}"
+    moved.write_bytes(Path(tickets).read_bytes())
+    there = list_doubts(run, tmp_path / "doubts.csv")
+    rows = list_doubts(run, tmp_path / "doubts.csv", str(moved))
+    assert rows == [{**row, "file": str(moved)} for row in there] != []
+    corrected = [{**row, "right_label": row["verdict"]} for row in rows]
+    assert relabel(run, corrected, str(moved), new) == 0
+    assert list_doubts(run, tmp_path / "doubts.csv", str(new)) == []
 
 
 def test_a_workbook_stays_one_and_nothing_but_the_labels_changes(
