@@ -143,6 +143,30 @@ def test_tickets_that_were_moved_are_corrected_where_they_are_now(
     assert list_doubts(run, tmp_path / "doubts.csv", str(new)) == []
 
 
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "'=", "'"])
+def test_tickets_with_names_that_begin_like_formulas_are_corrected(
+    begin: str, learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against which the table of doubts has an apostrophe before them; so has the file's name."""
+    monkeypatch.chdir(tmp_path)
+    Path("out").symlink_to(learnt / "out")
+    tickets = f"{begin}my.csv"
+    Path(tickets).write_bytes(
+        (learnt / "my.csv").read_bytes().replace(b"v-", f"{begin}v-".encode())
+    )
+    named = f"./{tickets}" if begin == "-" else tickets
+    rows = list_doubts("table", tmp_path / "table.csv", named)
+    assert len(rows) == len(WRONG)
+    corrected = [{**row, "right_label": row["verdict"]} for row in rows]
+    assert relabel("table", corrected, named, tmp_path / "new.csv") == 0
+    old, new = (
+        [*csv.reader(Path(name).read_text().splitlines(keepends=True), delimiter=";")]
+        for name in (tickets, "new.csv")
+    )
+    changed = [was[0] for was, now in zip(old, new, strict=True) if was != now]
+    assert changed == [f"{begin}v-{n}" for n in WRONG]
+
+
 def test_a_workbook_stays_one_and_nothing_but_the_labels_changes(
     learnt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
