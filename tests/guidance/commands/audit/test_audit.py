@@ -297,6 +297,26 @@ def test_numbers_that_move_are_noted_by_the_intervals_of_the_first_file(
         assert "field heat in day2.jsonl: 'up to 18." in notes[0] or "'above 21." in notes[0]
 
 
+@pytest.mark.usefixtures("promised")
+def test_files_are_drawn_from_alike_in_one_call_and_in_one_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Numbers are counted in the intervals of the first file, and the same drift is told."""
+    days = [predict(f"day{n}", 150, n, kinds=0.2 * n) for n in (1, 2)]
+    begins = ["--guidance=shared.json", "--share=0.2"]
+    assert main(["audit", *days, *begins, "--folder=once"]) == 0
+    assert main(["audit", days[0], *begins, "--folder=each"]) == 0
+    assert main(["audit", days[1], "--folder=each"]) == 0
+    once, each = (AuditFolder(Path(name)).read_drawn() for name in ("once", "each"))
+    assert once == each and [drawn.file for drawn in once] == days
+    assert once[0].edges == once[1].edges and len(once[0].edges["valves"]["Temp"]) > 2
+    capsys.readouterr()
+    for folder in ("once", "each"):
+        assert main(["audit", f"--folder={folder}"]) == 0
+    said = capsys.readouterr().out.replace("once/", "each/").splitlines()
+    assert said[: len(said) // 2] == said[len(said) // 2 :]
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5, 1])
 def test_of_a_group_that_is_drawn_every_ticket_is_as_likely_as_any_other(
     share: float, tmp_path: Path
