@@ -19,6 +19,7 @@ from stageb.guidance.tickets.splits import (
     SPLITS,
     bundle_size,
     find_default,
+    leave_out,
     list_missions,
     note_tickets,
     rank_labels,
@@ -147,6 +148,23 @@ RARE = [
     for n, ticket in enumerate(numbered(4000))
 ]
 DEAR = replace(ALL_TRAIN, price=PriceConfig(missed_failure=20.0))
+
+
+def test_cases_that_a_ticket_joined_are_split_one_by_one_once_it_is_left_out() -> None:
+    """Each third case says what the one before it and the one after it say, and is left out by its
+    name: the others are of the splits, and raced in the groups, that they have without it."""
+    cases = [
+        Ticket("m", f"case-{n:03}", label, (("image_1", f"seal: {n + (n % 3 == 2) * step}"),))
+        for n in range(300)
+        for label, step in (("pass", -1), ("fail", 1))
+    ]
+    joints = [f"case-{n:03}" for n in range(2, 300, 3)]
+    alone = join_equal([ticket for ticket in cases if ticket.group_id not in joints])
+    joined = join_equal(cases)
+    assert len({ticket.group for ticket in joined}) < len({ticket.group for ticket in alone}) == 200
+    kept, _ = leave_out(joined, joints)
+    assert split_tickets(kept, CONFIG) == split_tickets(alone, CONFIG)
+    assert [ticket.group for ticket in kept] == [ticket.group_id for ticket in kept]
 
 
 def test_equal_prices_leave_no_ticket_out_and_neither_does_a_dear_label_that_is_common() -> None:
