@@ -96,12 +96,6 @@ def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str]
             raise FaultError(
                 f"{short(name)}: {short(value)}", "give it one text or number, or null"
             )
-    renamed = dict(roles.renamed)
-    names = [renamed.get(name, name) for name in said]
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own")
-    texts = roles.texts or [name for name in names if name not in roles.others]
-    check_apart([name for name in names if name in texts and not is_image_column(name)])
     shown, content = read_row({name: write_value(value) for name, value in said.items()}, roles)
     return dict(shown) or {"image_1": ""}, content
 

@@ -8,6 +8,7 @@ same functions, so a service and a file of predictions say the same of a ticket,
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +26,11 @@ from stageb.guidance.commands.use.source import (
 )
 from stageb.guidance.judging.automation import describe_promises, find_promises
 from stageb.guidance.judging.coded import CodeJudge, code_rules
+from stageb.guidance.rules.fields import is_image_column
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.tables import list_roles, read_object
+from stageb.guidance.tickets.tables import check_apart, list_roles, read_object
 from stageb.guidance.tickets.tickets import make_ticket
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -170,6 +172,15 @@ def _make_reader(
     one that names no group stands ``apart``. It raises ``FaultError``."""
     roles = list_roles(columns)
 
+    def rename(said: Mapping[str, Any]) -> dict[str, Any]:
+        """A row by the names that rules know, which have to be told apart."""
+        names = [columns.rename.get(each, each) for each in said]
+        if twice := [each for each, count in Counter(names).items() if count > 1]:
+            raise FaultError(f'two columns "{twice[0]}"', "give every column a name of its own")
+        texts = columns.texts or [each for each in names if each not in roles.others]
+        check_apart([each for each in names if each in texts and not is_image_column(each)])
+        return dict(zip(names, said.values(), strict=True))
+
     def name(called: Mapping[str, Any], column: str | None) -> str:
         """The text of a column that names something; a number may."""
         value = called.get(column or "")
@@ -179,8 +190,7 @@ def _make_reader(
         if "per_image" in said:
             row = {"mission": mission, "group_id": NAMELESS, **said, "label": None}
             return make_ticket(row, False, None, apart="group_id" not in said)
-        summaries, content = read_object(said, roles)
-        called = {columns.rename.get(each, each): value for each, value in said.items()}
+        called, (summaries, content) = rename(said), read_object(said, roles)
         group = name(called, columns.group_id)
         row = {
             "mission": columns.mission_name or name(called, columns.mission) or mission,
