@@ -14,6 +14,7 @@ from stageb.guidance.learning.plain_forms import (
     drop_constant,
     find_opposites,
     turn_points,
+    write_as_count,
     write_as_list,
 )
 from stageb.guidance.learning.scorecards import Listing, grow_cards, grow_compared
@@ -147,6 +148,7 @@ def learn_cards(
         return [Whole((card,), other) for card in cards]
     return [
         write_as_list(card, other, material, among)
+        or write_as_count(card, other, material)
         or turn_points(card, other, opposites)
         or Whole((card,), other)
         for card in cards

@@ -1,6 +1,6 @@
 """The plain form of a scorecard: one that gives all tickets the same verdicts and is easier to
-read. Points are given for what a ticket has, limits are positive, and a card of few conditions is a
-list."""
+read. Points are given for what a ticket has, limits are positive, a card of few conditions is a
+list, and one that any so many of its conditions reach is a count."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from operator import or_
 
 from stageb.guidance.learning.material import DecisionList, Material, Whole
 from stageb.guidance.learning.scorecards import Scorecard, find_distinct
-from stageb.guidance.learning.terms import Conjunction, Masks, add_guards, drop_guards, find_untold
-from stageb.guidance.rules.conditions import Expression, negate
+from stageb.guidance.learning.terms import (
+    COUNTED,
+    MOST_COUNTED,
+    Conjunction,
+    Masks,
+    add_guards,
+    drop_guards,
+    find_untold,
+)
+from stageb.guidance.rules.conditions import AtLeast, Expression, conjoin, negate
 from stageb.guidance.words.types import Verdict
 
 SPELT_OUT = 6  # conditions on a card that may be written as a list, at most
@@ -100,6 +108,24 @@ def write_as_list(card: Scorecard, other: Verdict, material: Material, among: in
     wholes = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
     whole = min((each for each in wholes if each.lines), key=lambda each: each.size, default=None)
     return whole if whole and whole.size <= len(terms) + 1 else None
+
+
+def write_as_count(card: Scorecard, other: Verdict, material: Material) -> Whole | None:
+    """Write a card that any so many of its conditions reach, and no fewer do, as a count of these:
+    of a field that some tickets lack, where it is given, since what is unknown gives no points."""
+    terms = [term for line in card.points for term in line]
+    prices = sorted(card.points.values())
+    if not len(prices) == len(terms) <= MOST_COUNTED or prices[:1] < [1]:
+        return None
+    if not all(each.needed and each.family in COUNTED and not each.parts for each in terms):
+        return None
+    for count in range(2, len(terms)):
+        if sum(prices[:count]) >= card.least > sum(prices[1 - count :]):
+            everyone = reduce(or_, material.labelled.values())
+            parts = [add_guards((term,), material.masks, material.gaps, everyone) for term in terms]
+            lines = ((AtLeast(count, tuple(map(conjoin, parts))),),)
+            return Whole((DecisionList(card.verdict, lines),), other)
+    return None
 
 
 def spell_out(

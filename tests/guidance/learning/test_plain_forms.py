@@ -10,13 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.forms import learn_cards, learn_compared
-from stageb.guidance.learning.material import Material, find_wrong, judge_whole
+from stageb.guidance.learning.material import Material, find_undecided, find_wrong, judge_whole
 from stageb.guidance.learning.plain_forms import (
     affirm,
     drop_constant,
     find_opposites,
     spell_out,
     turn_points,
+    write_as_count,
 )
 from stageb.guidance.learning.scorecards import Scorecard, judge_compared
 from stageb.guidance.learning.terms import (
@@ -59,6 +60,60 @@ def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(
             shorter = [[each for each in line if each != term] for term in line]
             side = reached if lines is lists[0] else ~reached
             assert all(hold_any(MASKS, [tuple(some)]) & everyone & ~side for some in shorter)
+
+
+@given(
+    st.lists(st.integers(-1, 6).filter(bool), min_size=2, max_size=len(TERMS)), st.integers(-1, 14)
+)
+@example([5, 4, 4], 7)
+def test_a_card_that_any_so_many_conditions_reach_is_a_count_of_these(
+    points: list[int], least: int
+) -> None:
+    """And any other is none."""
+    card = Scorecard(
+        "fail", {(term,): each for term, each in zip(TERMS, points, strict=False)}, least
+    )
+    everyone = (1 << len(ROWS)) - 1
+    labelled, prices = {"fail": 1, "pass": everyone - 1}, {"fail": 1.0, "pass": 1.0}
+    material = Material(MASKS, {}, labelled, 1, frozenset(), prices)
+    whole = write_as_count(card, "pass", material)
+    sums = [sum(each for each, held in zip(points, row, strict=False) if held) for row in ROWS]
+    met = [sum(row[: len(points)]) for row in ROWS]
+    fewest = min(
+        (count for count, total in zip(met, sums, strict=True) if total >= least), default=0
+    )
+    by_count = all(
+        (count >= fewest) == (total >= least) for count, total in zip(met, sums, strict=True)
+    )
+    assert bool(whole) == (by_count and min(points) > 0 and 2 <= fewest < len(points))
+    if whole:
+        reached = sum((total >= least) << place for place, total in enumerate(sums))
+        assert judge_whole(whole, MASKS, everyone)["fail"] & everyone == reached
+        assert whole.size == card.size
+
+
+def test_a_count_of_what_some_tickets_lack_says_where_it_is_given() -> None:
+    """As a card does, for which the unknown has no points."""
+    texts = [
+        "; ".join(f"{name}: {cell}" for name, cell in zip("abc", row, strict=True))
+        for row in product("01", repeat=3)
+    ]
+    texts += ["a: 1; b: 1", "b: 1", "a: 1; c: 1", "a: 0; b: 1", "a: 1; b: 0", "c: 1", "b: 1; c: 1"]
+    readings = [read_summaries((text,)) for text in texts]
+    masks, everyone = find_terms(readings, Forms(wide=True)), (1 << len(texts)) - 1
+    gaps = find_gaps(masks, readings)
+    masks = masks.plus(list_guards(gaps, everyone))
+    labelled, prices = {"fail": 1, "pass": everyone - 1}, {"fail": 1.0, "pass": 1.0}
+    material = Material(masks, gaps, labelled, 1, frozenset(), prices)
+    lines = [(OneOf(name, ("1",)),) for name in "abc"]
+    whole = write_as_count(
+        Scorecard("fail", dict(zip(lines, (5, 4, 4), strict=True)), 7), "pass", material
+    )
+    assert whole and not find_undecided(whole, material, everyone)
+    reached = [sum(each.pairs.get(name) == "1" for name in "abc") >= 2 for each in readings]
+    assert judge_whole(whole, masks, everyone)["fail"] == sum(
+        held << place for place, held in enumerate(reached)
+    )
 
 
 VALUES = ("x", "y", "z", "")  # of each of two fields; the last one: it is missing

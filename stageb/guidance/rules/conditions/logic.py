@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
+from operator import and_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stageb.guidance.rules import predicates
@@ -99,6 +101,9 @@ class All(_Joined):
     @property
     def is_given(self) -> bool:
         return bool(self.parts[0].present)
+
+    def hold(self, find: Callable[[Expression], int]) -> int:
+        return reduce(and_, map(find, self.parts))
 
     @property
     def told(self) -> Set[str]:
@@ -214,6 +219,10 @@ class AtLeast(_Joined):
 
     def to_plain(self) -> Mapping[str, Any]:
         return {"at_least": self.count, "of": [part.to_plain() for part in self.parts]}
+
+    @property
+    def size(self) -> int:
+        return len(self.parts)  # each item is one, also where it says that its field is given
 
     def hold(self, find: Callable[[Expression], int]) -> int:
         return count_held([*map(find, self.parts)])[self.count - 1]
