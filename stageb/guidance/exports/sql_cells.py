@@ -192,14 +192,13 @@ class CellColumns:
         does not fold the text as ``split_words`` does."""
         text, sql = self.text(field), self._sql
         joints = [each for each in JOINTS if each.isascii() or each in self._letters]
-        marks = [each for each in self._letters if not each.isalnum() and each not in "_ "]
-        marks = [each for each in marks if each not in joints]
+        whole = {"_", " ", *joints}
+        marks = [each for each in self._letters if not each.isalnum() and each not in whole]
         # what joins stands between two letters, and alone
         apart = [*map("".join, product(joints, repeat=2))]
         apart += [pair for each in joints for pair in (f" {each}", f"{each} ")]
-        steps, kept = [*marks[:MOST_MARKS], *apart, *["  "] * 5], self._letters
-        for mark in marks[MOST_MARKS:]:
-            kept = kept.replace(mark, "")
+        steps = [*marks[:MOST_MARKS], *apart, *["  "] * 5]
+        kept = "".join(each for each in self._letters if each not in marks[MOST_MARKS:])
         found = sql.join("' '", f"LOWER({text})", "' '")
         # a stage for some at a time, since SQLite takes only so many brackets in brackets
         for place, stage in enumerate(WORD_STAGES):
@@ -211,31 +210,19 @@ class CellColumns:
         )
         return self.add("compared", f"words of {field}", said)
 
-    def has_word(self, field: str, word: str) -> str:
-        """Whether a column mentions a word, a stem or a phrase, its words with any ending."""
+    def has_word(self, words: str, word: str) -> str:
+        """Whether ``words`` have a word, a stem or a phrase, its words with any ending."""
         begun, *ways = f" {word.removesuffix(ANY).split(' ')[0]}", *_spell(word)
         if ways == [begun]:
-            return self._holds(field, begun)
-        found = " OR ".join(self._holds(field, way) for way in ways)
+            return self._holds(words, begun)
+        found = " OR ".join(self._holds(words, way) for way in ways)
         # most texts do not, which this tells at once
-        return f"({self._holds(field, begun)} AND ({found}))"
+        return f"({self._holds(words, begun)} AND ({found}))"
 
-    def _holds(self, field: str, text: str) -> str:
-        words = self.words(field)
+    def _holds(self, words: str, text: str) -> str:
         if "_" in text:  # any letter, for LIKE
             return f"REPLACE({words}, {self._sql.quote(text)}, '') <> {words}"
         return f"{words} LIKE {self._sql.quote(f'%{text}%')}"
-
-    def check_word(self, field: str, word: str) -> None:
-        """Raises ``UnsaidError`` where SQL cannot find it."""
-        if any(map(begins_cjk, self._letters)):
-            raise UnsaidError("SQL finds no words in texts without spaces")
-        if field in self._mission.booleans or field in self._mission.numeric:
-            raise UnsaidError("SQL finds no words in numbers and flags")
-        plain = word.removesuffix(ANY)
-        read = [forms[0] for forms in split_words(plain) if forms]
-        if read != plain.split(" ") or max(map(len, read)) > SURELY_MENTIONED or len(plain) < 2:
-            raise UnsaidError(f"SQL cannot find {word!r}")
 
     # Numbers
 
@@ -322,6 +309,18 @@ class CellColumns:
         letters = "".join(each for each in self._letters_of_numbers if each not in _DIGITS)
         plain = f"REPLACE(REPLACE({beyond}, 'm2', ' '), 'm3', ' ')"
         return f"{self._sql.skip(plain, letters)} <> ''"
+
+
+def check_word(mission: CodedMission, field: str, word: str) -> None:
+    """Raises ``UnsaidError`` where SQL cannot find a word, a stem or a phrase in a column."""
+    if any(map(begins_cjk, mission.letters)):
+        raise UnsaidError("SQL finds no words in texts without spaces")
+    if field in mission.booleans or field in mission.numeric:
+        raise UnsaidError("SQL finds no words in numbers and flags")
+    plain = word.removesuffix(ANY)
+    read = [forms[0] for forms in split_words(plain) if forms]
+    if read != plain.split(" ") or max(map(len, read)) > SURELY_MENTIONED or len(plain) < 2:
+        raise UnsaidError(f"SQL cannot find {word!r}")
 
 
 def _spell(word: str) -> Sequence[str]:

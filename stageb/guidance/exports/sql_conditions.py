@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stageb.guidance.exports.protocol import CodedMission, UnsaidError
-from stageb.guidance.exports.sql_cells import ALWAYS, NEVER, CellColumns
+from stageb.guidance.exports.sql_cells import ALWAYS, NEVER, CellColumns, check_word
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.conditions import ColumnForm, Condition, Expression, Points, Side, Teller
 from stageb.guidance.rules.judge import CodedRule
@@ -194,9 +194,9 @@ class Conditions(ColumnForm[str]):
         return f"CASE WHEN {alike} THEN {int(is_same)} {apart} WHEN {untold} THEN -1 END"
 
     def mentions(self, field: str, words: tuple[str, ...]) -> str:
-        found = " OR ".join(self.cells.has_word(field, word) for word in words)
-        known = f"{self.cells.words(field)} IS NOT NULL"
-        return f"CASE WHEN {found} THEN 1 WHEN {known} THEN 0 END"
+        column = self.cells.words(field)
+        found = " OR ".join(self.cells.has_word(column, word) for word in words)
+        return f"CASE WHEN {found} THEN 1 WHEN {column} IS NOT NULL THEN 0 END"
 
     # Numbers
 
@@ -301,7 +301,6 @@ class TypedConditions(Teller[str], ColumnForm[str]):
 
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
         self._mission, self._sql = mission, dialect
-        self._cells = CellColumns(mission, dialect)
 
     def test(self, rule: CodedRule) -> RuleTest:
         """The test of a rule."""
@@ -358,7 +357,7 @@ class TypedConditions(Teller[str], ColumnForm[str]):
 
     def mentions(self, field: str, words: tuple[str, ...]) -> str:
         for word in words:
-            self._cells.check_word(field, word)
+            check_word(self._mission, field, word)
         return NEVER  # a table with texts is judged by ``Conditions``
 
     def beyond(self, what: str) -> str:

@@ -11,7 +11,7 @@ words for the list.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stageb.guidance.rules.conditions.words import is_mentionable
@@ -53,12 +53,11 @@ def write_word_list(found: WordList, grammar: Grammar) -> str:
     return found.name.join(grammar.word_list) + grammar.comma.join(found.words)
 
 
-def count_rules(rules: Iterable[Rule]) -> str:
-    """Count the rules that decide, and the word lists that they speak of, in words."""
-    rules = list(rules)
-    lists = len(find_word_lists(rules))
+def count_rules(rules: Sequence[Rule]) -> tuple[int, str]:
+    """Count the rules that decide; say so in words, with the word lists that they speak of."""
+    count, lists = len(find_deciding(rules)), len(find_word_lists(rules))
     named = f" with {count_of(lists, 'word list')}" if lists else ""
-    return f"{count_of(len(find_deciding(rules)), 'rule')}{named}"
+    return count, f"{count_of(count, 'rule')}{named}"
 
 
 def shorten_list(text: str) -> str:

@@ -26,7 +26,7 @@ from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import Ticket
+from stageb.guidance.words.types import PASS_FAIL, Ticket
 
 ALL = {
     "runner.judge": "both",
@@ -44,6 +44,26 @@ def rows(run: Path, file: str) -> list[dict[str, Any]]:
 def guidance_of(run: Path) -> dict[str, Any]:
     (guidance,) = json.loads((run / "valves" / "guidance.json").read_text()).values()
     return dict(guidance)
+
+
+def make_tools(
+    config: LoopConfig,
+    given: list[Ticket],
+    labels: tuple[str, ...] = PASS_FAIL,
+    tokens: int | None = 9,
+) -> Tools:
+    """Tools for which every prompt has so many tokens; None: as many as it has words."""
+    splits = split_tickets(given, config)["m"]
+    return Tools(
+        config,
+        given,
+        splits,
+        Pool(whole_groups(splits.test_order, given), 64),
+        Vocabulary.of(given),
+        lambda some: [tokens or len(f"{each}".split()) for each in some],
+        16,
+        labels=labels,
+    )
 
 
 @pytest.fixture
@@ -298,11 +318,8 @@ def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price()
     given = [
         Ticket("m", f"g{n}", "pass" if n % 20 else "fail", text) for n, text in enumerate(texts)
     ]
-    splits, start = split_tickets(given, config)["m"], make_neutral("m", WORDS["en"])
-    pool = Pool(whole_groups(splits.test_order, given), 64)
-    tools = Tools(
-        config, given, splits, pool, Vocabulary.of(given), lambda some: [9] * len(some), 16
-    )
+    tools, start = make_tools(config, given), make_neutral("m", WORDS["en"])
+    splits = tools.splits
     cases = tuple(Case(given[i], True, None) for i in splits.test_order)
     prices = Teacher.of(start, Bundle(0, 0, cases), (), tools).material.prices
     weights = weigh_labels(splits, config.price.by_label)
@@ -326,18 +343,9 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
     for times in (1, 2, 3):
         rows = [(n, time) for time in range(times) for n in range(len(said))]
         given = join_equal([Ticket("m", f"g{n}-{time}", labels[n], texts[n]) for n, time in rows])
-        splits = split_tickets(given, config)["m"]
-        groups = whole_groups(splits.test_order, given)
+        tools = make_tools(config, given)
+        groups = whole_groups(tools.splits.test_order, given)
         assert {len(group) for group in groups} == {times}
-        tools = Tools(
-            config,
-            given,
-            splits,
-            Pool(groups, 64),
-            Vocabulary.of(given),
-            lambda some: [9] * len(some),
-            16,
-        )
         positions = [i for group in groups for i in group]
         cases = tuple(Case(given[i], given[i].label == "pass", None) for i in positions)
         found = Teacher.of(start, Bundle(0, 0, cases), groups, tools).learn(groups)
@@ -371,18 +379,8 @@ def test_word_lists_are_shorter_where_a_model_has_no_room_for_long_ones(
             runner=RunnerConfig(judge=judge),
             reflection=ReflectionConfig(scope="all", max_guidance_tokens=room),
         )
-        splits = split_tickets(given, config)["m"]
-        groups = whole_groups(splits.test_order, given)
-        tools = Tools(
-            config,
-            given,
-            splits,
-            Pool(groups, 64),
-            Vocabulary.of(given),
-            lambda some: [len(f"{each}".split()) for each in some],
-            16,
-            labels=labels,
-        )
+        tools = make_tools(config, given, labels, tokens=None)
+        groups = whole_groups(tools.splits.test_order, given)
         cases = tuple(Case(given[i], False, None) for group in groups for i in group)
         teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
         if len(learnt) == 3:

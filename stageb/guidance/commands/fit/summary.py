@@ -42,8 +42,8 @@ def show_result(
         for mission, learnt in guidance.items()
     }
     for mission, learnt in guidance.items():
-        after = describe_applied(applied[mission])
-        console.print(f"\n{mission}: headline and {count_rules(learnt.rules)}, after {after}:")
+        (count, rules), after = count_rules(learnt.rules), describe_applied(applied[mission])
+        console.print(f"\n{mission}: headline and {rules}, after {after}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}{rule.mark}. {shorten_list(rule.text)}")
         if any(rule.text != shorten_list(rule.text) for rule in learnt.rules):
@@ -53,7 +53,7 @@ def show_result(
             *describe_judge(learnt.judge, applied[mission]),
         ):
             console.print(f"  {line}")
-        for line in warn_of_rules(journal, config, learnt, tickets) if learnt.rules[1:] else ():
+        for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
             console.print(f"  {line}")
         for line in advise_mission(journal, config, state, mission):
             console.print(line)
