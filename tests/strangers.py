@@ -39,7 +39,7 @@ from bending import (
 )
 
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Decode, Prompt, Request
+from stageb.engines.protocol import USUAL, Decode, Prompt, Request
 from stageb.errors import EngineError, StagebError
 from stageb.store import disk
 
@@ -486,26 +486,29 @@ class Kept(logging.Handler):
 
 
 def meet_served(served: Served) -> bool:
-    from stageb.engines.remote import openai
+    from stageb.engines.remote import client
+    from stageb.engines.remote.openai import OpenAIEngine
+    from stageb.engines.remote.transport import ChatServer
 
     told, kept = teller(), Kept()
     told.served, told.asked = served, 0
     model = ModelConfig(
         engine="openai", model_name_or_path="m", base_url=told.url, timeout_s=0.3, concurrency=1
     )
-    engine = openai.OpenAIEngine(f"{told.url}/chat/completions", model, served.key, None, 0.0)
+    server = ChatServer(f"{told.url}/chat/completions", served.key, model.timeout_s)
+    engine = OpenAIEngine(client.Client(server, model, USUAL), None)
     asked = Request(
         Prompt("rules", "a red valve"),
         Decode(0.7, max_new_tokens=20, stop=("\n\n",)),
         (1,),
         begin=served.begin,
     )
-    openai.log.addHandler(kept)
-    level, openai.log.level = openai.log.level, logging.DEBUG
+    client.log.addHandler(kept)
+    level, client.log.level = client.log.level, logging.DEBUG
     try:
         with (
-            mock.patch.object(openai, "LONGEST_PAUSE_S", 0.0),
-            mock.patch.object(openai, "ATTEMPTS", 3),
+            mock.patch.object(client, "LONGEST_PAUSE_S", 0.0),
+            mock.patch.object(client, "ATTEMPTS", 3),
         ):
             ((said,),) = engine.generate([asked])
     except EngineError as error:
@@ -525,8 +528,8 @@ def meet_served(served: Served) -> bool:
         ]
         disk.encode(kept.said[-3])
     finally:
-        openai.log.level = level
-        openai.log.removeHandler(kept)
+        client.log.level = level
+        client.log.removeHandler(kept)
         for line in kept.said:
             for form in (served.key, repr(served.key)[1:-1], json.dumps(served.key)[1:-1]):
                 assert form not in line, ("the key", line[:500])

@@ -29,9 +29,9 @@ from stageb import engines
 from stageb.__main__ import main
 from stageb.engines import Completion, Decode, Prompt, Question, Request
 from stageb.engines.config import ModelConfig
-from stageb.engines.remote import openai as engine
-from stageb.engines.remote import transport
-from stageb.engines.remote.openai import ATTEMPTS, OpenAIEngine, OpenAIScorer
+from stageb.engines.remote import client, transport
+from stageb.engines.remote.client import ATTEMPTS
+from stageb.engines.remote.openai import OpenAIEngine, OpenAIScorer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
 from stageb.job import heartbeat
@@ -153,7 +153,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setenv("no_proxy", "*")
 
 
@@ -808,12 +808,12 @@ def test_where_there_is_no_system_role_the_user_says_its_words(server: Server, w
 
 
 def test_a_limit_of_requests_is_given_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.1)
     server.next.append(says({}, 429))
     ask(server)
     # at the least half of four times the usual pause
     assert server.seen[1][0] - server.seen[0][0] >= 0.2
-    monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
     server.usually = says({}, 429)
     with pytest.raises(EngineError, match=r"lower model\.concurrency, or have the limit raised"):
         ask(server)
@@ -923,13 +923,13 @@ def when_ticked(times: int) -> Behave:
 
 
 def test_a_slow_answer_gives_signs_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LOOK_S", 0.01)
+    monkeypatch.setattr(client, "LOOK_S", 0.01)
     server.next.append(when_ticked(3))
     assert ask(server) == ask(server)
 
 
 def test_so_does_a_pause_between_attempts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LOOK_S", 0.01)
+    monkeypatch.setattr(client, "LOOK_S", 0.01)
     counts: list[int] = []
 
     def refuses(handler: Handler, body: dict[str, Any]) -> None:
@@ -944,7 +944,7 @@ def test_so_does_a_pause_between_attempts(server: Server, monkeypatch: pytest.Mo
 
 
 def test_each_answer_is_a_sign_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LOOK_S", 100.0)
+    monkeypatch.setattr(client, "LOOK_S", 100.0)
     before = heartbeat.now().count
     connect(server, concurrency=1).generate([replace(ASKED, keys=tuple(range(5)))])
     assert before + 1 <= heartbeat.now().count <= before + 5

@@ -1,5 +1,5 @@
-"""One request to a web server, whose answer ends in bytes and in time, and what its refusals say to
-leave out of the next.
+"""One request to a web server, whose answer ends in bytes and in time; and where there is none, why,
+and what a person can do.
 
 The time limit of a socket is one of each read: a server that sends a byte now and then, or headers,
 or chunks without end, keeps within it for ever. So the connection is shut down under the reader
@@ -19,7 +19,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -30,22 +29,6 @@ MOST_BYTES = 32 << 20
 PIECE = 1 << 16  # bytes read at once
 SECRET = 8  # characters of a key, at the least, that an answer does not hold by chance
 SAID_BYTES = 2000  # of what a server says beside an error's status
-
-
-class StatusError(Exception):
-    """The server answered with an error's HTTP status."""
-
-    def __init__(self, error: urllib.error.HTTPError) -> None:
-        super().__init__(f"HTTP status {error.code}")
-        self.status, self.reason, self.headers = error.code, error.reason, error.headers
-        try:
-            self.said = error.read(SAID_BYTES)
-        except (OSError, http.client.HTTPException):
-            self.said = b""
-
-
-class AnswerTooLongError(Exception):
-    """The answer goes on beyond what any should have."""
 
 
 class TransientError(Exception):
@@ -68,6 +51,16 @@ class RefusedError(EngineError):
         super().__init__(message)
         self.status = status  # of HTTP
         self.said = said  # the beginning of what the server says
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a content filter refuses what was asked."""
+        return _FILTERED.search(self.said) is not None
+
+    @property
+    def is_of_fields(self) -> bool:
+        """Whether the server may answer the same words in a request of other fields."""
+        return self.status in UNFIT and not _TOO_LONG.search(self.said) and not self.is_filtered
 
 
 def find_proxy(url: str) -> str | None:
@@ -114,38 +107,97 @@ def read_key(name: str | None) -> str | None:
     return key
 
 
-class Poster:
-    """Sends requests to ``url``, from several threads if need be. Redirects are not followed: the
-    headers, and so a key, would follow them."""
+class ChatServer:
+    """Takes requests at ``url``, from several threads if need be. Redirects are not followed: the
+    headers, and so ``key``, would follow them. What it says is shown without the key, wherever it
+    puts it."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
-        self._url, self._headers, self._timeout_s = url, dict(headers), timeout_s
+    def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
+        self.url, self._key, self._timeout_s = url, key, timeout_s
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        self._headers |= {"Authorization": f"Bearer {key}"} if key else {}
         self._opener = urllib.request.build_opener(_NoRedirects, _Http, _Https)
 
     def post(self, body: bytes) -> bytes:
-        """The answer's body.
-
-        Raises ``StatusError``, ``AnswerTooLongError``, ``TimeoutError`` where the whole has not
-        come in time, and what the standard library's client raises.
-        """
+        """Post ``body`` and return the answer's. Raises ``TransientError``, and ``RefusedError`` for
+        what will not pass."""
         deadline = _Deadline(self._timeout_s)
-        asked = _TimedRequest(self._url, body, self._headers, deadline)
+        asked = _TimedRequest(self.url, body, self._headers, deadline)
         try:
             with self._opener.open(asked, timeout=self._timeout_s) as response:
                 answer = _read(response)
         except urllib.error.HTTPError as error:
             with error:
-                raise StatusError(error) from None
-        except (OSError, http.client.HTTPException, ValueError):
-            if deadline.has_passed:  # it was cut off, whatever that looked like
-                raise TimeoutError from None
-            raise
+                raise self._explain_status(error) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            # it was cut off, whatever that looked like
+            cause = TimeoutError() if deadline.has_passed else error
+            raise self._explain_failure(cause) from None
         finally:
             deadline.close()
         # where nothing tells how long an answer is, one that was cut off looks whole
         if deadline.has_passed:
-            raise TimeoutError
+            raise self._explain_failure(TimeoutError())
         return answer
+
+    def _explain_failure(self, error: Exception) -> TransientError:
+        """Turn what the standard library's client raised into an error with its remedy."""
+        if isinstance(error, TimeoutError):
+            return TransientError(f"no answer within {self._timeout_s:g} s (model.timeout_s)", SLOW)
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            cause = f"no connection within {self._timeout_s:g} s (model.timeout_s)"
+        else:
+            cause = self.show(f"{type(reason).__name__}: {reason}", 200)
+        return TransientError(cause, advise_on_reach(self.url))
+
+    def _explain_status(self, error: urllib.error.HTTPError) -> Exception:
+        """Turn an HTTP status into an error, transient or not, with its remedy."""
+        try:
+            said = self.show_beginning(error.read(SAID_BYTES))
+        except (OSError, http.client.HTTPException):
+            said = ""
+        cause = (
+            f"HTTP status {error.code} {self.show(error.reason, 80)}{': ' if said else ''}{said}"
+        )
+        remedy = find_remedy(error.code, said)
+        if error.code in TRANSIENT and not _will_not_pass(said):
+            # limits are often of a minute
+            patience = 4.0 if error.code == LIMITED else 1.0
+            remedy = remedy if error.code == LIMITED else advise_on_reach(self.url)
+            pause_s = _parse_pause_s(error.headers.get("Retry-After"))
+            return TransientError(cause, remedy, pause_s, patience, error.code)
+        if error.code in REDIRECTS:
+            there = self.show(error.headers.get("Location", "elsewhere"), 200)
+            remedy = (
+                f"it sends requests to {there}, where no key follows; if that is right, "
+                f"give model.base_url so"
+            )
+        return RefusedError(f"{self.url}: {cause}; {remedy}", error.code, said)
+
+    def show_beginning(self, said: bytes) -> str:
+        """The beginning of what the server says, for a message."""
+        return self.show(said[:SAID_BYTES].decode("utf-8", "replace"), 400)
+
+    def show(self, said: str, most: int) -> str:
+        """What the server says, for a message, in at most so many characters."""
+        return shown(self._hide_key(said), most)
+
+    def redact(self, text: str) -> str:
+        """Hide the key in an answer; leave a key that is a word, such as EMPTY."""
+        return self._hide_key(text) if len(self._key or "") >= SECRET else text
+
+    def _hide_key(self, said: str) -> str:
+        """Hide the key in the server's words: as it is, as JSON or Python write it, or the beginning
+        of it where the words end."""
+        key = self._key
+        if not key:
+            return said
+        for form in {key, json.dumps(key)[1:-1], repr(key)[1:-1]}:
+            said = said.replace(form, "***")
+        sizes = range(len(key), SECRET - 1, -1)
+        cut = next((size for size in sizes if said.endswith(key[:size])), 0)
+        return f"{said[:-cut]}***" if cut else said
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
@@ -154,7 +206,7 @@ def _read(response: http.client.HTTPResponse) -> bytes:
     while piece := response.read1(PIECE):
         answer += piece
         if len(answer) > MOST_BYTES:
-            raise AnswerTooLongError(f"the answer has more than {MOST_BYTES} bytes")
+            raise TransientError(f"the answer has more than {MOST_BYTES} bytes", OTHER)
     return bytes(answer)  # of one that is cut off the JSON does not end
 
 
@@ -236,37 +288,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return
 
 
-# A server's words about a request that it will not answer: what to leave out of the next one, and
-# what a person can do.
-#
-# Servers that speak OpenAI's chat completions differ most in the fields that they take. What they
-# say has no common form, so it is searched for the names of fields beside words of refusal.
+# What a server's statuses and words mean, which have no common form.
 
-# vLLM's words, and SGLang's
-CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}
-SYSTEM = "system"  # no field, but a role that some servers do not take
-WARMTH = "a temperature other than 1"
-LOGPROBS = frozenset({"logprobs", "top_logprobs"})
-MANY = "more than five top_logprobs"
-# that are asked for: the most that OpenAI and vLLM give, and that many others do
-TOP, FEWER = 20, 5
-DROPPABLE = (  # of two that a server names it can do without the first
-    "continue_final_message add_generation_prompt chat_template_kwargs top_k top_p temperature "
-    "seed stop max_tokens max_completion_tokens"
-).split()
+# from 520: Cloudflare's, and 529 of overload
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504, *range(520, 531))
 REDIRECTS = (301, 302, 303, 307, 308)
 LIMITED = 429
 UNFIT = (400, 422)  # the server does not take the request as it is
 FAILED = 500  # of some servers for the same, as where a chat template takes no begun answer
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
-_REFUSES = re.compile(
-    r"unsupported|not (be )?support|not allow|not permit|forbidden|unrecogni[sz]ed|unknown|"
-    r"unexpected|extra|cannot both|only one|only the default|must alternate|deprecated",
-    re.IGNORECASE,
-)
-_SYSTEM_ROLE = re.compile(
-    r"\brole.*\bsystem\b|\bsystem\b.*\brole|roles must alternate", re.IGNORECASE | re.DOTALL
-)
 _FILTERED = re.compile(
     "content_filter|content management policy|content_policy|data_inspection_failed", re.IGNORECASE
 )
@@ -291,45 +320,7 @@ _REMEDIES = {
 }
 
 
-def hide_key(said: str, key: str) -> str:
-    """Hide the key in a server's words: as it is, as JSON or Python write it, or the beginning of
-    it where the words end."""
-    for form in {key, json.dumps(key)[1:-1], repr(key)[1:-1]}:
-        said = said.replace(form, "***")
-    cut = next((size for size in range(len(key), SECRET - 1, -1) if said.endswith(key[:size])), 0)
-    return f"{said[:-cut]}***" if cut else said
-
-
-def find_refused(status: int, said: str, body: Mapping[str, Any]) -> frozenset[str]:
-    """Find the part of ``body`` that the server, by its words, can be asked without; where they
-    name nothing, the request to go on from a beginning. Empty where there is nothing to leave
-    out."""
-    if "logprobs" in said and "top_logprobs" in body:
-        return LOGPROBS if body["top_logprobs"] <= FEWER else frozenset({MANY})
-    if status not in UNFIT or _TOO_LONG.search(said) or is_filtered(said):
-        return frozenset()
-    named = [
-        name for name in DROPPABLE if name in body and re.search(rf"(?<!\w){name}(?!\w)", said)
-    ]
-    if _REFUSES.search(said) and named and named[0] not in CONTINUE:
-        may_be_1 = named[0] == "temperature" and body["temperature"] != 1 and "default (1)" in said
-        return frozenset({WARMTH} if may_be_1 else named[:1])
-    if (
-        _REFUSES.search(said)
-        and body["messages"][0]["role"] == "system"
-        and _SYSTEM_ROLE.search(said)
-    ):
-        return frozenset({SYSTEM})
-    return frozenset(CONTINUE) & body.keys()
-
-
-def ask_tokens(dropped: frozenset[str]) -> dict[str, Any]:
-    """The fields that ask for the most probable tokens of an answer, as many as the server
-    gives."""
-    return {"logprobs": True, "top_logprobs": FEWER if MANY in dropped else TOP}
-
-
-def parse_pause_s(header: str | None) -> float:
+def _parse_pause_s(header: str | None) -> float:
     """The seconds that a Retry-After header asks for; 0 where there is none that can be read."""
     if header is None:
         return 0.0
@@ -342,20 +333,9 @@ def parse_pause_s(header: str | None) -> float:
             return 0.0
 
 
-def mend_pairs(text: str) -> str:
-    """``text`` with a mark in place of each half of a surrogate pair, as a server's JSON may hold
-    where it cuts an answer amid a character: no file in UTF-8 can hold one."""
-    return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def is_filtered(said: str) -> bool:
-    """Whether a content filter refuses what was asked."""
-    return _FILTERED.search(said) is not None
-
-
 def find_remedy(status: int, said: str) -> str:
     """Say what to do about an HTTP status that comes with the words ``said``."""
-    if status == LIMITED and has_no_quota(said):
+    if status == LIMITED and _has_no_quota(said):
         return "the quota of the key's account is used up: see to that with the provider"
     if status in UNFIT and _TOO_LONG.search(said):
         return (
@@ -365,12 +345,12 @@ def find_remedy(status: int, said: str) -> str:
     return _REMEDIES.get(status, "look at what the server says")
 
 
-def will_not_pass(said: str) -> bool:
+def _will_not_pass(said: str) -> bool:
     """Whether what a server says beside a status that usually passes does not: llama-cpp-python
     gives 500 where it was started without the probabilities of tokens."""
-    return has_no_quota(said) or "logprobs" in said
+    return _has_no_quota(said) or "logprobs" in said
 
 
-def has_no_quota(said: str) -> bool:
+def _has_no_quota(said: str) -> bool:
     """Whether an account is used up, which no pause mends."""
     return _NO_QUOTA.search(said) is not None

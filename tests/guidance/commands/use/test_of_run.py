@@ -20,7 +20,7 @@ from guidance.commands.use.made import guidance, options, rows, run_folder, tick
 import stageb
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
-from stageb.engines.remote import openai
+from stageb.engines.remote import client
 from stageb.guidance.config import DecodeConfig, LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.tiny import CHECKPOINT
@@ -119,7 +119,7 @@ def test_no_server_of_the_folders_choice_is_asked(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(openai, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
     case.run(
         model=ModelConfig(
             "openai", "gpt", base_url=server.url, api_key_env="MY_CLOUD_SECRET", timeout_s=1.0
