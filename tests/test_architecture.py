@@ -64,7 +64,7 @@ ROOMS = {
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and
 # packed.
-FILES = 327
+FILES = 328
 # It names what stands above it in strings, so that nothing is imported before it is needed.
 REGISTRY = "stageb/__init__"
 
@@ -278,7 +278,6 @@ NAMES = 30  # that a file may take of the package
 # The files that took more when this limit was set, and how many. A figure may only fall: cut a file
 # that needs one more, or ask a file that knows them all. A file within the limit leaves this table.
 TAKING_MORE = {
-    "stageb/growth/environment": 47,
     "stageb/guidance/commands/report/page": 46,
     "stageb/store/journal": 43,
     "stageb/guidance/commands/use/judged": 39,

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stageb.growth import hosts, views
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
-from stageb.growth.environment import Block, Course, Places, PlantedSeeds, Setting, play, take_turn
+from stageb.growth.environment import Block, Course, Places, PlantedSeeds, Setting
+from stageb.growth.episodes import play, take_turn
 from stageb.growth.types import EnvironmentView, restore_tuples
+from stageb.growth.views import list_kept
 from stageb.runs.figures import interval
 
 # the bare host; the network that the controller made, from the start
@@ -116,9 +117,7 @@ def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Com
     """The results of members that have ended, by member."""
     judged, tested, found = block.judge(test=False), block.judge(test=True), {}
     for member in members:
-        host, extra = hosts.count_parameters(
-            block.setting.plan, views.list_blueprints(block.slots[member])
-        )
+        host, extra = block.count_parameters(member)
         found[member] = Comparison(
             controller=name,
             environment=block.places.numbers[member],
@@ -127,7 +126,7 @@ def _summarise(block: Block, name: str, members: Sequence[int]) -> dict[int, Com
             extra=extra / host,
             epochs=block.epochs,
             flops=block.flops[member],
-            kept=views.list_kept(block.slots[member]),
+            kept=list_kept(block.slots[member]),
             truth=block.lessons.right[member] if block.lessons.right else None,
             course=block.course(member, judged[member][1]),
         )

@@ -1,46 +1,28 @@
-"""A block of environments from start to end: hosts that train as one batch, and a controller that
-looks at each of them.
-
-An *episode* is ``host.epochs`` epochs. At the end of each but the last the controller chooses one
-action for every environment; what that asks of the slots holds from the next epoch on. After the
-last, all that was not kept for good is taken out, and what stays is judged on the validation set,
-for the last reward. The test set is for ``stageb evaluate`` and ``stageb play`` alone.
+"""A block of environments: hosts that train as one batch, each with its slots, and what it costs.
 
 What a block comes to depends on its environments' numbers and on what decides: on no rank, and on
-no other block.
+no other block. The test set is for ``stageb evaluate`` and ``stageb play`` alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, cast
+from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import StagebError
-from stageb.growth import hosts, lifecycle, tasks, training, views
+from stageb.growth import hosts, tasks, training, views
 from stageb.growth.config import GrowthConfig
-from stageb.growth.controllers import Controller
 from stageb.growth.hosts import Plan
-from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
-from stageb.growth.observation import observe
-from stageb.growth.policy import GrowthRollout, encode_action, make_masks
+from stageb.growth.lifecycle import Effect, Rules
 from stageb.growth.tasks import Task
 from stageb.growth.training import BrokenHostsError, EpochFigures
-from stageb.growth.types import (
-    SLOTS,
-    Action,
-    EnvironmentView,
-    EpisodeResult,
-    Op,
-    Slots,
-    SlotView,
-    Stage,
-)
-from stageb.growth.views import Measurements, Sizes, compute_objective, compute_reward
+from stageb.growth.types import SLOTS, Action, EnvironmentView, Slots, SlotView, Stage
+from stageb.growth.views import Measurements, Sizes
 from stageb.job import heartbeat
 from stageb.training.step import Recorder
 
@@ -90,24 +72,6 @@ class Places:
         ]
 
 
-@dataclass(frozen=True)
-class Episodes:
-    """A block from its start to its end."""
-
-    ended: tuple[EpisodeResult, ...]
-    played: GrowthRollout  # what PPO learns from
-    views: tuple[tuple[EnvironmentView, ...], ...]  # of every epoch, by member
-    actions: tuple[tuple[Action, ...], ...]  # of every epoch but the last
-
-
-class Turn(NamedTuple):
-    """A block's turn: what its controller knew at an epoch's end, and the actions that it chose."""
-
-    observations: Tensor  # float32 (B, 80)
-    legal: Tensor  # bool (B, 4, 3)
-    actions: tuple[Action, ...]
-
-
 class Block:
     """Environments that train together: all that changes in them."""
 
@@ -145,7 +109,7 @@ class Block:
         host, fit = self.setting.config.host, self.lessons.sets.fit
         steps, size, device = host.steps_per_epoch, host.batch_size, self.setting.device
         batches = tasks.draw_batches(self.keys, self.epochs, steps, size, len(fit), device)
-        learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
+        learns = torch.tensor([[slot.stage.learns for slot in slots] for slots in self.slots])
         try:
             figures = training.train_epoch(
                 self.hosts, self.active(), self.alphas(), learns, fit, batches
@@ -187,8 +151,9 @@ class Block:
             measured = Measurements(
                 train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:])
             )
-            host, extra = hosts.count_parameters(self.setting.plan, views.list_blueprints(slots))
-            sizes = Sizes(config.host.epochs, config.host.steps_per_epoch, host, extra)
+            sizes = Sizes(
+                config.host.epochs, config.host.steps_per_epoch, *self.count_parameters(member)
+            )
             after.append(views.view_after_epoch(self.views[member], slots, measured, sizes))
         self.views = list(after)
         self.note([view.accuracy for view in after])
@@ -228,17 +193,21 @@ class Block:
 
     # What it costs
 
+    def count_parameters(self, member: int) -> tuple[int, int]:
+        """Parameters of a host, and of the seeds in it."""
+        return self.setting.plan.count_parameters(views.list_blueprints(self.slots[member]))
+
     def price(self, member: int) -> float:
         """FLOPs of the next epoch of training."""
         host, slots = self.setting.config.host, self.slots[member]
-        beside = [slot.stage in LEARNS and slot.alpha == 0 for slot in slots]
-        step = hosts.count_training(self.setting.plan, views.list_blueprints(slots), beside)
+        beside = [slot.stage.learns and slot.alpha == 0 for slot in slots]
+        step = self.setting.plan.count_training(views.list_blueprints(slots), beside)
         return float(step * host.batch_size * host.steps_per_epoch)
 
     def price_of_looking(self, member: int) -> float:
         """FLOPs of judging the four settings on the validation set."""
-        one = hosts.count_evaluation(
-            self.setting.plan, views.list_blueprints(self.slots[member]), len(SLOTS) + 1
+        one = self.setting.plan.count_evaluation(
+            views.list_blueprints(self.slots[member]), len(SLOTS) + 1
         )
         return float(one * len(self.lessons.sets.validation))
 
@@ -253,26 +222,19 @@ class Block:
         """
         alphas = self.alphas()[:, None].repeat(1, len(SLOTS) + 1, 1)
         unseen = torch.tensor(
-            [[slot.stage not in VISIBLE for slot in slots] for slots in self.slots]
+            [[not slot.stage.is_visible for slot in slots] for slots in self.slots]
         )
         alphas[:, 1:].diagonal(dim1=1, dim2=2).copy_(unseen)
         return alphas
 
     def _take(self, member: int, slots: Slots, effects: Sequence[tuple[int, Effect]]) -> None:
         """The slots of the next epoch, and what they ask of the tensors."""
-        config = self.setting.config
-        self.slots[member] = cast(Slots, tuple(_set_alpha(slot, config) for slot in slots))
+        self.slots[member] = self.setting.rules.weigh(slots)
         for slot, effect in effects:
             if effect is Effect.REMOVE:
-                training.cull(self.hosts, member, slot)
+                self.hosts.cull(member, slot)
             else:
-                training.germinate(
-                    self.hosts,
-                    member,
-                    slot,
-                    slots[slot].blueprint,
-                    tasks.seed_key(self.keys[member]),
-                )
+                self._germinate(member, slot, slots[slot].blueprint)
 
     def _plant(self, member: int, grown: PlantedSeeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""
@@ -281,120 +243,8 @@ class Block:
             slots[slot] = SlotView(
                 stage=Stage.FOSSILIZED, blueprint=blueprint, seed_id=number, alpha=1.0
             )
-            training.germinate(
-                self.hosts, member, slot, blueprint, tasks.seed_key(self.keys[member])
-            )
+            self._germinate(member, slot, blueprint)
         self.slots[member] = cast(Slots, tuple(slots))
 
-
-def play(block: Block, controller: Controller) -> Episodes:
-    """Whole episodes of a block that has just begun."""
-    config = block.setting.config
-    seen: list[tuple[EnvironmentView, ...]] = []
-    turns: list[Turn] = []
-    for epoch in range(1, config.host.epochs + 1):
-        known = block.look(block.train())
-        seen.append(tuple(known))
-        if epoch < config.host.epochs:
-            turns.append(take_turn(block, controller, known))
-    for member in range(len(block.keys)):
-        block.close(member)
-    finals = _view_finals(block)
-    rewards = _compute_rewards(seen, finals, config)
-    decided = tuple(turn.actions for turn in turns)
-    played = GrowthRollout(
-        torch.stack([turn.observations for turn in turns]),
-        torch.stack([turn.legal for turn in turns]),
-        torch.tensor([[encode_action(action) for action in actions] for actions in decided]),
-        rewards,
-    )
-    ended = _make_results(block, finals, decided, rewards)
-    return Episodes(ended, played, tuple(seen), decided)
-
-
-def take_turn(block: Block, controller: Controller, known: Sequence[EnvironmentView]) -> Turn:
-    """Have every environment of a block do what ``controller`` chooses for it, and end its
-    epoch."""
-    observations, legal = (
-        observe(known),
-        make_masks([block.setting.rules.legal(view) for view in known]),
-    )
-    keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
-    actions = tuple(controller.act(known, observations, legal, keys))
-    block.act(actions)
-    return Turn(observations, legal, actions)
-
-
-def _view_finals(block: Block) -> list[EnvironmentView]:
-    """The networks that stay, as the validation set judges them."""
-    plan, finals = block.setting.plan, []
-    for view, slots, (loss, accuracy) in zip(
-        block.views, block.slots, block.judge(test=False), strict=True
-    ):
-        assert view is not None, "an episode has an epoch at least"
-        extra = hosts.count_parameters(plan, views.list_blueprints(slots))[1]
-        finals.append(
-            replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra)
-        )
-    return finals
-
-
-def _compute_rewards(
-    seen: Sequence[Sequence[EnvironmentView]],
-    finals: Sequence[EnvironmentView],
-    config: GrowthConfig,
-) -> Tensor:
-    """Of every action: float32 (T, B)."""
-    last = len(seen) - 2
-    rows = [
-        [
-            compute_reward(
-                before, after, final if step == last else None, config.reward, config.ppo.gamma
-            )
-            for before, after, final in zip(seen[step], seen[step + 1], finals, strict=True)
-        ]
-        for step in range(last + 1)
-    ]
-    return torch.tensor(rows)
-
-
-def _make_results(
-    block: Block,
-    finals: Sequence[EnvironmentView],
-    decided: Sequence[Sequence[Action]],
-    rewards: Tensor,
-) -> tuple[EpisodeResult, ...]:
-    """Return the results of a block's episodes, with its slots closed."""
-    right, ended = block.lessons.right, []
-    for member, final in enumerate(finals):
-        done = [actions[member].op for actions in decided]
-        ended.append(
-            EpisodeResult(
-                environment=block.places.numbers[member],
-                epochs=block.epochs,
-                loss=final.loss,
-                accuracy=final.accuracy,
-                objective=compute_objective(final, block.setting.config.reward),
-                reward=float(rewards[:, member].sum()),
-                host_parameters=final.host_parameters,
-                extra_parameters=final.extra_parameters,
-                germinated=done.count(Op.GERMINATE),
-                fossilized=done.count(Op.FOSSILIZE),
-                culled=done.count(Op.CULL),
-                skipped=block.skipped[member],
-                flops=block.flops[member],
-                kept=views.list_kept(final.slots),
-                truth=right[member] if right else None,
-            )
-        )
-    return tuple(ended)
-
-
-def _set_alpha(slot: SlotView, config: GrowthConfig) -> SlotView:
-    """A slot with the weight that its stage gives it in the coming epoch."""
-    if slot.stage is Stage.BLENDING:
-        epochs = config.gates.blending_epochs
-        alpha = lifecycle.compute_alpha(slot.epochs_in_stage + 1, epochs + 1)
-    else:
-        alpha = 1.0 if slot.stage in VISIBLE else 0.0
-    return slot if slot.alpha == alpha else replace(slot, alpha=alpha)
+    def _germinate(self, member: int, slot: int, blueprint: int) -> None:
+        self.hosts.germinate(member, slot, blueprint, tasks.seed_key(self.keys[member]))

@@ -175,6 +175,51 @@ class Plan:
         """How many numbers each segment holds."""
         return {name: sum(spec.size for spec in specs) for name, specs in self.segments.items()}
 
+    def count_parameters(self, active: Sequence[int]) -> tuple[int, int]:
+        """Parameters of one network: of its host, and of the seeds of blueprints ``active``."""
+        return self.sizes[HOST], sum(
+            self.sizes[name_segment(self, slot, index)]
+            for slot, index in enumerate(active)
+            if index >= 0
+        )
+
+    # Floating-point operations: two for every multiplication of a layer, as is usual.
+    #
+    # Norms, activations and the optimiser are left out: they are far less. A backward pass counts
+    # as two forward passes wherever there is training, also where less is computed: no gradient of
+    # the host's parameters is made where a seed trains beside it, or where the host is given. So
+    # networks cost the same on every task. What a member of a block costs is what it would cost
+    # alone: that others of its block have other seeds, for which it is computed in vain, is not
+    # counted.
+
+    def count_forward(self, active: Sequence[int]) -> int:
+        """Of one example through one network whose slots hold the blueprints ``active``, -1 for
+        none."""
+        return 2 * (
+            sum(self.built.products(self.shape, self.width)) + self._count_seed_products(active)
+        )
+
+    def count_training(self, active: Sequence[int], beside: Sequence[bool]) -> int:
+        """Of one example in a step of training, forward and backward: of the network as it stands,
+        and of one for each seed that trains ``beside`` it, in which that seed stands too."""
+        stands = [-1 if trains else index for index, trains in zip(active, beside, strict=True)]
+        tried = [slot for slot, trains in enumerate(beside) if trains]
+        networks = [[*stands[:slot], active[slot], *stands[slot + 1 :]] for slot in tried]
+        return 3 * sum(self.count_forward(network) for network in (stands, *networks))
+
+    def count_evaluation(self, active: Sequence[int], settings: int) -> int:
+        """Of one example judged in as many settings: what comes before the first slot is computed
+        once."""
+        stem, later = self.built.products(self.shape, self.width)
+        return 2 * (stem + settings * (later + self._count_seed_products(active)))
+
+    def _count_seed_products(self, active: Sequence[int]) -> int:
+        products = 0
+        for index, at in zip(active, self.slots, strict=True):
+            if index >= 0:
+                products += BLUEPRINTS[self.blueprints[index]].products(at)
+        return products
+
 
 def make_plan(config: HostConfig, shape: TaskShape) -> Plan:
     """The host that ``config`` asks for, for a task of this ``shape``.
@@ -211,49 +256,9 @@ def make_plan(config: HostConfig, shape: TaskShape) -> Plan:
     )
 
 
-def count_parameters(plan: Plan, active: Sequence[int]) -> tuple[int, int]:
-    """Parameters of one network: of its host, and of the seeds of blueprints ``active``."""
-    sizes = plan.sizes
-    return sizes[HOST], sum(
-        sizes[name_segment(plan, slot, index)] for slot, index in enumerate(active) if index >= 0
-    )
-
-
 def name_segment(plan: Plan, slot: int, blueprint: int) -> str:
     """The name of a seed's segment."""
     return f"{SLOTS[slot]}.{plan.blueprints[blueprint]}"
-
-
-# Floating-point operations, counted from the plan: two for every multiplication of a layer, as is
-# usual.
-#
-# Norms, activations and the optimiser are left out: they are far less. A backward pass counts as
-# two forward passes wherever there is training, also where less is computed: no gradient of the
-# host's parameters is made where a seed trains beside it, or where the host is given. So networks
-# cost the same on every task. What a member of a block costs is what it would cost alone: that
-# others of its block have other seeds, for which it is computed in vain, is not counted.
-
-
-def count_forward(plan: Plan, active: Sequence[int]) -> int:
-    """Of one example through one network whose slots hold the blueprints ``active``, -1 for
-    none."""
-    return 2 * (sum(plan.built.products(plan.shape, plan.width)) + _seeds(plan, active))
-
-
-def count_training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
-    """Of one example in a step of training, forward and backward: of the network as it stands, and
-    of one for each seed that trains ``beside`` it, in which that seed stands too."""
-    stands = [-1 if trains else index for index, trains in zip(active, beside, strict=True)]
-    tried = [slot for slot, trains in enumerate(beside) if trains]
-    networks = [[*stands[:slot], active[slot], *stands[slot + 1 :]] for slot in tried]
-    return 3 * sum(count_forward(plan, network) for network in (stands, *networks))
-
-
-def count_evaluation(plan: Plan, active: Sequence[int], settings: int) -> int:
-    """Of one example judged in as many settings: what comes before the first slot is computed
-    once."""
-    stem, later = plan.built.products(plan.shape, plan.width)
-    return 2 * (stem + settings * (later + _seeds(plan, active)))
 
 
 def count_policy(hidden: int, blueprints: int) -> int:
@@ -265,11 +270,3 @@ def count_policy(hidden: int, blueprints: int) -> int:
     with FlopCounterMode(display=False) as counter:
         Policy(hidden, blueprints, 0)(torch.zeros(1, SIZE), make_blank(1), legal, action)
     return int(counter.get_total_flops())
-
-
-def _seeds(plan: Plan, active: Sequence[int]) -> int:
-    products = 0
-    for index, at in zip(active, plan.slots, strict=True):
-        if index >= 0:
-            products += BLUEPRINTS[plan.blueprints[index]].products(at)
-    return products

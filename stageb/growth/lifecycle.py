@@ -25,12 +25,6 @@ from stageb.errors import StagebError
 from stageb.growth.config import GatesConfig
 from stageb.growth.types import SLOTS, Action, EnvironmentView, Op, Slots, SlotView, Stage
 
-# a seed is in the slot
-SEEDED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)
-# its parameters are updated
-LEARNS = (Stage.TRAINING, Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)
-VISIBLE = (Stage.BLENDING, Stage.PROBATIONARY, Stage.FOSSILIZED)  # the host sees it
-
 
 class LifecycleError(StagebError):
     """An event that a slot's stage or its gates do not allow: a fault of the controller."""
@@ -110,8 +104,10 @@ TABLE: Mapping[tuple[Stage, Event], StageChange] = {
     (Stage.EMBARGOED, Event.EPOCH): StageChange(Stage.RESETTING, ("embargo",)),
     (Stage.RESETTING, Event.EPOCH): StageChange(Stage.DORMANT),
     **_STAY,
-    **{(stage, Event.END): StageChange(Stage.DORMANT) for stage in Stage if stage not in SEEDED},
-    **{(stage, Event.END): _CULL for stage in SEEDED},
+    **{
+        (stage, Event.END): _CULL if stage.is_seeded else StageChange(Stage.DORMANT)
+        for stage in Stage
+    },
     (Stage.FOSSILIZED, Event.END): StageChange(Stage.FOSSILIZED),
 }
 
@@ -215,13 +211,24 @@ class Rules:
             (slot, effect) for slot, (_, asked) in enumerate(steps) for effect in asked
         ]
 
+    def weigh(self, slots: Slots) -> Slots:
+        """Give every slot the weight that its stage has in the coming epoch."""
+        return cast(Slots, tuple(map(self._weigh_slot, slots)))
+
+    def _weigh_slot(self, slot: SlotView) -> SlotView:
+        if slot.stage is Stage.BLENDING:
+            alpha = compute_alpha(slot.epochs_in_stage + 1, self.gates.blending_epochs + 1)
+        else:
+            alpha = float(slot.stage.is_visible)
+        return slot if slot.alpha == alpha else replace(slot, alpha=alpha)
+
     def _step(
         self, view: EnvironmentView, slot: int, before: SlotView, event: Event
     ) -> tuple[SlotView, tuple[Effect, ...]]:
         stage, effects = transition(before.stage, event, self.facts(view, slot, before), self.gates)
         if stage == before.stage:
             return (replace(before, dwell=before.dwell - 1) if before.dwell else before), effects
-        if stage not in SEEDED:
+        if not stage.is_seeded:
             dwell = self.gates.embargo_epochs if stage is Stage.EMBARGOED else 0
             return SlotView(stage=stage, dwell=dwell), effects
         now = replace(

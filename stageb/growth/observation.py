@@ -38,7 +38,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from stageb.growth.lifecycle import SEEDED
 from stageb.growth.types import EnvironmentView, SlotView, Stage
 from stageb.growth.views import REMEMBERED
 
@@ -89,7 +88,7 @@ def _observe_host(view: EnvironmentView) -> list[float]:
 def _observe_slot(slot: SlotView) -> list[float]:
     numbers = [0.0] * BASE
     numbers[1] = slot.stage / LAST
-    if slot.stage in SEEDED:
+    if slot.stage.is_seeded:
         numbers[0], numbers[2], numbers[3] = (
             1.0,
             _clip_unit(slot.alpha),
@@ -100,7 +99,7 @@ def _observe_slot(slot: SlotView) -> list[float]:
 
 
 def _observe_telemetry(slot: SlotView, view: EnvironmentView) -> list[float]:
-    if slot.stage not in SEEDED:
+    if not slot.stage.is_seeded:
         return [0.0] * TELEMETRY
     return [
         _squash(slot.gradient_norm),

@@ -14,7 +14,8 @@ from stageb.config import require
 from stageb.errors import InputError
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider, load_controller
-from stageb.growth.environment import Block, Places, Setting, play
+from stageb.growth.environment import Block, Places, Setting
+from stageb.growth.episodes import play
 from stageb.growth.types import SLOTS, Action, EnvironmentView, EpisodeResult, Op, Stage
 from stageb.store import disk
 from stageb.store.output import check_target

@@ -14,7 +14,8 @@ import torch
 
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider, Snapshot
-from stageb.growth.environment import Block, Places, Setting, play
+from stageb.growth.environment import Block, Places, Setting
+from stageb.growth.episodes import play
 from stageb.growth.policy import GrowthRollout
 from stageb.growth.types import EpisodeResult
 from stageb.job.world import World, decode, encode, pack, unpack

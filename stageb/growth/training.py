@@ -81,6 +81,22 @@ class Hosts:
         """Where all of it lies."""
         return self.counts.device
 
+    def germinate(self, member: int, slot: int, blueprint: int, key: int) -> None:
+        """Lay a fresh seed of ``blueprint`` (an index into the plan's) into a slot of one member;
+        ``key`` names its stream."""
+        self.cull(member, slot)
+        name = name_segment(self.plan, slot, blueprint)
+        self.weights[name][member].copy_(blocks.draw(self.plan, name, [key])[0])
+
+    def cull(self, member: int, slot: int) -> None:
+        """Forget whatever stands in a slot of one member, its moments and its count of updates with
+        it."""
+        for name in self.plan.segments:
+            if blocks.find_part(name) == slot + 1:
+                for table in (self.weights, self.first, self.second):
+                    table[name][member].zero_()
+        self.counts[member, slot + 1] = 0
+
 
 @dataclass(frozen=True)
 class EpochFigures:
@@ -121,24 +137,6 @@ def make_hosts(
         skipped=zeros(4),
         broken=zeros(),
     )
-
-
-def germinate(hosts: Hosts, member: int, slot: int, blueprint: int, key: int) -> None:
-    """Lay a fresh seed of ``blueprint`` (an index into the plan's) into a slot of one member;
-    ``key`` names its stream."""
-    cull(hosts, member, slot)
-    name = name_segment(hosts.plan, slot, blueprint)
-    hosts.weights[name][member].copy_(blocks.draw(hosts.plan, name, [key])[0])
-
-
-def cull(hosts: Hosts, member: int, slot: int) -> None:
-    """Forget whatever stands in a slot of one member, its moments and its count of updates with
-    it."""
-    for name in hosts.plan.segments:
-        if blocks.find_part(name) == slot + 1:
-            for table in (hosts.weights, hosts.first, hosts.second):
-                table[name][member].zero_()
-    hosts.counts[member, slot + 1] = 0
 
 
 def train_epoch(

@@ -24,6 +24,21 @@ class Stage(IntEnum):
     EMBARGOED = 7  # the slot dwells before it may be used again
     RESETTING = 8  # on its way back to dormant
 
+    @property
+    def is_seeded(self) -> bool:
+        """Whether a seed is in the slot."""
+        return Stage.GERMINATED <= self <= Stage.FOSSILIZED
+
+    @property
+    def learns(self) -> bool:
+        """Whether the seed's parameters are updated."""
+        return Stage.TRAINING <= self <= Stage.FOSSILIZED
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether the host sees the seed."""
+        return Stage.BLENDING <= self <= Stage.FOSSILIZED
+
 
 class Op(IntEnum):
     """A controller's operation; one an epoch."""

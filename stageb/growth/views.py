@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from stageb.growth.config import RewardConfig
-from stageb.growth.lifecycle import SEEDED, VISIBLE
 from stageb.growth.types import EnvironmentView, Slots, SlotView, Stage
 
 # What a controller is paid: for the network that an episode leaves, and on the way for what brings
@@ -116,9 +115,9 @@ def view_after_epoch(
 
 def _view_slot(place: int, slot: SlotView, measured: Measurements) -> SlotView:
     """A slot that went through the epoch."""
-    if slot.stage not in SEEDED:
+    if not slot.stage.is_seeded:
         return slot
-    sees = slot.stage in VISIBLE
+    sees = slot.stage.is_visible
     norm, gain = measured.gradient_norms[place], measured.accuracy - measured.changed[place]
     return replace(
         slot,
@@ -135,7 +134,7 @@ def _view_slot(place: int, slot: SlotView, measured: Measurements) -> SlotView:
 
 def list_blueprints(slots: Slots) -> list[int]:
     """The blueprint in each slot, -1 where there is none."""
-    return [slot.blueprint if slot.stage in SEEDED else -1 for slot in slots]
+    return [slot.blueprint if slot.stage.is_seeded else -1 for slot in slots]
 
 
 def list_kept(slots: Sequence[SlotView]) -> tuple[tuple[int, int], ...]:

@@ -61,7 +61,7 @@ def grown(plan: hosts.Plan, keys: list[int]) -> Grown:
         for slot in range(3):
             index = (number + 2 * slot) % (len(plan.blueprints) + 1) - 1
             if index >= 0:
-                training.germinate(block, member, slot, index, seeds.stream(key, "seed", slot))
+                block.germinate(member, slot, index, seeds.stream(key, "seed", slot))
                 active[member, slot], alphas[member, slot] = (
                     index,
                     (0.0, 0.4, 1.0)[(number + slot) % 3],

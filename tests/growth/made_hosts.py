@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stageb import seeds
-from stageb.growth.lifecycle import SEEDED, VISIBLE, Rules
+from stageb.growth.lifecycle import Rules
 from stageb.growth.types import Action, EnvironmentView, Slots, SlotView, Stage
 
 HOST_PARAMETERS, SEED_PARAMETERS = 1000, (60, 250, 120, 200, 90)
@@ -87,7 +87,7 @@ class Environment:
         slots = []
         for at, slot in enumerate(view.slots):
             since = slot.epochs_in_stage + 1
-            seeded = slot.stage in SEEDED
+            seeded = slot.stage.is_seeded
             if seeded:
                 self.learnt[at] += (1 - self.learnt[at]) * 0.4
             blend = min(1.0, since / self.rules.gates.blending_epochs)
@@ -109,7 +109,7 @@ class Environment:
         """``view`` with the figures of the validation set."""
         values = [self.learnt[at] * self._worth(at, slot) for at, slot in enumerate(view.slots)]
         seen = [
-            value * slot.alpha if slot.stage in VISIBLE else 0.0
+            value * slot.alpha if slot.stage.is_visible else 0.0
             for value, slot in zip(values, view.slots, strict=True)
         ]
         host = self.base * (1 - math.exp(-view.epoch / 4))
@@ -117,8 +117,8 @@ class Environment:
         slots = []
         for slot, value, shown in zip(view.slots, values, seen, strict=True):
             told = (
-                shown if slot.stage in VISIBLE else value * (slot.stage in SEEDED)
-            ) + self._normal() * noise * (slot.stage in SEEDED)
+                shown if slot.stage.is_visible else value * (slot.stage.is_seeded)
+            ) + self._normal() * noise * (slot.stage.is_seeded)
             improved = accuracy - slot.accuracy_at_entry
             slots.append(
                 replace(
@@ -127,7 +127,7 @@ class Environment:
             )
         loss = -math.log(max(0.05, accuracy))
         best = loss < view.best_loss
-        extra = sum(SEED_PARAMETERS[slot.blueprint] for slot in view.slots if slot.stage in SEEDED)
+        extra = sum(SEED_PARAMETERS[slot.blueprint] for slot in view.slots if slot.stage.is_seeded)
         return replace(
             view,
             train_loss=loss * 0.9,

@@ -76,9 +76,9 @@ def test_parameters_are_those_of_the_active_seeds() -> None:
     plan = plan_of("mlp")  # 5 inputs, 6 features, 3 classes; norm, mlp, low_rank
     host = (5 * 6 + 6) + 2 * (6 * 6 + 6) + (6 * 3 + 3)
     norm, mlp, low_rank = 12, 2 * (6 * 6 + 6), 2 * 6
-    assert hosts.count_parameters(plan, [-1, -1, -1]) == (host, 0)
-    assert hosts.count_parameters(plan, [0, 1, 2]) == (host, norm + mlp + low_rank)
-    assert hosts.count_parameters(plan, [1, 1, -1]) == (host, 2 * mlp)
+    assert plan.count_parameters([-1, -1, -1]) == (host, 0)
+    assert plan.count_parameters([0, 1, 2]) == (host, norm + mlp + low_rank)
+    assert plan.count_parameters([1, 1, -1]) == (host, 2 * mlp)
     for name in NAMES:
         plan = plan_of(name)
         for index in range(len(plan.blueprints)):
@@ -86,7 +86,7 @@ def test_parameters_are_those_of_the_active_seeds() -> None:
             seed = blocks.open_segment(
                 plan, hosts.name_segment(plan, 1, index), params[hosts.name_segment(plan, 1, index)]
             )
-            assert hosts.count_parameters(plan, [-1, index, -1])[1] == sum(
+            assert plan.count_parameters([-1, index, -1])[1] == sum(
                 tensor.numel() for tensor in seed.values()
             )
 
@@ -99,20 +99,18 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
         active = [index, -1, index]
         with FlopCounterMode(display=False) as counter:
             one_host.forward(plan, params, x, [1, 1, 1], active)
-        assert counter.get_total_flops() == 4 * hosts.count_forward(plan, active), plan.blueprints[
-            index
-        ]
-    stem = 2 * hosts.count_evaluation(plan, active, 1) - hosts.count_evaluation(plan, active, 2)
-    assert hosts.count_evaluation(plan, active, 1) == hosts.count_forward(plan, active)
+        assert counter.get_total_flops() == 4 * plan.count_forward(active), plan.blueprints[index]
+    stem = 2 * plan.count_evaluation(active, 1) - plan.count_evaluation(active, 2)
+    assert plan.count_evaluation(active, 1) == plan.count_forward(active)
     assert stem > 0
-    assert hosts.count_training(plan, active, [False] * 3) == 3 * hosts.count_forward(plan, active)
-    without = hosts.count_forward(plan, [index, -1, -1])
-    assert hosts.count_training(plan, active, [False, False, True]) == 3 * (
-        without + hosts.count_forward(plan, active)
+    assert plan.count_training(active, [False] * 3) == 3 * plan.count_forward(active)
+    without = plan.count_forward([index, -1, -1])
+    assert plan.count_training(active, [False, False, True]) == 3 * (
+        without + plan.count_forward(active)
     )
-    bare, alone = hosts.count_forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
-    each = sum(hosts.count_forward(plan, network) for network in alone)
-    assert hosts.count_training(plan, active, [True, False, True]) == 3 * (bare + each)
+    bare, alone = plan.count_forward([-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
+    each = sum(plan.count_forward(network) for network in alone)
+    assert plan.count_training(active, [True, False, True]) == 3 * (bare + each)
 
 
 def test_what_a_host_cannot_hold_is_refused_by_its_key() -> None:

@@ -13,7 +13,6 @@ from stageb import seeds
 from stageb.growth.config import GatesConfig
 from stageb.growth.lifecycle import (
     GATES,
-    SEEDED,
     TABLE,
     Effect,
     Event,
@@ -180,7 +179,7 @@ def test_twenty_thousand_sampled_actions_are_legal_and_ids_are_unique() -> None:
                     contribution=adds,
                     exploding=fate >> 8 & 15 == place,
                 )
-                if slot.stage in SEEDED
+                if slot.stage.is_seeded
                 else slot
                 for place, (slot, adds) in enumerate(zip(slots, shown, strict=True))
             ]

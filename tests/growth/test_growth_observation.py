@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.growth import observation as memory
-from stageb.growth.lifecycle import SEEDED
 from stageb.growth.observation import observe
 from stageb.growth.types import EnvironmentView, SlotView, Stage
 from stageb.training.ppo import RunningNorm
@@ -97,7 +96,7 @@ def test_eighty_numbers_whatever_was_measured_all_between_minus_one_and_one(
     for slot, of in enumerate(OF_SLOT):
         if view.slots[slot].stage is Stage.DORMANT:
             assert observation[0, of].tolist() == [0.0] * 19
-        assert view.slots[slot].stage in SEEDED or observation[0, of[9:]].tolist() == [0.0] * 10
+        assert view.slots[slot].stage.is_seeded or observation[0, of[9:]].tolist() == [0.0] * 10
 
 
 def test_for_all_occupancies_a_slot_moves_its_own_numbers_alone() -> None:

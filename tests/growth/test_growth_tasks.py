@@ -121,7 +121,7 @@ def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
     for member, key in enumerate(KEYS):
         for slot in range(3):
             active[member, slot] = (member + slot) % len(plan.blueprints)
-            training.germinate(pupils, member, slot, int(active[member, slot]), key)
+            pupils.germinate(member, slot, int(active[member, slot]), key)
     for epoch in range(5):
         batches = tasks.draw_batches(KEYS, epoch, 16, 64, len(lessons.sets.fit))
         training.train_epoch(pupils, active, ones, active >= 0, lessons.sets.fit, batches)

@@ -74,7 +74,7 @@ def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
         torch.testing.assert_close(found.loss, wanted.loss, rtol=0, atol=1e-8)
         torch.testing.assert_close(found.gradient_norms, wanted.gradient_norms, rtol=0, atol=1e-7)
         for block in (here, there):
-            training.cull(block, 1, 1)
+            block.cull(1, 1)
         active[1, 1], learns[1, 1] = -1, False
     for (part, found_there), held in zip(state(there).items(), state(here).values(), strict=True):
         torch.testing.assert_close(found_there.cpu(), held, rtol=0, atol=1e-8, msg=part)
@@ -89,7 +89,7 @@ def test_a_step_is_one_of_torchs_adam_and_a_seeds_steps_are_counted_from_its_own
     seed = None
     for epoch in range(2):
         if epoch:
-            training.germinate(block, 0, 1, 1, 99)
+            block.germinate(0, 1, 1, 99)
             active[0, 1], alphas[0, 1], learns[0, 1] = 1, 0.5, True
             seed = block.weights["mid.mlp"][0].clone().requires_grad_()
             optimizer.add_param_group({"params": [seed], "lr": 0.02})
@@ -121,7 +121,7 @@ def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -
     training.train_epoch(alone, *nothing, fit, batches)
     block, (active, alphas, learns) = bare(plan, keys)
     for member in range(count):
-        training.germinate(block, member, member % 3, member, KEYS[1])
+        block.germinate(member, member % 3, member, KEYS[1])
         active[member, member % 3], learns[member, member % 3] = member, True
     training.train_epoch(block, active, alphas, learns, fit, batches)
     assert torch.equal(block.weights["host"], alone.weights["host"])
@@ -142,7 +142,7 @@ def test_seeds_that_train_beside_one_host_learn_as_if_each_were_the_only_one(nam
     block, (active, alphas, learns) = bare(plan, keys)
     for member, slots in enumerate(places):
         for slot in slots:
-            training.germinate(block, member, slot, blueprint, KEYS[1])
+            block.germinate(member, slot, blueprint, KEYS[1])
             active[member, slot], learns[member, slot] = blueprint, True
     fit = examples(plan.shape, 30, 1)
     fit = Split(fit.inputs, fit.targets.expand(len(keys), *fit.targets.shape[1:]))
@@ -177,7 +177,7 @@ def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
     training.train_epoch(whole, turned, alphas, learns & (turned >= 0), fit, BATCHES)
     torch.testing.assert_close(block.weights["host"], whole.weights["host"], rtol=0, atol=1e-10)
     assert torch.isfinite(training.judge(block, fit, active, turned_out(alphas)).loss).all()
-    training.cull(block, member, 1)
+    block.cull(member, 1)
     assert (
         all(table[member].isfinite().all() for table in block.weights.values())
         and block.counts[member, 2] == 0
@@ -192,7 +192,7 @@ def test_what_others_have_grown_moves_no_bit_of_a_host(name: str) -> None:
     training.train_epoch(alone, *nothing, fit, BATCHES)
     block, (active, alphas, learns) = grown(plan, KEYS)
     for slot in range(3):
-        training.cull(block, 0, slot)
+        block.cull(0, slot)
     active[0], learns[0] = -1, False
     training.train_epoch(block, active, alphas, learns, fit, BATCHES)
     assert same(
@@ -281,12 +281,12 @@ def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
     assert same(state(block), state(resumed))
     for member, key in enumerate(KEYS):
         for slot in range(3):
-            training.cull(block, member, slot)
-            training.germinate(block, member, slot, 1, seeds.stream(key, slot))
+            block.cull(member, slot)
+            block.germinate(member, slot, 1, seeds.stream(key, slot))
     fresh, _ = bare(plan, KEYS)
     for member, key in reversed(list(enumerate(KEYS))):
         for slot in range(3):
-            training.germinate(fresh, member, slot, 1, seeds.stream(key, slot))
+            fresh.germinate(member, slot, 1, seeds.stream(key, slot))
     kept = {
         name: held
         for name, held in state(block).items()

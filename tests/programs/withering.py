@@ -27,7 +27,7 @@ class WitheringConfig(GrowthConfig):
 def fit(config: WitheringConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run that breaks on one rank."""
     from stageb.growth import loop, ranks
-    from stageb.growth.environment import play
+    from stageb.growth.episodes import play
     from stageb.job import world as worlds
     from stageb.job.world import World
 

@@ -1,5 +1,5 @@
-"""Chat completions asked of a server: what a request says, how often it is sent, and what its answer
-holds.
+"""Chat completions asked of a server: what a request says, how often it is sent, and what is read
+of its answer.
 
 - **Fields.** Servers that speak OpenAI's chat completions differ most in the fields that they take.
   What they say of one that they refuse has no common form, so it is searched for the names of
@@ -258,7 +258,8 @@ class Client:
             tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
             most_probable = read_tokens(choice) if row.weighs else ()
         except (LookupError, TypeError, AttributeError):
-            lacks = f"the answer lacks choices[0].message.content, a text: {self.server.show_beginning(said)}"
+            begins = self.server.show_beginning(said)
+            lacks = f"the answer lacks choices[0].message.content, a text: {begins}"
             # LM Studio's words for a path that it does not know, with status 200
             if b"endpoint" in said:
                 raise EngineError(f"{self.server.url}: {lacks}; {find_remedy(404, '')}") from None

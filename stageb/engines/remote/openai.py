@@ -142,8 +142,8 @@ class OpenAIScorer(OpenAIEngine):
             tokens = done[row].tokens
             if tokens is None:
                 raise EngineError(
-                    f"{self._client.server.url}: an answer lacks top_logprobs, which it gave at first; "
-                    f"{OTHER}"
+                    f"{self._client.server.url}: an answer lacks top_logprobs, which it gave at "
+                    f"first; {OTHER}"
                 )
             found.append(weighing.weigh(question.answers, tokens))
         return found

@@ -1,5 +1,5 @@
-"""One request to a web server, whose answer ends in bytes and in time; and where there is none, why,
-and what a person can do.
+"""One request to a web server, whose answer ends in bytes and in time; and where there is none,
+why, and what a person can do.
 
 The time limit of a socket is one of each read: a server that sends a byte now and then, or headers,
 or chunks without end, keeps within it for ever. So the connection is shut down under the reader
@@ -119,8 +119,8 @@ class ChatServer:
         self._opener = urllib.request.build_opener(_NoRedirects, _Http, _Https)
 
     def post(self, body: bytes) -> bytes:
-        """Post ``body`` and return the answer's. Raises ``TransientError``, and ``RefusedError`` for
-        what will not pass."""
+        """Post ``body`` and return the answer's. Raises ``TransientError``, and ``RefusedError``
+        for what will not pass."""
         deadline = _Deadline(self._timeout_s)
         asked = _TimedRequest(self.url, body, self._headers, deadline)
         try:
@@ -188,8 +188,8 @@ class ChatServer:
         return self._hide_key(text) if len(self._key or "") >= SECRET else text
 
     def _hide_key(self, said: str) -> str:
-        """Hide the key in the server's words: as it is, as JSON or Python write it, or the beginning
-        of it where the words end."""
+        """Hide the key in the server's words: as it is, as JSON or Python write it, or the
+        beginning of it where the words end."""
         key = self._key
         if not key:
             return said
