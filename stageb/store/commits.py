@@ -34,45 +34,35 @@ class Version:
     @property
     def name(self) -> str:
         """Where it lies in the run's folder."""
-        return name(self.file, self.commit)
+        path = PurePosixPath(self.file)
+        return str(path.with_name(f"{path.stem}-{self.commit:08d}{path.suffix}"))
 
 
-Versions = dict[str, Version]
-"""By file, the version that a commit lists."""
+class Versions(dict[str, Version]):
+    """By file, the version that a commit lists."""
 
+    def by_name(self) -> dict[str, Version]:
+        """The versions by where they lie."""
+        return {version.name: version for version in self.values()}
 
-def name(file: str, commit: int) -> str:
-    """Return the name of the version of ``file`` that belongs to ``commit``."""
-    path = PurePosixPath(file)
-    return str(path.with_name(f"{path.stem}-{commit:08d}{path.suffix}"))
+    def to_plain(self) -> dict[str, list[list[int]]]:
+        """As ``commit.json`` lists them: file -> [[commit, bytes]]."""
+        return {file: [[self[file].commit, self[file].size]] for file in sorted(self)}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Versions:
+        """Read the versions that ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or
+        ``AttributeError`` for what it never writes."""
+        found = cls({file: Version(file, commit, size) for file, [[commit, size]] in plain.items()})
+        numbers = (number for each in found.values() for number in (each.commit, each.size))
+        if any(type(number) is not int for number in numbers):
+            raise ValueError
+        return found
 
 
 def is_name(file: str) -> bool:
     """Whether ``file`` is called as versions are, and so can be nothing else."""
     return re.search("-[0-9]{8,}$", PurePosixPath(file).stem) is not None
-
-
-def by_name(versions: Versions) -> dict[str, Version]:
-    """The versions by where they lie."""
-    return {version.name: version for version in versions.values()}
-
-
-def to_plain(versions: Versions) -> dict[str, list[list[int]]]:
-    """As ``commit.json`` lists them: file -> [[commit, bytes]]."""
-    return {file: [[versions[file].commit, versions[file].size]] for file in sorted(versions)}
-
-
-def from_plain(plain: Mapping[str, Any]) -> Versions:
-    """Read the versions that ``to_plain`` wrote. Raises ``ValueError``, ``TypeError`` or
-    ``AttributeError`` for what it never writes."""
-    versions = {file: Version(file, commit, size) for file, [[commit, size]] in plain.items()}
-    if any(
-        type(number) is not int
-        for version in versions.values()
-        for number in (version.commit, version.size)
-    ):
-        raise ValueError
-    return versions
 
 
 COMMIT = "commit.json"
@@ -96,7 +86,13 @@ def read_commit(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{folder / COMMIT}: another program removed it, {left} is of that commit; {REMEDY}"
         )
-    return content or {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
+    return content or {
+        "number": 0,
+        "state": None,
+        "config": {},
+        "lengths": {},
+        "versions": Versions(),
+    }
 
 
 def _find_version(folder: Path) -> str:
@@ -112,7 +108,7 @@ def _find_version(folder: Path) -> str:
 
 def _check(content: Any) -> dict[str, Any]:
     if set(content) == {"number", "state", "config", "lengths", "versions"}:
-        versions, lengths = from_plain(content["versions"]), content["lengths"]
+        versions, lengths = Versions.of(content["versions"]), content["lengths"]
         plain = isinstance(content["config"], dict) and all(
             type(length) is int for length in lengths.values()
         )
@@ -248,7 +244,7 @@ def read_held(folder: Path, versions: Versions) -> set[str]:
     held: set[str] = set()
     for file, version in versions.items():
         if file.startswith(f"{PARTS}/{_KEPT}"):
-            held.update(by_name(read_kept(folder, folder / version.name)["versions"]))
+            held.update(read_kept(folder, folder / version.name)["versions"].by_name())
     return held
 
 
@@ -265,7 +261,7 @@ def cut_back(folder: Path, lengths: Mapping[str, int], versions: Versions) -> No
     """Cut the folder back to its last commit: appended files to their lengths, versions to those
     that it or a kept commit lists, and no unfinished files. Raises ``JournalError`` if another
     program cut or changed a file."""
-    listed = by_name(versions)
+    listed = versions.by_name()
     for file, version in listed.items():
         check_size(folder / file, version.size, exactly=True)
     for file, length in lengths.items():

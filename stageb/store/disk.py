@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, StringIO
 from pathlib import Path
@@ -71,8 +71,8 @@ def json_text(value: Any) -> str:
     return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows as JSON Lines, their keys in the order given."""
+def json_lines(rows: Iterable[Any]) -> bytes:
+    """Rows, or other plain values, as JSON Lines; keys are in the order given."""
     return encode("".join(f"{json_text(row)}\n" for row in rows))
 
 
@@ -158,6 +158,13 @@ def end_of_rows(path: Path) -> int:
             return size
         opened.seek(0)
         return opened.read().rfind(b"\n") + 1
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add ``data`` behind the last complete line of a file, which is made if it is missing."""
+    make_folder(path.parent)
+    path.touch()
+    write_at(path, data, end_of_rows(path))
 
 
 def replace(path: Path, data: bytes) -> None:

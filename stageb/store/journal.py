@@ -35,15 +35,16 @@ import errno
 import json
 import os
 import re
-import socket
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError, JournalError
 from stageb.store import commits, disk
-from stageb.store.commits import BEGUN, COMMIT, LOCK, PARTS, REMEDY, Version
+from stageb.store.commits import BEGUN, COMMIT, PARTS, REMEDY, Version, Versions
+from stageb.store.taking import take
 
 _PLAIN = re.compile(r"[a-z0-9]([a-z0-9_ -]{0,46}[a-z0-9_-])?")
 _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
@@ -58,7 +59,7 @@ class Journal:
 
     number: int  # of the last commit; 0 before the first
     _lengths: dict[str, int]  # of appended files, rows after the last commit included
-    _versions: commits.Versions
+    _versions: Versions
     _held: set[str]  # versions that kept commits list
 
     def __init__(
@@ -116,25 +117,7 @@ class Journal:
             for key, value in commits.flatten(config).items()
             if not key.startswith(ignored)
         }
-        with disk.reporting(folder):
-            commits.check_place(folder)
-            missing = [path for path in (folder, *folder.parents) if not path.exists()]
-            lock = -1
-            try:
-                disk.make_named_folder(folder, commits.ANOTHER)
-                lock = _lock_folder(folder)
-                if fresh:
-                    lock = _set_aside(folder, lock)
-                committed = commits.read_commit(folder)
-                raised: tuple[str, ...] = ()
-                if committed["number"]:
-                    raised = commits.check_config(
-                        folder, committed["config"], shaping, commits.ELSEWHERE, limits
-                    )
-                commits.cut_back(folder, committed["lengths"], committed["versions"])
-            except BaseException:
-                _undo(missing, lock)
-                raise
+        lock, raised = take(folder, shaping, fresh, limits)
         return cls(folder, lock, shaping, raised)
 
     def append(self, file: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -158,9 +141,7 @@ class Journal:
         path, data = self._path(file), disk.json_lines(rows)
         self._check_whole(file)
         with disk.reporting(path):
-            disk.make_folder(path.parent)
-            path.touch()
-            disk.write_at(path, data, disk.end_of_rows(path))
+            disk.append(path, data)
 
     def notes(self, file: str) -> list[Any]:
         """The rows that ``note`` has added to ``file``, if any, without one that a crash cut
@@ -193,16 +174,15 @@ class Journal:
         the first. Whatever ``write`` raises becomes a ``JournalError``: how libraries say that a
         disk is full differs.
         """
-        path, commit = self._path(file), self.number + 1
+        path, version = self._path(file), Version(file, self.number + 1, 0)
         if file.startswith(f"{PARTS}/"):
             raise ValueError(f"{file!r} lies in {PARTS}/, where parts lie")
         with disk.reporting(path):
-            self._begin([commits.name(file, commit)])
+            self._begin([version.name])
             size = disk.place(
-                self.folder / commits.name(file, commit),
-                lambda beside: _write_beside(path, beside, write),
+                self.folder / version.name, lambda beside: _write_beside(path, beside, write)
             )
-        self._staged[file] = Version(file, commit, size)
+        self._staged[file] = replace(version, size=size)
 
     def path(self, file: str) -> Path | None:
         """Where the version of ``file`` lies, one put since the last commit before others; good
@@ -245,40 +225,34 @@ class Journal:
             {_part_file(name): value for name, value in (parts or {}).items()},
         )
         texts = {
-            file: disk.encode(disk.json_text(value) + "\n")
-            for file, value in files.items()
-            if value is not None
+            file: disk.json_lines([value]) for file, value in files.items() if value is not None
         }
         held = self._held
         if keep and self.number and commits.kept_file(keep) not in self._versions:
             with disk.reporting(self.folder):
                 texts[commits.kept_file(keep)] = self.commit_file.read_bytes()
-            held = held | commits.by_name(self._versions).keys()
+            held = held | self._versions.by_name().keys()
         written = {Version(file, number, len(data)): data for file, data in texts.items()}
-        versions = {
-            **self._versions,
-            **self._staged,
-            **{version.file: version for version in written},
-        }
-        versions = {
-            file: version for file, version in versions.items() if files.get(file, file) is not None
-        }
+        versions = Versions(self._versions | self._staged)
+        versions |= {version.file: version for version in written}
+        for file in files.keys() - texts.keys():
+            versions.pop(file, None)
         content = {
             "number": number,
             "state": state,
             "config": self._config,
             "lengths": dict(sorted(self._lengths.items())),
-            "versions": commits.to_plain(versions),
+            "versions": versions.to_plain(),
         }
-        text, listed = disk.json_text(content), commits.by_name(versions)
+        data, listed = disk.json_lines([content]), versions.by_name()
         with disk.reporting(self.folder):
-            gone = commits.by_name(self._versions).keys() - listed.keys() - held
+            gone = self._versions.by_name().keys() - listed.keys() - held
             self._begin([version.name for version in written], gone)
-            for version, data in written.items():
-                disk.replace(self.folder / version.name, data)
+            for version, text in written.items():
+                disk.replace(self.folder / version.name, text)
             for file in sorted(self._dirty):
                 disk.sync(self.folder / file)
-            disk.replace(self.commit_file, disk.encode(text + "\n"))
+            disk.replace(self.commit_file, data)
             self.number, self._versions, self._held = number, versions, held
             self._staged.clear()
             self._dirty.clear()
@@ -293,11 +267,9 @@ class Journal:
             return
         with disk.reporting(self.folder):
             earlier = commits.read_kept(self.folder, path)
-            listed = earlier["lengths"].keys() | commits.by_name(earlier["versions"]).keys()
+            listed = earlier["lengths"].keys() | earlier["versions"].by_name().keys()
             self._begin(
-                (),
-                (self._lengths.keys() | commits.by_name(self._versions).keys() | self._held)
-                - listed,
+                (), (self._lengths.keys() | self._versions.by_name().keys() | self._held) - listed
             )
             disk.replace(self.commit_file, path.read_bytes())
             commits.cut_back(self.folder, earlier["lengths"], earlier["versions"])
@@ -362,10 +334,7 @@ class Journal:
         new += sorted(removed)
         if new:
             known = self.folder / BEGUN
-            known.touch()
-            disk.write_at(
-                known, "".join(f"{file}\n" for file in new).encode(), disk.end_of_rows(known)
-            )
+            disk.append(known, "".join(f"{file}\n" for file in new).encode())
             disk.sync(known)
             disk.sync(self.folder)
             self._begun.update(new)
@@ -415,47 +384,3 @@ def _write_beside(path: Path, beside: Path, write: Callable[[Path], object]) -> 
         ) from error
     if not beside.is_file():
         raise ValueError(f"{path}: no file was written to the path given")
-
-
-def _lock_folder(folder: Path) -> int:
-    """The folder's lock, as a file descriptor that holds it."""
-    path = folder / LOCK
-    try:
-        lock = disk.lock_file(path)
-    except BlockingIOError:
-        holder = path.read_bytes()[:200].decode("utf-8", "replace") or "another process"
-        raise JournalError(
-            f"{folder}: {holder} is writing there; wait for it, end it, or choose another run name"
-        ) from None
-    try:
-        os.truncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
-def _undo(missing: Iterable[Path], lock: int) -> None:
-    """Remove the folders that a refused ``open`` made, as long as its lock keeps others out of
-    them, and give that back."""
-    made = list(missing)
-    if lock >= 0 and made:
-        disk.quietly((made[0] / LOCK).unlink)
-    for path in made:
-        disk.quietly(path.rmdir)
-    if lock >= 0:
-        os.close(lock)
-
-
-def _set_aside(folder: Path, lock: int) -> int:
-    """Move a folder that holds anything to the first free ``{name}.N`` and begin an empty one; the
-    lock on it."""
-    if all(path.name == LOCK for path in folder.iterdir()):
-        return lock
-    folder.rename(disk.find_free_name(folder))
-    folder.mkdir()
-    disk.sync(folder.parent)
-    taken = _lock_folder(folder)
-    os.close(lock)
-    return taken

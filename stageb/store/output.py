@@ -203,7 +203,7 @@ class Output:
         }
         # What others change of it is found out, and need not be checked value by value.
         content["digest"] = disk.digest(disk.json_text(content), 8)
-        disk.replace(_commit_path(self.path), disk.encode(disk.json_text(content) + "\n"))
+        disk.replace(_commit_path(self.path), disk.json_lines([content]))
 
 
 def read_commit(path: Path) -> dict[str, Any] | None:
