@@ -1,5 +1,4 @@
-"""Whole episodes with the most probable action: how good an agent is, or the one that a run has
-kept."""
+"""Whole episodes with the most probable action: how good an agent is."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,57 +15,22 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.config import FabricConfig, require
-from stageb.errors import InputError, shown
 from stageb.job import heartbeat
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import SNAKE, PpoLoopConfig
 from stageb.ppo.environment import Environment, mask
-from stageb.ppo.make import count_side_by_side, make_agent, make_environment
+from stageb.ppo.make import count_side_by_side, make_environment
 from stageb.ppo.rollout import Autocast
+from stageb.ppo.stored import StoredAgent, add_authority, load_agent, replace_authority
 from stageb.runs.figures import short, wilson
 from stageb.runs.folder import RunFolder
-from stageb.settings import CODE, READ
 from stageb.store import disk
-from stageb.store.commits import read_commit
 from stageb.store.output import check_target
-from stageb.store.trust import file_of, refuse
-from stageb.training.run import load_weights
+from stageb.store.trust import file_of
 
-WEIGHTS = "weights/agent.safetensors"
 CUT = "cut_rate"  # the measure that tells of an episode whether it was cut off
-
-
-@dataclass(frozen=True)
-class StoredAgent:
-    """An agent from a run's folder."""
-
-    folder: Path
-    config: PpoLoopConfig
-    agent: ActorCritic  # on the CPU
-    measures: Sequence[str]  # of its environment
-    told: str  # which it is, of the run's
-
-
-def load_agent(folder: Path, config: PpoLoopConfig) -> StoredAgent:
-    """The agent of the best evaluation that was committed, or the last where none was evaluated.
-    Raises ``InputError`` where there is none, or one of another shape."""
-    last = read_commit(folder)
-    if WEIGHTS not in last["versions"]:
-        raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
-    with closing(make_environment(config, config.seed, [0], "cpu")) as sample:
-        agent = make_agent(config, sample)
-    load_weights(folder, last["versions"][WEIGHTS].name, "agent", agent.load_state_dict)
-    updates, best = last["state"]["update"], last["state"]["best"]
-    told = (
-        f"best agent, of update {best['update']} of {updates}"
-        if best
-        else f"agent after {updates} updates"
-    )
-    return StoredAgent(folder, config, agent, list(sample.measures), shown(told, 100))
-
-
 MOST_GAMES = 1_000_000
 LOOK = 32  # steps between two questions to the device whether all games are over
 Rows = list[list[float]]  # of episodes: a 1, then their measures
@@ -108,36 +72,6 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     if given.card:
         check_target(Path(given.card), {})
     return worlds.run(fabric, lambda world: _play_on_ranks(world, stored, given))
-
-
-def add_authority(parser: argparse.ArgumentParser) -> None:
-    """The options by which a user names what the folder of a run may not."""
-    parser.add_argument("--make", metavar="FUNCTION", help="the run's env.make, if it has one")
-    parser.add_argument(
-        "--options",
-        metavar="TEXTS",
-        help="the texts among the run's env.options, as NAME=TEXT,NAME=TEXT",
-    )
-    parser.add_argument("--agent", metavar="CLASS", help="the run's agent.make, if it has one")
-
-
-def replace_authority(
-    config: PpoLoopConfig, folder: Path, given: argparse.Namespace
-) -> PpoLoopConfig:
-    """The config of the run in ``folder``, with the code that the user names. Raises ``InputError``
-    where only its config names it."""
-    asked = [("env.make", CODE, "--make", config.env.make)] if given.make is None else []
-    asked += [("agent.make", CODE, "--agent", config.agent.make)] if given.agent is None else []
-    texts = ",".join(f"{name}={text}" for name, text in config.env.texts.items())
-    asked += [("env.options", READ, "--options", texts or None)] if given.options is None else []
-    refuse(folder, [each for each in asked if each[-1] is not None])
-    pairs = [pair.partition("=") for pair in (given.options or "").split(",") if pair]
-    options = {
-        name: value for name, value in config.env.options.items() if name not in config.env.texts
-    }
-    options |= {name: text for name, _, text in pairs}
-    env = replace(config.env, make=given.make, options=options)
-    return replace(config, env=env, agent=replace(config.agent, make=given.agent))
 
 
 def _play_on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace) -> int:

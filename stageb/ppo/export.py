@@ -18,8 +18,8 @@ from stageb.errors import InputError, StagebError
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.environment import Discrete, Environment, Joint, mask
-from stageb.ppo.evaluate import add_authority, load_agent, replace_authority
 from stageb.ppo.make import make_environment
+from stageb.ppo.stored import add_authority, load_agent, replace_authority
 from stageb.store import disk
 from stageb.store.output import check_target
 

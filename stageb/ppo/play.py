@@ -22,8 +22,9 @@ from stageb.errors import InputError, StagebError, shown
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.environment import Frame, mask
-from stageb.ppo.evaluate import add_authority, load_agent, play_out, replace_authority
+from stageb.ppo.evaluate import play_out
 from stageb.ppo.make import make_environment
+from stageb.ppo.stored import add_authority, load_agent, replace_authority
 from stageb.store import disk
 from stageb.store.output import check_target
 

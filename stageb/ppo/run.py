@@ -11,10 +11,10 @@ from torch import Tensor
 
 from stageb.ppo.config import PpoLoopConfig
 from stageb.ppo.environment import Environment
-from stageb.ppo.evaluate import WEIGHTS
 from stageb.ppo.ranks import Checkpoint
 from stageb.ppo.rollout import Totals
 from stageb.ppo.schedule import Schedule
+from stageb.ppo.stored import WEIGHTS
 from stageb.runs.figures import Curves, rounded, short
 from stageb.store.commits import read_commit
 from stageb.training import ppo

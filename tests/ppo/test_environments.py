@@ -25,12 +25,12 @@ from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.ppo.config import AgentConfig, EnvConfig, PpoLoopConfig
 from stageb.ppo.environment import mask
-from stageb.ppo.evaluate import load_agent
 from stageb.ppo.export import ExportedAgent, ExportError, compare
+from stageb.ppo.learner import make_batch
 from stageb.ppo.make import make_agent, make_environment
-from stageb.ppo.ranks import make_batch
 from stageb.ppo.rollout import Player
 from stageb.ppo.run import PpoRun, UpdateResult
+from stageb.ppo.stored import load_agent
 from stageb.runs.folder import RunFolder
 
 SMALL = {

@@ -18,7 +18,8 @@ from torch import Tensor
 from stageb.job.placement import Fabric
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, PpoRunnerConfig
-from stageb.ppo.ranks import Ranks, make_batch
+from stageb.ppo.learner import make_batch
+from stageb.ppo.ranks import Ranks
 from stageb.ppo.schedule import Schedule
 
 pytestmark = [

@@ -14,7 +14,8 @@ from stageb.config import PpoConfig
 from stageb.job.world import World
 from stageb.ppo.config import AgentConfig, GameConfig, PpoLoopConfig, PpoRunnerConfig
 from stageb.ppo.envs.snake_agent import Agent
-from stageb.ppo.ranks import Ranks, make_batch
+from stageb.ppo.learner import make_batch
+from stageb.ppo.ranks import Ranks
 from stageb.ppo.rollout import Rollout
 from stageb.ppo.schedule import Schedule
 from stageb.training import ppo
