@@ -290,7 +290,6 @@ TAKING_MORE = {
     "stageb/guidance/commands/report/read": 34,
     "stageb/guidance/commands/use/fit": 34,
     "stageb/two_channel/commands/run": 33,
-    "stageb/growth/evaluate": 33,
     "stageb/guidance/commands/audit/main": 33,
     "stageb/guidance/tickets/tickets": 33,
     "stageb/two_channel/commands/boxes": 33,

@@ -16,16 +16,19 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Block, Course, Places, PlantedSeeds, Setting
 from stageb.growth.episodes import play, take_turn
+from stageb.growth.ranks import name_environments
 from stageb.growth.types import EnvironmentView, restore_tuples
 from stageb.growth.views import list_kept
+from stageb.job.world import World, decode, encode
 from stageb.runs.figures import interval
 
 # the bare host; the network that the controller made, from the start
@@ -71,6 +74,32 @@ def compare(
         controller = None if name in STATIC else Decider(name, {}).of(other)
         found += train_within_budgets(other, name, controller, budgets)
     return found
+
+
+def compare_on_ranks(
+    world: World,
+    config: GrowthConfig,
+    blocks: Sequence[range],
+    deciders: Sequence[Decider],
+    others: Sequence[str],
+) -> list[list[Comparison]]:
+    """Compare all controllers in all environments; returns a list for each of ``deciders`` on rank
+    0, and an empty one elsewhere."""
+    setting, mine = Setting.of(config, world.device), []
+    for block in world.share(blocks):
+        with world.at(name_environments(block)):
+            places = Places(tuple(block), held_out=True)
+            mine.append(
+                [
+                    list(map(asdict, compare(setting, places, decider, others)))
+                    for decider in deciders
+                ]
+            )
+    parts = world.join_shares([decode(part) for part in world.gather(encode(mine))])
+    return [
+        [Comparison.of(each) for block in parts for each in block[run]]
+        for run in range(len(deciders))
+    ]
 
 
 def train_within_budgets(

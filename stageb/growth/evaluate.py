@@ -21,7 +21,7 @@ from stageb.growth.compare import (
     Found,
     average_across,
     average_course,
-    compare,
+    compare_on_ranks,
     draw_courses,
 )
 from stageb.growth.config import GrowthConfig
@@ -31,11 +31,10 @@ from stageb.growth.deciding import (
     estimate_learning_cost,
     load_controller,
 )
-from stageb.growth.environment import Places, Setting
 from stageb.growth.play import play_episode
-from stageb.growth.ranks import cut_blocks, name_environments
+from stageb.growth.ranks import cut_blocks
 from stageb.job import world as worlds
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
 from stageb.runs.figures import short, wilson
 from stageb.store import disk
 from stageb.store.output import check_target
@@ -80,7 +79,8 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     numbers = range(given.first, given.first + given.environments)
 
     def on_ranks(world: World) -> int:
-        found = _compare_on_ranks(world, config, cut_blocks(numbers, given.block), runs, others)
+        deciders = [Decider(controller, run.snapshot, greedy=True) for run in runs]
+        found = compare_on_ranks(world, config, cut_blocks(numbers, given.block), deciders, others)
         if world.is_global_zero:
             if given.out:
                 _write(Path(given.out), found)
@@ -175,33 +175,6 @@ def drop_irrelevant_keys(config: GrowthConfig) -> GrowthConfig:
         for name in ("seed", "output", "fabric", "curves", "log_level", "loggers")
     }
     return replace(config, **same)
-
-
-def _compare_on_ranks(
-    world: World,
-    config: GrowthConfig,
-    blocks: Sequence[range],
-    runs: Sequence[StoredController],
-    others: Sequence[str],
-) -> list[list[Comparison]]:
-    """Compare all controllers in all environments; returns a list for each run on rank 0, and an
-    empty one elsewhere."""
-    setting = Setting.of(config, world.device)
-    deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
-    mine = []
-    for block in world.share(blocks):
-        with world.at(name_environments(block)):
-            places = Places(tuple(block), held_out=True)
-            mine.append(
-                [
-                    list(map(asdict, compare(setting, places, decider, others)))
-                    for decider in deciders
-                ]
-            )
-    parts = world.join_shares([decode(part) for part in world.gather(encode(mine))])
-    return [
-        [Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))
-    ]
 
 
 def _write(path: Path, found: Found) -> None:
