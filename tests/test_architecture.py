@@ -289,7 +289,6 @@ TAKING_MORE = {
     "lab/tiny/lessons": 34,
     "stageb/guidance/commands/report/read": 34,
     "stageb/guidance/commands/use/fit": 34,
-    "stageb/two_channel/commands/run": 33,
     "stageb/guidance/commands/audit/main": 33,
     "stageb/guidance/tickets/tickets": 33,
     "stageb/two_channel/commands/boxes": 33,

@@ -38,6 +38,7 @@ from stageb.job.world import World
 from stageb.runs.figures import short, wilson
 from stageb.store import disk
 from stageb.store.output import check_target
+from stageb.training.run import add_placement
 
 MOST_ENVIRONMENTS = 1_000_000  # environments
 FIRST = 10_000  # environment, so that none is among those by which a run is watched
@@ -125,10 +126,7 @@ def make_parser(config: GrowthConfig) -> argparse.ArgumentParser:
         help="draw accuracy over FLOPs, and the controller's episodes in its best and its worst "
         "environment",
     )
-    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    parser.add_argument(
-        "--devices", type=int, default=1, help="devices that share the environments (default 1)"
-    )
+    add_placement(parser, "environments")
     block = config.growth.block
     parser.add_argument(
         "--block",

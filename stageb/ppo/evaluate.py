@@ -29,6 +29,7 @@ from stageb.runs.folder import RunFolder
 from stageb.store import disk
 from stageb.store.output import check_target
 from stageb.store.trust import file_of
+from stageb.training.run import add_placement
 
 CUT = "cut_rate"  # the measure that tells of an episode whether it was cut off
 MOST_GAMES = 1_000_000
@@ -42,10 +43,7 @@ def main(folder: Path, config: PpoLoopConfig, arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
     parser.add_argument("--episodes", type=int, default=1000, help="games to play (default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the games (default 0)")
-    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    parser.add_argument(
-        "--devices", type=int, default=1, help="devices that share the games (default 1)"
-    )
+    add_placement(parser, "games")
     parser.add_argument(
         "--card",
         metavar="FILE",

@@ -7,6 +7,7 @@ loop defines what its rows hold, how they are shown, and what a commit holds bes
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
 import math
@@ -98,6 +99,14 @@ def load_weights(
 CHECKPOINT = "checkpoint.pt"
 # keys that do not affect results
 NOT_SHAPING = ("output.", "fabric.", "curves", "log_level", "loggers", "budget.")
+
+
+def add_placement(parser: argparse.ArgumentParser, shared: str) -> None:
+    """Add the options of a command that runs on ranks: their devices, and what these share."""
+    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
+    parser.add_argument(
+        "--devices", type=int, default=1, help=f"devices that share the {shared} (default 1)"
+    )
 
 
 def launch(config: LearningConfig, main: Callable[[World], int]) -> int:

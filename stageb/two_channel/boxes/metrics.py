@@ -200,11 +200,15 @@ def compute_figures(
 ) -> dict[str, float]:
     """All metrics of ``detections``, one for each of ``samples``, by name; first that by which
     checkpoints are chosen."""
-    counts = [
-        count_matches(sample, each.objects)
-        for sample, each in zip(samples, detections, strict=True)
-    ]
-    return {**compute_f1(counts), **compute_average_precision(samples, detections)}
+    return {
+        **measure_f1(samples, [each.objects for each in detections]),
+        **compute_average_precision(samples, detections),
+    }
+
+
+def measure_f1(samples: Sequence[Sample], told: Sequence[Sequence[Detection]]) -> dict[str, float]:
+    """``compute_f1`` of the objects ``told`` in each of ``samples``."""
+    return compute_f1([count_matches(*pair) for pair in zip(samples, told, strict=True)])
 
 
 def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:

@@ -15,6 +15,7 @@ from stageb.job.world import World
 from stageb.settings import READ
 from stageb.store import trust
 from stageb.store.output import check_target
+from stageb.training.run import add_placement
 from stageb.two_channel.boxes import data, metrics, predictions
 from stageb.two_channel.boxes.drawing import draw_all
 from stageb.two_channel.boxes.metrics import Detections
@@ -46,10 +47,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
         action="store_true",
         help="use the last checkpoint, not the one that was best on val",
     )
-    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    parser.add_argument(
-        "--devices", type=int, default=1, help="devices that share the images (default 1)"
-    )
+    add_placement(parser, "images")
     given = parser.parse_args(arguments)
     # the folder may be somebody else's: it must not choose which files are read and drawn
     if not given.data:
@@ -153,9 +151,7 @@ def _format_kept(
     """F1 of the objects with scores of at least ``threshold``, as a line of text."""
     scored = [zip(each.objects, each.scores, strict=True) for each in detections]
     kept = [[one for one, score in each if score >= threshold] for each in scored]
-    found = metrics.compute_f1(
-        [metrics.count_matches(sample, each) for sample, each in zip(samples, kept, strict=True)]
-    )
+    found = metrics.measure_f1(samples, kept)
     of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
     return (
         f"         {found['f1_50']:.3f} with scores of at least {threshold:.4g}, chosen on "

@@ -21,6 +21,7 @@ from stageb.errors import InputError, shown
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.store.output import check_file
+from stageb.training.run import add_placement
 from stageb.two_channel.boxes import predictions
 from stageb.two_channel.boxes.data import compute_digest, find_pictures
 from stageb.two_channel.boxes.predictions import FORMATS, BoxSelection
@@ -145,10 +146,7 @@ def make_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--fresh", action="store_true", help="start over; the rows of an earlier call are renamed"
     )
-    made.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
-    made.add_argument(
-        "--devices", type=int, default=1, help="devices that share the pictures (default 1)"
-    )
+    add_placement(made, "pictures")
     return made
 
 

@@ -203,10 +203,9 @@ class DetectorRun(LearningRun):
         self.schedule, aside = ranks.schedule, ranks.aside
         self._size = sum(weight.numel() for weight in ranks.reader.model.parameters())
         for name in (stored.MODEL, stored.BEST) if self.inputs.val else (stored.MODEL,):
-            stored.sweep(self.folder / name)
             with disk.reporting(self.folder):
                 ranks.describe(self.folder / name)
-        self._index()
+        stored.write_indexes(self.journal)
         also = (
             [
                 f"{len(aside)} samples are longer than packing.max_length and set aside: "
@@ -224,10 +223,8 @@ class DetectorRun(LearningRun):
         """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run
         ends here."""
         if val:
-            pairs = zip(val.samples, val.detections, strict=True)
-            f1 = metrics.compute_f1(
-                [metrics.count_matches(sample, detected.objects) for sample, detected in pairs]
-            )["f1_50"]
+            told = [each.objects for each in val.detections]
+            f1 = metrics.measure_f1(val.samples, told)["f1_50"]
             before = self._best or {"f1_50": -1.0, "since": 0}
             since = 0 if f1 > before["f1_50"] else before["since"] + 1
             # of equals the last, which has learnt longest; to patience it is no better
@@ -278,7 +275,7 @@ class DetectorRun(LearningRun):
         f1 = self._best["f1_50"] if self._best else self._tested
         state = {"skipped": self._skipped, "best": self._best, "categories": self.inputs.descs}
         self._commit(step + 1, checkpoint.learner, **state, f1_50=f1)
-        self._index()
+        stored.write_indexes(self.journal)
 
     def end(self) -> None:
         """See ``LearningRun``."""
@@ -288,12 +285,6 @@ class DetectorRun(LearningRun):
             CARD, write_card(self.config, self.inputs, rows, self._best, self._size)
         )
         super().end()
-
-    def _index(self) -> None:
-        """Update the index files of the checkpoints' folders, which name their newest weights."""
-        for name in (stored.MODEL, stored.BEST):
-            if path := self.journal.path(stored.weights_in(name)):
-                self.journal.replace(stored.index_in(name), stored.make_index(path))
 
     def _ends(self, done: int) -> bool:
         """Whether the run ends when ``done`` steps are done."""

@@ -40,6 +40,7 @@ from stageb.two_channel.learning.targets import (
     make_true_target,
 )
 from stageb.two_channel.model import model
+from stageb.two_channel.model.stored import sweep
 from stageb.two_channel.types import DetectorRollout, Sample, Target
 
 Example = tuple[Sample, Target]
@@ -287,6 +288,7 @@ class DetectorRanks:
 
     def describe(self, folder: Path) -> None:
         """Write the exported checkpoint, without its weights, into ``folder``."""
+        sweep(folder)
         detector = self.reader
         for each in (
             detector.model.config,

@@ -20,6 +20,7 @@ from torch import Tensor
 from stageb.errors import InputError
 from stageb.store import disk
 from stageb.store.commits import read_commit
+from stageb.store.journal import Journal
 from stageb.store.trust import file_of
 from stageb.untrusted.clean_text import text_fault
 
@@ -81,15 +82,17 @@ def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     )
 
 
-def make_index(path: Path) -> str:
-    """The text of the index of a checkpoint whose weights are in ``path``."""
-    with safe_open(path, "pt") as file:
-        names = sorted(file.keys())
-    found = {
-        "metadata": {"total_size": path.stat().st_size},
-        "weight_map": dict.fromkeys(names, path.name),
-    }
-    return disk.json_text(found) + "\n"
+def write_indexes(journal: Journal) -> None:
+    """Update the index files of the checkpoints' folders, which name their newest weights."""
+    for name in (MODEL, BEST):
+        if path := journal.path(weights_in(name)):
+            with safe_open(path, "pt") as file:
+                names = sorted(file.keys())
+            found = {
+                "metadata": {"total_size": path.stat().st_size},
+                "weight_map": dict.fromkeys(names, path.name),
+            }
+            journal.replace(index_in(name), disk.json_text(found) + "\n")
 
 
 def clear(folder: Path) -> None:
