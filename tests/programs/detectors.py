@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stageb.two_channel.commands.boxes import write_shapes
+from stageb.two_channel.boxes.shapes import write_shapes
 
 SMALL = {
     "model.small.hidden_size": 32,

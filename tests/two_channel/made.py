@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from stageb.two_channel.boxes import data, text
-from stageb.two_channel.commands.boxes import write_shapes
+from stageb.two_channel.boxes.shapes import write_shapes
 from stageb.two_channel.config import (
     DetectorConfig,
     LossConfig,

@@ -14,8 +14,8 @@ from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
 from stageb.two_channel.boxes.data import DetectorData, read
 from stageb.two_channel.boxes.metrics import ious
+from stageb.two_channel.boxes.shapes import COLOURS, FORMS, MOST, write_shapes
 from stageb.two_channel.boxes.text import list_true_objects
-from stageb.two_channel.commands.boxes import COLOURS, FORMS, MOST, write_shapes
 from stageb.two_channel.commands.evaluate import read_samples
 from stageb.two_channel.config import DataConfig, TwoChannelConfig
 from stageb.two_channel.types import Object

@@ -15,7 +15,7 @@ from two_channel import made
 from stageb.__main__ import main
 from stageb.errors import ConfigError
 from stageb.two_channel.boxes import text
-from stageb.two_channel.commands.boxes import write_shapes
+from stageb.two_channel.boxes.shapes import write_shapes
 from stageb.two_channel.config import ScheduleConfig
 from stageb.two_channel.learning import packing
 from stageb.two_channel.learning.learner import make_optimizers

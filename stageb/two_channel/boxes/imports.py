@@ -78,6 +78,10 @@ class ImportedData:
         )
         self.places.append(place)
 
+    def count_objects(self) -> int:
+        """How many objects the rows hold, crowds left out."""
+        return sum(len(row["objects"]) for row in self.rows) - self.counts[CROWD]
+
     def fault(self, fault: FaultError, place: str = "") -> None:
         """Note a fault at a place of the source, or of the source as a whole."""
         self.bad.append(

@@ -68,6 +68,11 @@ def read_coco_set(root: Path, polygons: bool) -> ImportedSet:
     return _read_splits(root, readers)
 
 
+def is_yolo_set(source: Path) -> bool:
+    """Whether ``source`` is called as a data.yaml is, or is a folder that holds it."""
+    return source.suffix in YAML or (source / DATA_YAML).is_file()
+
+
 def read_yolo_set(source: Path, root: Path | None, polygons: bool) -> ImportedSet:
     """Read the splits that ``source``, data.yaml or a folder that holds it, names: relative to
     ``root``; None: to its ``path``, within its own folder. Raises ``InputError`` with the faults of
