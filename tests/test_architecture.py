@@ -282,7 +282,6 @@ TAKING_MORE = {
     "stageb/guidance/commands/use/judged": 39,
     "stageb/guidance/rules/guidance_file": 39,
     "stageb/guidance/judging/ranks": 37,
-    "stageb/engines/native/decoding": 36,
     "stageb/guidance/commands/use/source": 36,
     "stageb/guidance/commands/use/relabel": 35,
     "stageb/guidance/loop": 35,

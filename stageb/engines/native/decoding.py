@@ -26,21 +26,19 @@ import torch
 from torch import Tensor
 
 from stageb.engines.native import attention
-from stageb.engines.native.attention import PromptStore, Stem
+from stageb.engines.native.attention import Stem
 from stageb.engines.native.memory import (
     Bounded,
     Cache,
     Past,
     Size,
-    empty_cache,
-    fork_stems,
+    begin_cache,
     get_stems,
     graft_stems,
     is_shareable,
     make_batches,
-    unpack,
 )
-from stageb.engines.native.packed import NOTHING, Packed
+from stageb.engines.native.packed import Packed
 from stageb.engines.native.products import find_tolerance
 from stageb.engines.native.rows import (
     Answer,
@@ -50,10 +48,9 @@ from stageb.engines.native.rows import (
     begin_answers,
     check_not_nan,
     list_prompts,
-    make_settings,
     sum_picked,
 )
-from stageb.engines.native.stepping import Draft, step_to_the_end, step_with_drafts
+from stageb.engines.native.stepping import Draft, step_to_the_end
 from stageb.engines.native.vision import ImageInputs, TextInputs
 from stageb.engines.protocol import Decode, Ids, Row
 from stageb.errors import EngineError
@@ -338,38 +335,24 @@ class Decoder:
         elif len(rows) > len(prompts):
             cache.reorder_cache(fork)
         logits = logits[fork]
-        live = LiveBatch(
-            answers=answers,
-            past=Past(cache, stems, prompt_lines),
-            mask=torch.cat(
-                [mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1
-            ),
-            cached=mask.shape[1],
-            positions=self._on_device(
-                [self._eyes.find_next_position(row.own, len(shared)) for row in rows]
-            ),
-            settings=make_settings(answers, logits.shape[-1], self._device),
-        )
-        if draft and self._stemmed:
-            step_with_drafts(live, logits, self._forward, self._longest, draft)
-        else:
-            step_to_the_end(live, logits, self._forward, self._longest)
+        places = [self._eyes.find_next_position(row.own, len(shared)) for row in rows]
+        past = Past(cache, stems, prompt_lines)
+        live = LiveBatch.of(answers, past, mask[fork], self._on_device(places), logits.shape[-1])
+        drafts = draft if self._stemmed else None
+        step_to_the_end(live, logits, self._forward, self._longest, drafts)
         return [answer.answer() for answer in answers]
 
     def _on_device(self, numbers: list[int]) -> Tensor:
         return torch.tensor(numbers, device=self._device)
 
     def _make_cache(self, stems: list[Stem] | None, rows: int) -> Cache:
-        """A cache of ``rows`` rows that begin with ``stems``."""
-        if stems is None:
-            return empty_cache(self._model.config)
-        return graft_stems(stems) if self._stemmed else fork_stems(stems, rows)
+        return begin_cache(self._model.config, stems, rows, self._stemmed)
 
     def _read_shared(self, shared: Ids) -> list[Stem]:
         """The keys and values of ``shared``, always computed in a batch of one, so that keeping
         them changes nothing."""
         if shared not in self._shared:
-            cache = empty_cache(self._model.config)
+            cache = self._make_cache(None, 1)
             self._read([shared], 0, cache, None)
             self._shared[shared] = get_stems(cache)
             while len(self._shared) > SHARED:
@@ -386,9 +369,7 @@ class Decoder:
             mask, logits = self._read(prompts, before, cache, stems)
             return mask, logits[:, -1]
         lengths = [len(prompt) for prompt in prompts]
-        stores = self._packed.make_layer_stores(sum(lengths))
-        logits = self._packed.read(prompts, [1] * len(prompts), before, stems, PromptStore(stores))
-        unpack(stores, lengths, cache)
+        logits = self._packed.read_into(cache, prompts, before, stems)
         longest = max(lengths)
         own = torch.arange(longest) >= longest - torch.tensor(lengths)[:, None]
         return torch.cat([torch.ones(len(prompts), before), own], 1).long().to(self._device), logits
@@ -433,7 +414,7 @@ class Decoder:
         mask: Tensor,
         past: Past,
         keep: int = 1,
-        shown: Mapping[str, Any] = NOTHING,
+        shown: Mapping[str, Any] | None = None,
     ) -> Tensor:
         """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask``
         (rows, cached + columns), or (rows, 1, columns, cached + columns); ``positions`` as ids, or
@@ -447,7 +428,7 @@ class Decoder:
             attention_mask=mask[:, None, None, :].bool() if ready and mask.ndim == 2 else mask,
             past_key_values=past.cache,
             use_cache=True,
-            **shown,
+            **(shown or {}),
             **({"logits_to_keep": keep} if self._keeps else {}),
             **({"stems": past.stems} if past.stems and self._stemmed else {}),
             **({"prompts": past.prompts} if past.prompts else {}),

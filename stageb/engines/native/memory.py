@@ -144,8 +144,15 @@ class Past:
     prompts: list[Stem] | None = None
 
 
-def empty_cache(config: Any) -> Cache:
-    """An empty cache for the model that ``config`` describes."""
+def begin_cache(config: Any, stems: list[Stem] | None, rows: int, grafts: bool) -> Cache:
+    """A cache for the model that ``config`` describes, whose ``rows`` begin with ``stems``: where
+    it ``grafts``, as ``graft_stems`` does, and else each with a copy."""
+    if stems is None:
+        return _empty_cache(config)
+    return graft_stems(stems) if grafts else _fork_stems(stems, rows)
+
+
+def _empty_cache(config: Any) -> Cache:
     cache: Cache = DynamicCache(config=config)
     if is_shareable(config):
         cache.layers = [RoomyLayer() for _ in cache.layers]
@@ -165,8 +172,7 @@ def graft_stems(stems: list[Stem], beyond: int = 0) -> Cache:
     return cache
 
 
-def fork_stems(stems: list[Stem], rows: int) -> Cache:
-    """A cache of ``rows`` rows that each begin with a copy of ``stems``."""
+def _fork_stems(stems: list[Stem], rows: int) -> Cache:
     cache: Cache = DynamicCache()
     cache.layers = [RoomyLayer() for _ in stems]
     for layer, stem in zip(cache.layers, stems, strict=True):

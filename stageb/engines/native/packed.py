@@ -39,6 +39,7 @@ from stageb.engines.native.attention import (
     has_flash,
     make_tiles,
 )
+from stageb.engines.native.memory import Cache, unpack
 from stageb.engines.native.products import is_quantized
 from stageb.engines.native.rows import (
     Answer,
@@ -253,6 +254,17 @@ class Packed:
             heartbeat.tick()
         return torch.cat(found)
 
+    def read_into(
+        self, cache: Cache, prompts: list[Ids], before: int, stems: list[Stem] | None
+    ) -> Tensor:
+        """Read ``prompts`` behind ``before`` tokens into the rows of an empty ``cache``, padded on
+        the left: the logits (prompts, vocabulary) behind each."""
+        lengths, (_, heads, _, dim) = list(map(len, prompts)), self._like.shape
+        stores = [self._like.new_empty(2, heads, sum(lengths), dim) for _ in range(self._layers)]
+        logits = self.read(prompts, [1] * len(prompts), before, stems, PromptStore(stores))
+        unpack(stores, lengths, cache)
+        return logits
+
     def _forward(
         self,
         ids: Tensor,
@@ -350,12 +362,6 @@ class Packed:
         # Rows that have ended step on until they are left out; they must not step out of the
         # model's context.
         batch.positions.add_(1).clamp_(max=self._longest - 1)
-
-    def make_layer_stores(self, tokens: int) -> list[Tensor]:
-        """Room for the keys and values of packed prompts, layer by layer: each (2, key heads,
-        tokens, dim)."""
-        _, heads, _, dim = self._like.shape
-        return [self._like.new_empty(2, heads, tokens, dim) for _ in range(self._layers)]
 
     def _make_store(self, slots: int, tokens: int) -> Tensor:
         """Room for keys and values: (layers, 2, slots, key heads, tokens, dim)."""

@@ -334,6 +334,20 @@ class LiveBatch:
     positions: Tensor  # int64 (rows,): of each answer's first token
     settings: RowSettings
 
+    @classmethod
+    def of(
+        cls,
+        answers: list[PartialAnswer],
+        past: Past,
+        mask: Tensor,
+        positions: Tensor,
+        vocabulary: int,
+    ) -> LiveBatch:
+        """Rows whose prompts fill ``mask`` (rows, columns), before their first step."""
+        room = mask.new_ones(len(mask), max(answer.limit for answer in answers))
+        settings = make_settings(answers, vocabulary, mask.device)
+        return cls(answers, past, torch.cat([mask, room], 1), mask.shape[1], positions, settings)
+
     def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:
         """Leave out all rows but ``places``; ``index`` holds the same on the device."""
         if prompts := self.past.prompts:

@@ -30,9 +30,19 @@ Draft = Callable[[Sequence[int]], Ids]  # an answer's first ids to those that ar
 Forward = Callable[[Tensor, Tensor, Tensor, Past, int], Tensor]
 
 
-def step_to_the_end(live: LiveBatch, logits: Tensor, forward: Forward, longest: int) -> None:
+def step_to_the_end(
+    live: LiveBatch, logits: Tensor, forward: Forward, longest: int, draft: Draft | None
+) -> None:
     """Decode the rows of ``live`` to their ends, from the logits (rows, vocabulary) behind their
-    prompts; ``longest`` is the model's context."""
+    prompts; ``longest`` is the model's context. What ``draft`` gives is fed ahead, for which
+    attention must be that of ``attention.py``."""
+    if draft:
+        _step_with_drafts(live, logits, forward, longest, draft)
+    else:
+        _step_by_token(live, logits, forward, longest)
+
+
+def _step_by_token(live: LiveBatch, logits: Tensor, forward: Forward, longest: int) -> None:
     limit = max(answer.limit for answer in live.answers)
     steps_per_look = STEPS_PER_LOOK.get(logits.device.type, STEPS_PER_LOOK_ON_GPU)
     unseen: list[Tensor] = []
@@ -57,10 +67,9 @@ def step_to_the_end(live: LiveBatch, logits: Tensor, forward: Forward, longest: 
         logits = forward(tokens[:, None], positions[:, None], mask, live.past, 1)[:, -1]
 
 
-def step_with_drafts(
+def _step_with_drafts(
     live: LiveBatch, logits: Tensor, forward: Forward, longest: int, draft: Draft
 ) -> None:
-    """The same with drafts; attention is that of ``attention.py``."""
     device = logits.device
     live.mask = live.mask[:, : live.cached].bool()
     for layer in live.past.cache.layers:
