@@ -285,13 +285,10 @@ TAKING_MORE = {
     "stageb/guidance/commands/use/source": 36,
     "stageb/guidance/commands/use/relabel": 35,
     "stageb/guidance/loop": 35,
-    "lab/tiny/lessons": 34,
     "stageb/guidance/commands/report/read": 34,
     "stageb/guidance/commands/use/fit": 34,
     "stageb/guidance/commands/audit/main": 33,
     "stageb/guidance/tickets/tickets": 33,
-    "lab/bench/learning/proposer": 32,
-    "stageb/engines/native/transformers": 31,
 }
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from gepa import EvaluationBatch, optimize
 
 from lab.bench.learning.method import ENGLISH, CodeFirst, Learnt, Point, Task
-from lab.bench.learning.proposer import Counting, parse_rules, propose
+from lab.bench.learning.proposals import Counting, parse_rules, propose
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.judging import rollout
 from stageb.guidance.rules.edits import apply

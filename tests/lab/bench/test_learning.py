@@ -13,7 +13,7 @@ import pytest
 from guidance.made import guidances
 from hypothesis import given
 
-from lab.bench.learning import cells, data, missions, options, ours, proposer
+from lab.bench.learning import cells, data, missions, options, ours, proposals, proposer
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import ENGLISH, CodeFirst, Judge, Learnt, Point, Task
 from stageb.engines import Completion
@@ -95,7 +95,7 @@ def test_a_verdict_is_asked_of_the_model_once(task: Task) -> None:
 
 @given(guidances())
 def test_guidance_written_as_a_prompt_shows_it_is_read_back(guidance: Guidance) -> None:
-    read = proposer.parse_rules(guidance.mission, rule_lines(guidance))
+    read = proposals.parse_rules(guidance.mission, rule_lines(guidance))
     assert [(rule.key, rule.text) for rule in read.rules] == [
         (rule.key, rule.text) for rule in guidance.rules
     ]
@@ -113,7 +113,7 @@ def test_idle_edits_are_taken_by_the_loop_and_change_no_verdict(task: Task) -> N
     for key in range(5):
         answer = proposer.idle(Prompt("", ""), Decode(), key)
         proposal = parse_proposal(
-            answer, ReflectionInput(tuple(cases)), task.first, proposer.SETTINGS, ENGLISH, 0
+            answer, ReflectionInput(tuple(cases)), task.first, proposals.SETTINGS, ENGLISH, 0
         )
         assert not proposal.refusals
         edited = apply(task.first, proposal.operations)
@@ -162,8 +162,8 @@ def prompt_of(cases: Sequence[Case], guidance: Guidance, counted: Sequence[Case]
         seen.append(prompt)
         return ""
 
-    assert proposer.propose(
-        cases, guidance, ScriptedEngine(respond), 1, 7, proposer.Counting(counted)
+    assert proposals.propose(
+        cases, guidance, ScriptedEngine(respond), 1, 7, proposals.Counting(counted)
     ) == ([], 1)
     return seen[0]
 
@@ -180,7 +180,7 @@ def test_statistics_makes_rules_of_the_evidence_the_first_ranks_most_often(
             answer,
             ReflectionInput(tuple(leaking(label))),
             task.first,
-            proposer.SETTINGS,
+            proposals.SETTINGS,
             ENGLISH,
             0,
         )
@@ -205,7 +205,7 @@ def test_evidence_is_counted_over_what_is_given_and_fits_the_prompt(task: Task) 
         "Counted in 150 wrong that should fail, 150 right to pass:\n[1] 150 to 0: hue is red"
         in prompt.user
     )
-    assert len((prompt.system + " " + prompt.user).split()) <= proposer.SETTINGS.max_prompt_tokens
+    assert len((prompt.system + " " + prompt.user).split()) <= proposals.SETTINGS.max_prompt_tokens
     assert prompt.user.count("\nT") >= 2
 
 

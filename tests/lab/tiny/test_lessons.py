@@ -11,7 +11,8 @@ import pytest
 from times import TIMES
 
 from lab.tiny.answers import executed, read_rule
-from lab.tiny.lessons import Lesson, cited, lessons
+from lab.tiny.lessons import Lesson, lessons
+from lab.tiny.operations import cited
 from lab.tiny.rules import CANONICAL
 from lab.tiny.stage import LOSS_PRICE, edited
 from lab.tiny.teacher import LEAST_GAIN
