@@ -38,16 +38,7 @@ from stageb.engines.native.products import check_device, quantize, use_half_prod
 from stageb.engines.native.rows import Answer, ScoreRequest
 from stageb.engines.native.stepping import Draft
 from stageb.engines.native.vision import ImageInputs, image_inputs_of
-from stageb.engines.protocol import (
-    Completion,
-    Engine,
-    Ids,
-    Prompt,
-    Question,
-    Request,
-    Row,
-    continue_row,
-)
+from stageb.engines.protocol import Completion, Ids, Prompt, Question, Request, Row, continue_row
 from stageb.errors import ConfigError, EngineError, StagebError, shown
 from stageb.tiny import NAME
 
@@ -194,7 +185,7 @@ def _score_by_shared(
     return [done[shared][request] for shared, request in wanted]
 
 
-def build(model: ModelConfig, device: str) -> Engine:
+def build(model: ModelConfig, device: str) -> TransformersEngine:
     """Load the checkpoint that ``model`` names onto ``device``.
 
     Raises ``ConfigError`` where a value of the config is at fault, ``EngineError`` where the
