@@ -28,7 +28,7 @@ from stageb.growth.episodes import play, take_turn
 from stageb.growth.ranks import name_environments
 from stageb.growth.types import EnvironmentView, restore_tuples
 from stageb.growth.views import list_kept
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
 from stageb.runs.figures import interval
 
 # the bare host; the network that the controller made, from the start
@@ -95,7 +95,7 @@ def compare_on_ranks(
                     for decider in deciders
                 ]
             )
-    parts = world.join_shares([decode(part) for part in world.gather(encode(mine))])
+    parts = world.join_shares(world.collect(mine))
     return [
         [Comparison.of(each) for block in parts for each in block[run]]
         for run in range(len(deciders))

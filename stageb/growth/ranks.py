@@ -86,7 +86,7 @@ class GrowthRanks:
 
     def places(self) -> list[str]:
         """The device of every rank, by rank."""
-        return [decode(each) for each in self.world.gather(encode(self.world.device))]
+        return self.world.collect(self.world.device)
 
     def play(self, update: int, snapshot: Snapshot) -> RoundResult:
         """The episodes of an update, under one snapshot of what decides."""

@@ -110,6 +110,10 @@ class World:
             rows = self._gather_rows(torch.frombuffer(padded, dtype=torch.uint8)).cpu()
         return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths, strict=True)]
 
+    def collect(self, value: Json) -> list[Any]:
+        """The ``value`` of every rank, by rank, on every rank, as JSON leaves it."""
+        return [decode(each) for each in self.gather(encode(value))]
+
     def _gather_rows(self, mine: Tensor) -> Tensor:
         """The tensor of every rank, of one shape and type on all, by rank."""
         rows = self.fabric.all_gather(mine)
@@ -147,7 +151,7 @@ class World:
     def find_differing(self, mine: Mapping[str, str]) -> Difference | None:
         """The first rank whose ``mine`` (values by name) differ from rank 0's, the same on every
         rank; None if all agree."""
-        first, *others = (decode(each) for each in self.gather(encode(mine)))
+        first, *others = self.collect(mine)
         for rank, held in enumerate(others, start=1):
             if names := [name for name in first if held.get(name) != first[name]]:
                 return Difference(rank, names, first, held)
@@ -378,7 +382,7 @@ def _find_host(world: World) -> str:
         mine = meeting.resolve(str(environment.main_address))
     except OSError as error:
         raise rank_error(world.rank, error, f"looking up {environment.main_address}") from error
-    seen: list[str] = [decode(each) for each in world.gather(encode(mine))]
+    seen: list[str] = world.collect(mine)
     return next(
         (each for each in seen if not ipaddress.ip_address(each.partition("%")[0]).is_loopback),
         mine,

@@ -17,7 +17,7 @@ from stageb import seeds
 from stageb.config import FabricConfig, require
 from stageb.job import heartbeat
 from stageb.job import world as worlds
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
 from stageb.ppo.agents import ActorCritic
 from stageb.ppo.config import SNAKE, PpoLoopConfig
 from stageb.ppo.environment import Environment, mask
@@ -81,7 +81,7 @@ def _play_on_ranks(world: World, stored: StoredAgent, given: argparse.Namespace)
         found = play_out(
             agent, config, named, world.share(range(given.episodes)), world.fabric.autocast
         )
-    rows: Rows = world.join_shares([decode(part) for part in world.gather(encode(found.tolist()))])
+    rows: Rows = world.join_shares(world.collect(found.tolist()))
     if world.is_global_zero:
         table = "\n".join(format_table(rows, stored.measures))
         print(f"{stored.folder}, {stored.told}\n{table}")

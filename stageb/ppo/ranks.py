@@ -16,7 +16,7 @@ from torch import Tensor
 from stageb import seeds
 from stageb.config import require
 from stageb.errors import StagebError
-from stageb.job.world import World, decode, encode, pack, unpack
+from stageb.job.world import World, pack, unpack
 from stageb.ppo import evaluate
 from stageb.ppo.config import ACCELERATORS, PpoLoopConfig
 from stageb.ppo.environment import Environment
@@ -46,7 +46,7 @@ def count_games(config: PpoLoopConfig, sample: Environment, world: World) -> int
     else:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
     fits = fit_games(memory, config.runner, kind, sample.observe()[0].numel(), sample.single)
-    least: int = min(decode(each) for each in world.gather(encode(fits)))
+    least: int = min(world.collect(fits))
     return least
 
 

@@ -78,16 +78,7 @@ def replace_cells(path: str, sheet: str | None, texts: Mapping[tuple[int, int], 
     import python_calamine as calamine
 
     with calamine.CalamineWorkbook.from_path(path) as book:
-        kinds = {
-            each.name: each
-            for each in book.sheets_metadata
-            if each.typ == calamine.SheetTypeEnum.WorkSheet
-        }
-        name = (
-            sheet
-            if sheet in kinds
-            else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)
-        )
+        name = _choose_sheet(book, sheet, calamine)
     written = io.BytesIO()
     with (
         zipfile.ZipFile(path) as archive,
@@ -174,16 +165,7 @@ def _read_sheet(path: str, sheet: str | None) -> Rows:
         if zipfile.is_zipfile(path) and _measure(path) > MOST_BYTES:
             raise FaultError(f"a workbook of more than {MOST_BYTES >> 20} MiB, unpacked", AS_CSV)
         with calamine.CalamineWorkbook.from_path(path) as book:
-            kinds = {
-                each.name: each
-                for each in book.sheets_metadata
-                if each.typ == calamine.SheetTypeEnum.WorkSheet
-            }
-            name = (
-                sheet
-                if sheet in kinds
-                else _choose_sheet(book, kinds, sheet, calamine.SheetVisibleEnum.Visible)
-            )
+            name = _choose_sheet(book, sheet, calamine)
             if name is None:
                 return []
             found = book.get_sheet_by_name(name)
@@ -218,15 +200,17 @@ def _measure(path: str) -> int:
         return sum(each.file_size for each in archive.infolist())
 
 
-def _choose_sheet(
-    book: Any, kinds: Mapping[str, Any], wanted: str | None, visible: Any
-) -> str | None:
-    """The name of the only sheet that is filled and not hidden; None where none is filled at
-    all."""
+def _choose_sheet(book: Any, wanted: str | None, calamine: Any) -> str | None:
+    """The name of the sheet that is wanted, or else of the only one that is filled and not hidden;
+    None where none is filled at all."""
+    sheet = calamine.SheetTypeEnum.WorkSheet
+    kinds: dict[str, Any] = {each.name: each for each in book.sheets_metadata if each.typ == sheet}
+    if wanted in kinds:
+        return wanted
     if wanted is None and len(kinds) == 1:
         return next(iter(kinds))
     filled = [name for name in kinds if book.get_sheet_by_name(name).to_python(nrows=1)]
-    shown = [name for name in filled if kinds[name].visible == visible]
+    shown = [name for name in filled if kinds[name].visible == calamine.SheetVisibleEnum.Visible]
     if wanted is None and (len(shown) == 1 or not filled):
         return shown[0] if shown else None
     told = [f"{short(name)}{' (hidden)' * (name not in shown)}" for name in filled or kinds]

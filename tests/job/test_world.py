@@ -233,9 +233,7 @@ def test_rank_0_is_found_at_the_narrowest_address(nodes: int, seen: list[str], h
     fabric: Any = SimpleNamespace(
         strategy=SimpleNamespace(num_nodes=nodes, cluster_environment=environment)
     )
-    world: Any = SimpleNamespace(
-        fabric=fabric, rank=0, gather=lambda mine: [mine, *map(encode, seen[1:])]
-    )
+    world: Any = SimpleNamespace(fabric=fabric, rank=0, collect=lambda mine: [mine, *seen[1:]])
     assert _find_host(world) == host
 
 

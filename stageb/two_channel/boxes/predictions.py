@@ -107,7 +107,7 @@ class ExportFolder:
 
     def note(self) -> None:
         """Save the digests of all files, once they are written."""
-        disk.replace(self._notes, disk.encode(disk.json_text(self._known | self._written) + "\n"))
+        disk.replace(self._notes, disk.json_lines([self._known | self._written]))
 
 
 def _read_notes(path: Path) -> dict[str, str]:

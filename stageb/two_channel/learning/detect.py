@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 
 from stageb.engines.protocol import Decode
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
 from stageb.two_channel.boxes import metrics
 from stageb.two_channel.boxes.metrics import Detections
 from stageb.two_channel.boxes.text import cut_before_special, parse
@@ -22,9 +22,7 @@ def detect_on_ranks(
     """Detections in all ``samples``, on every rank; each rank computes its share."""
     with world.at("evaluation"):
         mine = detect(writer, world.share(samples), config)
-    rows = world.join_shares(
-        [decode(part) for part in world.gather(encode([astuple(each) for each in mine]))]
-    )
+    rows = world.join_shares(world.collect([astuple(each) for each in mine]))
     return [
         Detections(
             tuple(Detection(desc, tuple(bins)) for desc, bins in objects),

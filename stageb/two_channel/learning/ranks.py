@@ -22,7 +22,7 @@ from torch import Tensor
 from stageb.config import require
 from stageb.engines.protocol import Decode
 from stageb.errors import InputError, StagebError
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
 from stageb.training import run
 from stageb.two_channel.boxes import text
 from stageb.two_channel.boxes.augmentation import make_view
@@ -158,10 +158,8 @@ class DetectorRanks:
                 mine, [self.schedule.key(step, each.key) for each in mine], decode_by
             )
         with self._timed("wait_s"):
-            parts = self.world.gather(
-                encode([[each.ids, each.ended, each.version] for each in made])
-            )
-        rows = self.world.join_shares([decode(part) for part in parts])
+            parts = self.world.collect([[each.ids, each.ended, each.version] for each in made])
+        rows = self.world.join_shares(parts)
         return zip(
             samples, (DetectorRollout(tuple(ids), *rest) for ids, *rest in rows), strict=True
         )
@@ -241,8 +239,8 @@ class DetectorRanks:
         mine = {"parse_match_s": 0.0, **self._times}
         mine |= {name: getattr(figures, name) for name in ("pack_s", "forward_s", "reduce_s")}
         mine["pack_s"] -= self._drawn_s  # the learner counts waiting for targets as making packs
-        parts = self.world.gather(encode({name: round(value, 6) for name, value in mine.items()}))
-        return [{"rank": rank, **decode(part)} for rank, part in enumerate(parts)]
+        parts = self.world.collect({name: round(value, 6) for name, value in mine.items()})
+        return [{"rank": rank, **part} for rank, part in enumerate(parts)]
 
     # Evaluation and checkpoints
 
