@@ -77,7 +77,7 @@ class OwnGames:
         self._made = place_of(make)
         try:
             for game in range(count):
-                with self._watching(game, "making it"):
+                with watching(game, self._made):
                     self._envs.append(make())
                 with self._reading(game, ""):
                     here = Spaces(
@@ -111,7 +111,7 @@ class OwnGames:
         for game, seed in enumerate(seeds):
             if seed is None:
                 continue
-            with self._watching(game, "reset"):
+            with watching(game, self._made, "reset: "):
                 told = self._envs[game].reset(seed=seed)
             with self._reading(game, "reset"):
                 seen, info = unpack("reset", told, "observation, info")
@@ -123,7 +123,7 @@ class OwnGames:
         """See ``Games``."""
         rewards, ended = np.zeros(len(actions)), np.zeros((2, len(actions)), np.bool_)
         for game, action in enumerate(self.spaces.native(actions)):
-            with self._watching(game, "step"):
+            with watching(game, self._made, "step: "):
                 told = self._envs[game].step(action)
             with self._reading(game, "step"):
                 seen, reward, terminated, truncated, info = unpack(
@@ -170,19 +170,6 @@ class OwnGames:
             self._masks[game] = self.spaces.read_mask(info[MASK])
 
     @contextlib.contextmanager
-    def _watching(self, game: int, what: str) -> Iterator[None]:
-        """Turn any error of the user's code into a ``GameError``."""
-        try:
-            yield
-        except (GameError, InputError):
-            raise
-        except (Exception, SystemExit) as error:  # a run ends by what it does alone
-            what = "" if what == "making it" else f"{what}: "
-            raise GameError(
-                game, f"{what}{type(error).__name__}: {error}", place_raised(error) or self._made
-            ) from error
-
-    @contextlib.contextmanager
     def _reading(self, game: int, method: str) -> Iterator[None]:
         """Turn a ``ValueError`` about a ``method``'s answer into a ``GameError``."""
         try:
@@ -192,6 +179,20 @@ class OwnGames:
             raise GameError(
                 game, str(error), place_of(getattr(type(env), method, None)) or self._made
             ) from None
+
+
+@contextlib.contextmanager
+def watching(game: int, made: str, what: str = "") -> Iterator[None]:
+    """Turn any error of the user's code, written at ``made`` unless it tells better, into a
+    ``GameError`` that begins with ``what``."""
+    try:
+        yield
+    except (GameError, InputError):
+        raise
+    except (Exception, SystemExit) as error:  # a run ends by what it does alone
+        raise GameError(
+            game, f"{what}{type(error).__name__}: {error}", place_raised(error) or made
+        ) from error
 
 
 def make_registered(name: str, /, **options: Any) -> Any:

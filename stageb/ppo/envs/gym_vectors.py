@@ -21,15 +21,7 @@ from numpy.typing import NDArray
 
 from stageb.errors import InputError
 from stageb.job import heartbeat, lifetime
-from stageb.ppo.envs.gym_games import (
-    GameError,
-    Games,
-    Moves,
-    OwnGames,
-    place_of,
-    place_raised,
-    unpack,
-)
+from stageb.ppo.envs.gym_games import GameError, Games, Moves, OwnGames, place_of, unpack, watching
 from stageb.ppo.envs.gym_spaces import FARTHEST, MASK, Bools, Spaces, read_reward
 
 
@@ -167,10 +159,10 @@ class VectorGames:
     def __init__(self, make: Callable[..., Any], count: int) -> None:
         """Make a vector of ``count`` games by ``make``. Raises ``GameError``."""
         self._made, self._count = place_of(make), count
-        with self._watching(), lifetime.bind_children():
+        with watching(0, self._made), lifetime.bind_children():
             self._envs: VectorEnv[Any, Any, Any] = make(num_envs=count)
         try:
-            with self._watching(), self._reading():
+            with watching(0, self._made), self._reading():
                 mode = getattr(self._envs, "metadata", {}).get("autoreset_mode")
                 if mode != AutoresetMode.DISABLED:
                     remedy = (
@@ -190,7 +182,7 @@ class VectorGames:
     def reset(self, seeds: Sequence[int | None]) -> tuple[NDArray[Any], Bools | None]:
         """See ``Games``."""
         begun = np.array([seed is not None for seed in seeds])
-        with self._watching():
+        with watching(0, self._made):
             told = self._envs.reset(seed=list(seeds), options={"reset_mask": begun.copy()})  # type: ignore[arg-type]
             with self._reading():
                 shown, infos = unpack("reset", told, "observations, infos")
@@ -203,7 +195,7 @@ class VectorGames:
         """See ``Games``."""
         blank: Any = create_empty_array(self.spaces.acts, n=self._count, fn=np.zeros)
         batch = concatenate(self.spaces.acts, self.spaces.native(actions), blank)
-        with self._watching():
+        with watching(0, self._made):
             told = self._envs.step(batch)
             with self._reading():
                 shown, points, terminated, truncated, infos = unpack(
@@ -294,15 +286,3 @@ class VectorGames:
             yield
         except ValueError as error:
             raise GameError(int(game), str(error), self._made) from None
-
-    @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Turn any error of the vector into a ``GameError``."""
-        try:
-            yield
-        except (GameError, InputError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise GameError(
-                0, f"{type(error).__name__}: {error}", place_raised(error) or self._made
-            ) from error
