@@ -70,8 +70,8 @@ REGISTRY = "stageb/__init__"
 
 # Of loop two_channel.
 TORCHLESS = (
-    "__init__ boxes/augmentation commands/boxes commands/card commands/run config learning/targets boxes/data "
-    "boxes/imports boxes/formats learning/schedule boxes/text types"
+    "__init__ boxes/augmentation commands/boxes commands/card commands/run config "
+    "learning/targets boxes/data boxes/imports boxes/formats learning/schedule boxes/text types"
 ).split()
 
 # Of things that there are several of: each, and the files that may name one. Adding one touches its
@@ -265,6 +265,7 @@ WORLDLY = set(
 )
 WORLDLY_HERE = {
     "stageb/store/journal",
+    "stageb/store/taking",
     *(f"stageb/job/{name}" for name in ("lifetime", "placement", "watchdog", "world")),
 }
 

@@ -124,11 +124,12 @@ class ChatServer:
         deadline = _Deadline(self._timeout_s)
         asked = _TimedRequest(self.url, body, self._headers, deadline)
         try:
-            with self._opener.open(asked, timeout=self._timeout_s) as response:
-                answer = _read(response)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._explain_status(error) from None
+            try:
+                with self._opener.open(asked, timeout=self._timeout_s) as response:
+                    answer = _read(response)
+            except urllib.error.HTTPError as error:
+                with error:
+                    raise self._explain_status(error) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             # it was cut off, whatever that looked like
             cause = TimeoutError() if deadline.has_passed else error
