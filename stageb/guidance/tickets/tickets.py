@@ -23,13 +23,7 @@ from stageb.guidance.rules.fields import HEADER, Summary, read_images
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.images import attach_images, parse_number
 from stageb.guidance.tickets.splits import leave_out
-from stageb.guidance.tickets.tables import (
-    TableReader,
-    TableRow,
-    advise_words,
-    find_verdict,
-    table_lines,
-)
+from stageb.guidance.tickets.tables import TableReader, TableRow, table_lines
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
@@ -173,20 +167,25 @@ def _set_aside(
 
 def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
     """Return the fault of a label of a mission that has pass and fail alone."""
-    known = (
-        "write one of "
-        + ", ".join([*columns.passes, *columns.fails])
-        + f", or correct {advise_words()}"
-    )
+    known = ", ".join([*columns.passes, *columns.fails])
     return FaultError(
         f"label {short(label)}",
-        known if _has_own_words(columns) else f'write "pass" or "fail", or set {advise_words()}',
+        f"write one of {known}, or correct {_advise_words()}"
+        if columns.has_own_words
+        else _advise_labels(),
     )
 
 
-def _has_own_words(columns: ColumnsConfig) -> bool:
-    """Whether a user says which words mean pass and fail."""
-    return (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
+def _advise_labels() -> str:
+    return f'write "pass" or "fail", or set {_advise_words()}'
+
+
+def _advise_words() -> str:
+    """Where a user says which words mean pass and fail."""
+    return (
+        f"columns.passes and columns.fails in the config: "
+        f"{write_option('columns', {'passes': 'WORD', 'fails': 'WORD'})}"
+    )
 
 
 def _find_strange(
@@ -201,7 +200,7 @@ def _find_strange(
     strange, faults = set[int](), list[BadLine]()
     for mission, by_label in found.items():
         others = by_label.keys() - PASS_FAIL
-        if _has_own_words(columns) or len(others) < max(3, len(by_label)):
+        if columns.has_own_words or len(others) < max(3, len(by_label)):
             strange.update(i for label in others for i in by_label[label])
         elif why := labels_fault(sorted(others)):
             remedy = (
@@ -278,9 +277,9 @@ def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
         label = row["label"] = None
     if isinstance(label, int | float) and not isinstance(label, bool):
         label = row["label"] = json.dumps(int(label) if label == int(label) else label)
-    if _has_own_words(columns) and not isinstance(label, dict | list):
+    if columns.has_own_words and not isinstance(label, dict | list):
         row["label"] = (
-            find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
+            columns.find_verdict(label if isinstance(label, str) else json.dumps(label)) or label
         )
     return make_ticket(row, labelled, None, apart=columns.repeats == "apart")
 
@@ -322,8 +321,7 @@ def make_ticket(
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
     if not isinstance(label, str) and (labelled or label is not None):
-        wanted = NO_LABEL if label is None else f'write "pass" or "fail", or set {advise_words()}'
-        raise FaultError(f"label {short(label)}", wanted)
+        raise FaultError(f"label {short(label)}", NO_LABEL if label is None else _advise_labels())
     if label is not None and (why := label_fault(label)):
         raise FaultError(f"label {short(label)}", f"write {why}")
     summaries = _sort_summaries(row["per_image"], labelled)
@@ -443,7 +441,7 @@ def find_label(word: str, column: str, labels: Collection[str], columns: Columns
     ``labels`` are those of its tickets. Raises ``FaultError`` where it is none."""
     is_usual = {*labels} <= {*PASS_FAIL}
     known = PASS_FAIL if is_usual else sorted(labels)
-    for label in (find_verdict(word, columns) or word, word, word.casefold()):
+    for label in (columns.find_verdict(word) or word, word, word.casefold()):
         if label in known:
             return label
     words = [*columns.passes, *columns.fails] if is_usual else known

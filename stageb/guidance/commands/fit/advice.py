@@ -32,8 +32,8 @@ from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import normalize_text
+from stageb.guidance.tickets.headers import hint_nearest
 from stageb.guidance.tickets.splits import SPLITS
-from stageb.guidance.tickets.tables import hint_nearest
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.labels import has_labels, list_labels
 from stageb.guidance.words.texts import count_of

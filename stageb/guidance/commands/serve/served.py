@@ -8,7 +8,6 @@ same functions, so a service and a file of predictions say the same of a ticket,
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +25,11 @@ from stageb.guidance.commands.use.source import (
 )
 from stageb.guidance.judging.automation import describe_promises, find_promises
 from stageb.guidance.judging.coded import CodeJudge, code_rules
-from stageb.guidance.rules.fields import is_image_column
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.tables import check_apart, list_roles, read_object
+from stageb.guidance.tickets.headers import check_apart, check_once, list_roles
+from stageb.guidance.tickets.tables import read_object
 from stageb.guidance.tickets.tickets import make_ticket
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -175,10 +174,9 @@ def _make_reader(
     def rename(said: Mapping[str, Any]) -> dict[str, Any]:
         """A row by the names that rules know, which have to be told apart."""
         names = [columns.rename.get(each, each) for each in said]
-        if twice := [each for each, count in Counter(names).items() if count > 1]:
-            raise FaultError(f'two columns "{twice[0]}"', "give every column a name of its own")
+        check_once(names)
         texts = columns.texts or [each for each in names if each not in roles.others]
-        check_apart([each for each in names if each in texts and not is_image_column(each)])
+        check_apart(each for each in names if each in texts)
         return dict(zip(names, said.values(), strict=True))
 
     def name(called: Mapping[str, Any], column: str | None) -> str:

@@ -33,7 +33,7 @@ from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.tickets.tables import list_roles
+from stageb.guidance.tickets.headers import list_roles
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.texts import labels_fault
 from stageb.seeds import stream, uniform

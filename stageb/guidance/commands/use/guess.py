@@ -25,7 +25,8 @@ from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, InputError,
 from stageb.guidance.commands.fit.advice import DATES, FEWEST_TICKETS, tells_label
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import find_repeats
-from stageb.guidance.tickets.tables import TableReader, hint_nearest, table_lines
+from stageb.guidance.tickets.headers import hint_nearest
+from stageb.guidance.tickets.tables import TableReader, table_lines
 from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, describe_left_out, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.texts import MOST_LABELS
