@@ -295,7 +295,6 @@ TAKING_MORE = {
     "stageb/guidance/commands/use/fit": 34,
     "stageb/two_channel/commands/run": 33,
     "stageb/growth/evaluate": 33,
-    "stageb/guidance/commands/audit/main": 33,
     "stageb/guidance/tickets/tickets": 33,
     "stageb/ppo/evaluate": 33,
     "stageb/two_channel/commands/boxes": 33,

@@ -13,6 +13,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -144,9 +145,22 @@ class AuditFolder:
         if rows:
             self._append(ANSWERS, rows)
 
-    def list_sheets(self) -> list[Path]:
-        """Those that were written, in order."""
-        return sorted(self.path.glob("sheet-*.csv"))
+    def collect_answers(
+        self,
+        promises: Mapping[str, Promise],
+        drawn: Sequence[Drawn],
+        columns: ColumnsConfig,
+        exports: Sequence[str],
+    ) -> list[dict[str, str]]:
+        """What people have answered since, in sheets and in ``exports`` of Label Studio, as rows.
+        Raises ``BadInputError`` where an answer cannot be used, or is another than before."""
+        missions = {each["id"]: each["mission"] for of in drawn for each in of.tickets}
+        known = {row["id"]: row["label"] for row in self.read_answers()}
+        found = chain(
+            *(read_sheet(path) for path in sorted(self.path.glob("sheet-*.csv"))),
+            *(read_export(Path(path)) for path in exports),
+        )
+        return take_answers(found, missions, promises, columns, known)
 
     def _read(self, name: str, keys: set[str]) -> list[dict[str, Any]]:
         path = self.path / name

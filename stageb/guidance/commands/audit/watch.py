@@ -24,6 +24,7 @@ from stageb.guidance.judging.automation import binomial_tail
 from stageb.guidance.learning.gate.sequential import Wealth
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_quantity
+from stageb.guidance.words.automation import write_share
 from stageb.guidance.words.types import Ticket
 
 LEVEL = 0.05  # the probability of a false alarm, however long one watches
@@ -107,6 +108,27 @@ def has_shifted(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
     return erfc(normal / sqrt(2)) / 2 < TELLING
 
 
+def describe_drift(drawn: Sequence[Drawn]) -> Iterator[str]:
+    """Shares that are others in the newest predictions than in all before; columns that came or
+    went."""
+    if len(drawn) < 2:
+        return
+    *earlier, newest = drawn
+    for mission, shares in newest.shares.items():
+        before: dict[str, Counter[str]] = {}
+        for of in earlier:
+            for what, counts in of.shares.get(mission, {}).items():
+                before.setdefault(what, Counter()).update(counts)
+        for what in before.keys() - shares.keys() if before else ():
+            yield f"{mission}: no {what} as before in {newest.file}"
+        for what, counts in shares.items():
+            if what not in before:
+                if before:
+                    yield f"{mission}: {what} is new in {newest.file}"
+            elif has_shifted(before[what], counts):
+                yield f"{mission}: {what} in {newest.file}: {_describe_shift(before[what], counts)}"
+
+
 def count_shares(
     rows: Sequence[Mapping[str, Any]],
     tickets: Mapping[tuple[str, int], Ticket],
@@ -127,6 +149,20 @@ def count_shares(
 
 
 # Inside -------------------------------------------------------------------------------------------
+
+
+def _describe_shift(before: Mapping[str, int], now: Mapping[str, int]) -> str:
+    """The value whose share has moved most."""
+    first, second = sum(before.values()), sum(now.values())
+    shares = {
+        name: (before.get(name, 0) / first, now.get(name, 0) / second)
+        for name in before.keys() | now.keys()
+    }
+    name = max(sorted(shares), key=lambda each: abs(shares[each][0] - shares[each][1]))
+    was, became = shares[name]
+    return (
+        f"{name or 'nothing'!r} in {write_share(became)} of the tickets, {write_share(was)} before"
+    )
 
 
 def _find_edges(drawn: Sequence[Drawn]) -> Edges:
