@@ -17,13 +17,8 @@ from pathlib import Path
 from stageb.errors import InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules
-from stageb.guidance.rules.guidance_file import (
-    carry_seen,
-    format_file,
-    load_seed,
-    read_past,
-    to_json,
-)
+from stageb.guidance.rules.guidance_file import carry_seen, load_seed, read_past
+from stageb.guidance.rules.guidance_json import format_file, to_json
 from stageb.guidance.words.types import Guidance
 from stageb.store import disk
 from stageb.store.output import check_plain

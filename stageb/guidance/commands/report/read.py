@@ -31,7 +31,8 @@ from stageb.guidance.rules.edits import (
     find_author,
     mark_provisional,
 )
-from stageb.guidance.rules.guidance_file import from_json, load_seed
+from stageb.guidance.rules.guidance_file import load_seed
+from stageb.guidance.rules.guidance_json import from_json
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import read_same_tickets

@@ -26,7 +26,8 @@ from stageb.guidance.commands.use.rows import finish_row, make_row, make_ruled_r
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.selection import majority
-from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import load_seed, read_guidance
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import name_content
