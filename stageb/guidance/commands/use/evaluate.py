@@ -20,13 +20,8 @@ from stageb.guidance.commands.use.figures import FILES, Evaluation, write_evalua
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.predict import judge_outputs
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.source import (
-    TicketLine,
-    list_inputs,
-    load_guidance,
-    stream_tickets,
-)
-from stageb.guidance.tickets.stream import TicketStream
+from stageb.guidance.commands.use.source import list_inputs, load_guidance, stream_tickets
+from stageb.guidance.tickets.stream import TicketLine, TicketStream
 from stageb.guidance.words.costs import check_prices
 from stageb.guidance.words.types import Guidance
 from stageb.store.output import check_target
