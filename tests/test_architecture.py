@@ -287,7 +287,6 @@ TAKING_MORE = {
     "stageb/guidance/commands/use/relabel": 35,
     "stageb/guidance/loop": 35,
     "lab/tiny/lessons": 34,
-    "stageb/guidance/commands/use/fit": 34,
     "stageb/two_channel/commands/run": 33,
     "stageb/growth/evaluate": 33,
     "stageb/guidance/tickets/tickets": 33,

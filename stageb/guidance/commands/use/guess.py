@@ -257,6 +257,16 @@ def read_guessed(table: str, told: Told) -> tuple[Guess, list[Ticket]]:
     return Guess(columns, [*notes, *describe_left_out(left_out)]), tickets
 
 
+def lacks_names(path: str) -> bool:
+    """Whether a file is a table without the columns that a config names by itself."""
+    try:
+        if is_table(path):
+            TableReader(table_lines(path, KIND), ColumnsConfig(), path, labelled=True)
+        return False
+    except FaultError:
+        return True
+
+
 def read_cells(table: str, sheet: str | None = None) -> tuple[dict[str, list[str]], Decimal]:
     """The stripped cells of a table by column, and whichever decimal mark its numbers allow. Raises
     ``FaultError``."""
