@@ -289,7 +289,6 @@ TAKING_MORE = {
     "lab/tiny/lessons": 34,
     "stageb/two_channel/commands/run": 33,
     "stageb/growth/evaluate": 33,
-    "stageb/guidance/tickets/tickets": 33,
     "stageb/ppo/evaluate": 33,
     "stageb/two_channel/commands/boxes": 33,
     "lab/bench/learning/proposer": 32,

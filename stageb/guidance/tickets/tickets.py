@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 from stageb.errors import BadInputError, BadLine, StagebError, write_option
 from stageb.guidance.config import LoopConfig, UseImages
-from stageb.guidance.rules.fields import HEADER, Summary, read_images
+from stageb.guidance.rules.fields import read_images
 from stageb.guidance.tickets.groups import join_equal
-from stageb.guidance.tickets.images import attach_images, parse_number
+from stageb.guidance.tickets.images import attach_images, parse_summaries
 from stageb.guidance.tickets.splits import leave_out
 from stageb.guidance.tickets.tables import TableReader, TableRow, table_lines
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
@@ -324,7 +324,7 @@ def make_ticket(
         raise FaultError(f"label {short(label)}", NO_LABEL if label is None else _advise_labels())
     if label is not None and (why := label_fault(label)):
         raise FaultError(f"label {short(label)}", f"write {why}")
-    summaries = _sort_summaries(row["per_image"], labelled)
+    summaries = parse_summaries(row["per_image"], labelled)
     if content is None:
         summaries, content = read_images(summaries, {})
     is_prose = content == Content((), tuple(text for _, text in summaries))
@@ -370,29 +370,6 @@ def check_name(value: Any, field: str) -> str:
     if fault := text_fault(value):
         raise FaultError(f"{field} holds {fault}", "take it out")
     return value
-
-
-def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
-    """The summaries by image, in numeric order, their headers dropped. Of a ``labelled`` ticket,
-    none may be empty."""
-    if not isinstance(value, dict) or not value:
-        raise FaultError(
-            f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}'
-        )
-    summaries: dict[int, str] = {}
-    for key, summary in value.items():
-        number = parse_number(key, "per_image")
-        if number in summaries:
-            raise FaultError(f"per_image: two keys for image {number}", "number every image once")
-        if not isinstance(summary, str):
-            raise FaultError(f"per_image: {key}: {short(summary)}", "write the summary as a text")
-        summaries[number] = HEADER.sub("", summary)
-        if labelled and not summaries[number].strip():
-            raise FaultError(
-                f"per_image: {key}: an empty summary",
-                "write what the image shows, or leave the image out",
-            )
-    return [Summary(f"image_{number}", summaries[number]) for number in sorted(summaries)]
 
 
 def read_same_tickets(
