@@ -281,7 +281,6 @@ TAKING_MORE = {
     "stageb/engines/remote/openai": 58,
     "stageb/growth/environment": 47,
     "stageb/store/journal": 43,
-    "stageb/guidance/judging/ranks": 37,
     "stageb/ppo/ranks": 37,
     "stageb/engines/native/decoding": 36,
     "stageb/guidance/commands/use/relabel": 35,
