@@ -6,13 +6,11 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
-from stageb.errors import BadInputError, BadLine
 from stageb.guidance.tickets.tables import TableReader, table_lines
-from stageb.guidance.tickets.tickets import KIND
+from stageb.guidance.tickets.tickets import KIND, reporting
 from stageb.guidance.words.column_names import ColumnsConfig, is_sheet, is_table
 from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError
@@ -108,14 +106,3 @@ def _replace(lines: list[bytes], line: int, count: int, text: str) -> None:
     last = lines[line + count - 2]
     end = last[len(last.rstrip(b"\r\n")) :]
     lines[line - 1 : line - 1 + count] = [disk.encode(text) + end, *[b""] * (count - 1)]
-
-
-@contextmanager
-def reporting(path: str) -> Iterator[None]:
-    """Turn ``FaultError`` about ``path`` into ``BadInputError``."""
-    try:
-        yield
-    except FaultError as fault:
-        raise BadInputError(
-            "places", [BadLine(path, fault.line, fault.what, fault.remedy)]
-        ) from None

@@ -21,6 +21,7 @@ from stageb.guidance.tickets.tickets import (
     claim_place,
     name_strange_label,
     read_entries,
+    reporting,
 )
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
@@ -51,14 +52,9 @@ class TicketStream(Generic[Item]):
         read."""
         digest = hashlib.blake2b(digest_size=16)
         for file in self.files:
-            try:
-                with reading(KIND), open_named(file) as opened:
-                    while block := opened.read(1 << 20):
-                        digest.update(block)
-            except FaultError as fault:
-                raise BadInputError(
-                    "ticket files", [BadLine(file, 0, fault.what, fault.remedy)]
-                ) from fault
+            with reporting(file, "ticket files"), reading(KIND), open_named(file) as opened:
+                while block := opened.read(1 << 20):
+                    digest.update(block)
             digest.update(b"\0end of file\0")
         return digest.hexdigest()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -147,6 +148,15 @@ def read_tickets(
     if broken or (faults and on_bad_record == "error"):
         raise BadInputError("places in the ticket files", [*broken, *faults])
     return join_equal(tickets), bad
+
+
+@contextmanager
+def reporting(path: str, kind: str = "places") -> Iterator[None]:
+    """Turn ``FaultError`` about the file ``path`` into ``BadInputError``."""
+    try:
+        yield
+    except FaultError as fault:
+        raise BadInputError(kind, [BadLine(path, fault.line, fault.what, fault.remedy)]) from None
 
 
 def describe_left_out(records: Sequence[BadRecord]) -> Iterator[str]:

@@ -101,17 +101,12 @@ class ServedGuidance:
 
     def list_fields(self) -> dict[str, list[str]]:
         """By mission, the fields that its rules name."""
-        codes = {
-            mission: [rule.code for rule in rules.each] for mission, rules in self.rules.items()
-        }
-        read = {
-            mission: [each for each in of if not isinstance(each, OutOfReach)]
-            for mission, of in codes.items()
-        }
-        return {
-            mission: [*dict.fromkeys(name for each in of for name in each.expression.fields)]
-            for mission, of in read.items()
-        }
+        found: dict[str, dict[str, None]] = {mission: {} for mission in self.rules}
+        for mission, rules in self.rules.items():
+            for rule in rules.each:
+                if not isinstance(rule.code, OutOfReach):
+                    found[mission] |= dict.fromkeys(rule.code.expression.fields)
+        return {mission: [*names] for mission, names in found.items()}
 
     def _judge(self, said: Any) -> dict[str, Any]:
         """The row of one ticket. Raises ``FaultError``."""

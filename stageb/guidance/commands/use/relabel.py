@@ -21,9 +21,9 @@ from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.use.doubted_labels import KINDS, list_doubts
 from stageb.guidance.commands.use.source import find_tickets, list_read_files, read_run_config
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.tickets.corrected import list_suffixes, reporting, write_corrected
+from stageb.guidance.tickets.corrected import list_suffixes, write_corrected
 from stageb.guidance.tickets.tables import TableReader, table_lines
-from stageb.guidance.tickets.tickets import claim_place, find_label, read_entries
+from stageb.guidance.tickets.tickets import claim_place, find_label, read_entries, reporting
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.store import disk

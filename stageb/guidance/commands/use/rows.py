@@ -50,7 +50,7 @@ class VerdictWriter:
         """How a model judged a ticket; ``shares``: how probable each label is, where the engine can
         tell; ``rule`` selects the verdict. A ``doubt`` is for a person."""
         selection = select(ticket, answers, min_verdict_agreement, rule)
-        why, verdict, candidates = (selection.manual_review, selection.verdict, answers.candidates)
+        why, verdict, candidates = selection.manual_review, selection.verdict, answers.candidates
         probability = shares[verdict] if shares and verdict is not None else None
         if verdict is None and candidates:
             why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
