@@ -41,14 +41,10 @@ def load_judge(
     check_reasons(engine, model.engine, sampler, words)
     if not isinstance(engine, Served):
         return engine, prompt
-    ticket, known = (
-        Ticket("inspection", "probe", "pass", (("image_1", "all is in order"),)),
-        list_labels(labels),
-    )
-    asked, words = (
-        rollout_prompt(ticket, make_neutral(ticket.mission, words, known), words),
-        name_labels(words, known),
-    )
+    ticket = Ticket("inspection", "probe", "pass", (("image_1", "all is in order"),))
+    known = list_labels(labels)
+    asked = rollout_prompt(ticket, make_neutral(ticket.mission, words, known), words)
+    words = name_labels(words, known)
     with heartbeat.at("asking the server what it can do"):
         engine = engine.probe(engines.Question(asked, tuple(verdict_lines(words).values())))
     return engine, replace(prompt, prefill=begins_answers(prompt, model, engine.continues))

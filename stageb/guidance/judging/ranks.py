@@ -171,10 +171,8 @@ class GuidanceRanks:
         """Judge the tickets, by guidance; on rank 0."""
 
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
-            sampler, tickets = (
-                self.models.config.sampler,
-                self._coder.note_rulings(guidance, tickets),
-            )
+            sampler = self.models.config.sampler
+            tickets = self._coder.note_rulings(guidance, tickets)
             found = rollout.judge_tickets(
                 tickets,
                 guidance,

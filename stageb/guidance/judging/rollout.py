@@ -184,10 +184,8 @@ def write_reasons(
     """
     requests, words = [], name_labels(words, guidance.labels)
     for ticket, candidate, _ in starts:
-        decode, sample = (
-            sampler.grid[candidate.decode],
-            candidate.index % sampler.samples_per_decode,
-        )
+        decode = sampler.grid[candidate.decode]
+        sample = candidate.index % sampler.samples_per_decode
         key = _list_keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[
             sample
         ]

@@ -120,10 +120,8 @@ def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidanc
         try:
             content = strict_json.loads(text)
         except ValueError as error:
-            line, why = (
-                getattr(error, "lineno", 0) or strict_json.find_fault(text),
-                getattr(error, "msg", error),
-            )
+            line = getattr(error, "lineno", 0) or strict_json.find_fault(text)
+            why = getattr(error, "msg", error)
             raise _unreadable(
                 path,
                 f"not JSON: {why}",
@@ -203,10 +201,8 @@ def carry_seen(before: Guidance, after: Guidance) -> Guidance:
 def keep_origins(base: Guidance, edited: Guidance) -> Guidance:
     """Return ``edited``, which a person wrote, with all that ``base`` says about it: where its
     rules come from, and what was spent and seen. Marks are those of ``edited``."""
-    known, marks = (
-        {rule.text: rule.metadata for rule in base.rules},
-        {FIXED, BACKGROUND, PROVISIONAL},
-    )
+    known = {rule.text: rule.metadata for rule in base.rules}
+    marks = {FIXED, BACKGROUND, PROVISIONAL}
 
     def keep(rule: Rule) -> Rule:
         gone = marks if rule.is_provisional else {*marks, ESTIMATE}

@@ -223,10 +223,8 @@ def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
 
 def _find_seen_faults(body: Mapping[str, Any]) -> list[_Fault]:
     """Find faults in the names of the tickets that taught and chose."""
-    remedy, form = (
-        "restore it: it tells which tickets are not new",
-        rf"([0-9a-f]{{{NAME_LENGTH}}})*",
-    )
+    remedy = "restore it: it tells which tickets are not new"
+    form = rf"([0-9a-f]{{{NAME_LENGTH}}})*"
     given = {name: body.get(name, "") for name in SEEN}
     return [
         ((name,), f"{name}: not names of tickets' contents", remedy)

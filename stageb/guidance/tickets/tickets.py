@@ -122,10 +122,8 @@ def read_tickets(
                         others[len(tickets)] = _set_aside(
                             path, entry, name_strange_label(ticket.label, columns)
                         )
-                    told, reason = (
-                        split or _read_split(ticket, columns),
-                        _read_reason(ticket, columns),
-                    )
+                    told = split or _read_split(ticket, columns)
+                    reason = _read_reason(ticket, columns)
                     tickets.append(replace(ticket, split=told, reason=reason, place=place))
                 except FaultError as fault:
                     bad.append(_set_aside(path, entry, fault))

@@ -201,10 +201,8 @@ def draw(
     for (mission, group), together in groups.items():
         key = stream("audit", digest, mission, group)
         if uniform(key, 0) < plan.share:
-            one, name_of = (
-                together[int(len(together) * uniform(key, 1))],
-                f"{digest[:8]}-{len(picked) + 1}",
-            )
+            one = together[int(len(together) * uniform(key, 1))]
+            name_of = f"{digest[:8]}-{len(picked) + 1}"
             picked.append(
                 {"id": name_of, "mission": mission, "verdict": one["verdict"], "rule": one["rule"]}
             )

@@ -47,10 +47,8 @@ class AuditedBound:
 
     def describe(self) -> str:
         """All that is known of it."""
-        of, limit = (
-            f" of those judged {self.bound.verdict}" if self.bound.verdict else "",
-            write_share(self.bound.max_error),
-        )
+        of = f" of those judged {self.bound.verdict}" if self.bound.verdict else ""
+        limit = write_share(self.bound.max_error)
         said = (
             f"{self.mission}: {sum(self.errors):,} of {len(self.errors):,} answers say that "
             f"the verdict is wrong"

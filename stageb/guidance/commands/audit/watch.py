@@ -70,10 +70,8 @@ class RuleErrors:
 def rank_rules(answers: Sequence[tuple[str, bool]], max_error: float) -> list[RuleErrors]:
     """Rules by how much their errors, each an answer's rule and whether it was wrong, are beyond
     what is allowed."""
-    counts, wrong = (
-        Counter(rule for rule, _ in answers),
-        Counter(rule for rule, is_wrong in answers if is_wrong),
-    )
+    counts = Counter(rule for rule, _ in answers)
+    wrong = Counter(rule for rule, is_wrong in answers if is_wrong)
     found = [
         RuleErrors(
             rule,
@@ -137,10 +135,8 @@ def count_shares(
     """By mission, how many tickets had each verdict, each rule that decided, and each value of a
     field that has few, or numbers in each interval; with the edges of these, which are those of
     ``before`` where there are any."""
-    shares, edges = (
-        dict[str, dict[str, dict[str, int]]](),
-        dict[str, Mapping[str, Sequence[float]]](),
-    )
+    shares = dict[str, dict[str, dict[str, int]]]()
+    edges = dict[str, Mapping[str, Sequence[float]]]()
     known = _find_edges(before)
     for mission in dict.fromkeys(row["mission"] for row in rows):
         mine = [row for row in rows if row["mission"] == mission]

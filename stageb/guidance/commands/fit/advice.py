@@ -173,10 +173,8 @@ def _is_chinese(ticket: Ticket) -> bool:
 def warn_of_names(tickets: Sequence[Ticket]) -> Iterator[str]:
     """Values of tables in columns that have no name."""
     if nameless := [ticket for ticket in tickets if ticket.extra.get("")]:
-        first, what = (
-            nameless[0],
-            "a column without a name: name it in the header where it is to be read",
-        )
+        first = nameless[0]
+        what = "a column without a name: name it in the header where it is to be read"
         yield (
             f"{len(nameless):,} rows hold something, such as {first.extra['']!r}{_place(first)}, "
             f"in {what}"

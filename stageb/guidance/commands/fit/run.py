@@ -156,11 +156,9 @@ class FitRun(RecordedRun):
         candidates = [
             candidate for given in answers if not given.by_rules for candidate in given.candidates
         ]
-        first, most, words = (
-            (*state.first, *candidates),
-            self.config.runner.max_unreadable,
-            self.ranks.models.words,
-        )
+        first = (*state.first, *candidates)
+        most = self.config.runner.max_unreadable
+        words = self.ranks.models.words
         check_readable(first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.models.lets_think:
             self.progress.say(

@@ -43,10 +43,8 @@ class Lineage:
     def reason(self) -> str:
         """The reason for it, less the rule's own condition, which reasons that count tickets begin
         with."""
-        said, condition = (
-            self.read_metadata("rationale"),
-            self.rule.text.partition(" if ")[2].rstrip("."),
-        )
+        said = self.read_metadata("rationale")
+        condition = self.rule.text.partition(" if ")[2].rstrip(".")
         counted = said.removeprefix(condition).strip()
         is_count = (
             bool(condition)

@@ -352,14 +352,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         tickets, _ = find_tickets(str(self.run_.folder), named=config.tickets)
         words, vocabulary = words_of(config.prompt, config.model), Vocabulary.of(tickets)
         self._coded = read_rules(self.guidance_, vocabulary, words)
-        self._roles, named = (
-            list_roles(config.columns),
-            find_named_fields(self.guidance_, vocabulary, words),
-        )
-        self._kinds, self._shares = (
-            StrangeValues.beside(vocabulary, named).kinds,
-            find_shares(named, tickets),
-        )
+        self._roles = list_roles(config.columns)
+        named = find_named_fields(self.guidance_, vocabulary, words)
+        self._kinds = StrangeValues.beside(vocabulary, named).kinds
+        self._shares = find_shares(named, tickets)
         if self.folder is None:
             del self.run_
 

@@ -74,11 +74,9 @@ def _make_sides(
 ) -> dict[str, JudgedRounds]:
     """By name: ``compare``, and whoever judges by the guidance that is evaluated, the first of
     ``by`` first. Raises ``InputError`` where guidance cannot be read."""
-    guidance, modes, folder = (
-        load_guidance(config.guidance, config.prompt),
-        config.modes,
-        Path(config.output),
-    )
+    guidance = load_guidance(config.guidance, config.prompt)
+    modes = config.modes
+    folder = Path(config.output)
     other = (
         None if config.compare is None else load_guidance(config.compare, config.prompt, "compare")
     )

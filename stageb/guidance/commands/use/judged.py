@@ -194,11 +194,9 @@ class JudgedRounds:
 
         Raises ``UnreadableError`` if too many of its first answers cannot be read.
         """
-        config, rule, counts = (
-            self._config,
-            load_selection_rule(self._config.selection),
-            self.rounds.state["counts"],
-        )
+        config = self._config
+        rule = load_selection_rule(self._config.selection)
+        counts = self.rounds.state["counts"]
         if judged and not count_asked(counts):
             said = [candidate for answers, _ in judged for candidate in answers.candidates]
             words = words_of(config.prompt, config.model)

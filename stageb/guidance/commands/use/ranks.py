@@ -63,10 +63,8 @@ class JudgingRanks:
         """The answers to each line's ticket, in order: all of them on rank 0, none elsewhere. The
         model is loaded first if it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
-            config, labels = (
-                self.config,
-                {label for each in guidance.values() for label in each.labels},
-            )
+            config = self.config
+            labels = {label for each in guidance.values() for label in each.labels}
             self._engine, prompt = load_judge(
                 config.model, config.prompt, config.sampler, self._world, labels
             )

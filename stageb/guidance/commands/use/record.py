@@ -64,10 +64,8 @@ def compare_with_code(
         ruling = judges[mission](read)
         if ruling.verdict:
             count = counts[mission].setdefault(ruling.rule, dict.fromkeys(names, 0))
-            is_right, others = (
-                ruling.verdict == label,
-                without.get((mission, ruling.rule), judges[mission]),
-            )
+            is_right = ruling.verdict == label
+            others = without.get((mission, ruling.rule), judges[mission])
             is_right_without = others(read).verdict == label
             gains = (is_right and not is_right_without, is_right_without and not is_right)
             facts = (

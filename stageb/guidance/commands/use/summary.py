@@ -34,10 +34,8 @@ def show_counts(path: Path, counts: Counts) -> None:
     """How tickets were answered, by mission."""
     labels = list(dict.fromkeys(name for of in counts.values() for name in of if name not in TAKEN))
     columns = labels if len(labels) <= MOST_COLUMNS else []
-    console, drawn = (
-        make_console(),
-        make_table("", ["mission"], ["tickets", *columns, "no verdict", "review"]),
-    )
+    console = make_console()
+    drawn = make_table("", ["mission"], ["tickets", *columns, "no verdict", "review"])
     total = 0
     for mission, of in counts.items():
         tickets = sum(of.get(label, 0) for label in labels) + of["none"]
