@@ -92,17 +92,11 @@ def make_parser() -> argparse.ArgumentParser:
         default=(),
         help="its ticket files, where they were moved",
     )
-    doubts.add_argument(
-        "--output", type=Path, required=True, metavar="CSV", help="the table to write"
-    )
     relabel.add_argument(
         "doubts", metavar="CSV", help=f"that table, where people have filled in {RIGHT}"
     )
     relabel.add_argument(
         "--tickets", required=True, metavar="FILE", help="the ticket file, as the table names it"
-    )
-    relabel.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="the new ticket file to write"
     )
     tasks.add_argument("predictions", metavar="JSONL", help="what predict wrote")
     tasks.add_argument(
@@ -113,13 +107,12 @@ def make_parser() -> argparse.ArgumentParser:
         help="the ticket files, as predict was given them",
     )
     tasks.add_argument("--review", action="store_true", help="only those that a person should see")
-    tasks.add_argument(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="JSON",
-        help="the file to import into Label Studio",
-    )
+    for command, name, what in (
+        (doubts, "CSV", "the table to write"),
+        (relabel, "FILE", "the new ticket file to write"),
+        (tasks, "JSON", "the file to import into Label Studio"),
+    ):
+        command.add_argument("--output", type=Path, required=True, metavar=name, help=what)
     return parser
 
 
