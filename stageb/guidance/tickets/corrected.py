@@ -30,7 +30,7 @@ def write_corrected(
 
 
 def list_suffixes(path: str) -> list[str]:
-    """The kinds of file that a ticket file can be written as, first what is nearest to it."""
+    """List the kinds of file that a ticket file can be written as, first what is nearest to it."""
     own = Path(path).suffix.lower()
     return [*([own] if own in WORKBOOKS else []), ".csv", ".tsv"] if is_sheet(path) else [own]
 
@@ -80,7 +80,7 @@ def _write_text(path: str, columns: ColumnsConfig, words: Mapping[int, str], out
 
 
 def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) -> list[bytes]:
-    """The lines of a ticket file, with other words for the labels of those that begin at some
+    """Return the lines of a ticket file, with other words for the labels of those that begin at some
     lines."""
     lines = (
         [raw for _, raw in table_lines(path, KIND, columns.sheet)]

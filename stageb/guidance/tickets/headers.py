@@ -97,7 +97,7 @@ def check_apart(names: Iterable[str], line: int = 0) -> None:
 
 
 def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
-    """The name that is most like one that is not there, if any is."""
+    """Name what is most like a name that is not there, if anything is."""
     return _write_hint(find_nearest(wrong, filter(None, names), cutoff))
 
 
@@ -120,7 +120,7 @@ def _refuse_missing(
 
 
 def _advise_columns(keys: Sequence[str]) -> str:
-    """How to name the columns that ``keys`` of the config's columns mean, and what they may say
+    """Say how to name the columns that ``keys`` of the config's columns mean, and what they may say
     else."""
     named = write_option("columns", dict.fromkeys(keys, "NAME"))
     hints = {
@@ -137,7 +137,7 @@ def _advise_columns(keys: Sequence[str]) -> str:
 
 
 def _describe(header: Sequence[str], free: Sequence[str]) -> str:
-    """The names of the columns; of many, those that the config does not name, the first and the
+    """List the names of the columns; of many, those that the config does not name, the first and the
     last of them, among which people look for a label."""
     names, more = [name for name in header if name], list[str]()
     if len(names) > 2 * SHOWN + 1 and free:

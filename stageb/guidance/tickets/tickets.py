@@ -185,11 +185,12 @@ def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
 
 
 def _advise_labels() -> str:
+    """Say which labels to write."""
     return f'write "pass" or "fail", or set {_advise_words()}'
 
 
 def _advise_words() -> str:
-    """Where a user says which words mean pass and fail."""
+    """Say where a user tells which words mean pass and fail."""
     return (
         f"columns.passes and columns.fails in the config: "
         f"{write_option('columns', {'passes': 'WORD', 'fails': 'WORD'})}"

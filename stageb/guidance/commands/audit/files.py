@@ -152,7 +152,7 @@ class AuditFolder:
         columns: ColumnsConfig,
         exports: Sequence[str],
     ) -> list[dict[str, str]]:
-        """What people have answered since, in sheets and in ``exports`` of Label Studio, as rows.
+        """Collect what people have answered since, in sheets and in ``exports`` of Label Studio, as rows.
         Raises ``BadInputError`` where an answer cannot be used, or is another than before."""
         missions = {each["id"]: each["mission"] for of in drawn for each in of.tickets}
         known = {row["id"]: row["label"] for row in self.read_answers()}
@@ -241,7 +241,7 @@ def read_export(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _read_text(path: Path) -> str:
-    """The text of a file. Raises ``FaultError``."""
+    """Read the text of a file. Raises ``FaultError``."""
     with reading(KIND), open_named(str(path)) as opened:
         return opened.read().decode("utf-8-sig")
 

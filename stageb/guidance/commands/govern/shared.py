@@ -155,6 +155,6 @@ def _note(path: Path, action: str, source: str, guidance: Guidance) -> int:
 
 
 def load(path: Path) -> dict[str, Guidance]:
-    """The guidance in use, by mission; none where there is no such file. Raises
+    """Load the guidance in use, by mission; none where there is no such file. Raises
     ``BadInputError``."""
     return load_seed(path) if path.exists() else {}

@@ -67,7 +67,7 @@ class Lineage:
 
 
 def replay(first: Guidance, rows: Iterable[ReflectionRow]) -> tuple[GuidanceStep, ...]:
-    """Every guidance of a run: ``first``, and one more for each row of reflection.jsonl that
+    """Make every guidance of a run again: ``first``, and one more for each row of reflection.jsonl that
     applied an edit.
 
     Raises ``ValueError`` where a row names rules that the guidance does not have.
@@ -87,7 +87,7 @@ def replay(first: Guidance, rows: Iterable[ReflectionRow]) -> tuple[GuidanceStep
 
 
 def trace_rules(steps: Sequence[GuidanceStep], final: int) -> list[Lineage]:
-    """The rules of step ``final``."""
+    """Trace the rules of step ``final``."""
     found = []
     for rule in steps[final].guidance.rules:
         own = [

@@ -103,7 +103,7 @@ def make_section(
 
 
 def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str]]:
-    """The charts of a mission that have something to show."""
+    """Draw the charts of a mission that have something to show."""
     lines: dict[str, list[Point]] = {
         split: make_points(row for row in mission.metrics if row["split"] == split)
         for split in SPLITS
@@ -127,7 +127,7 @@ def _draw_charts(number: int, mission: MissionReport) -> Iterable[tuple[str, str
 
 
 def _find_held_out(rows: Sequence[RunRow]) -> RunRow:
-    """The last row of test; of the split judged last where there is none."""
+    """Find the last row of test; of the split judged last where there is none."""
     return next((row for row in reversed(rows) if row["split"] == "test"), rows[-1])
 
 
@@ -137,7 +137,7 @@ def make_points(rows: Iterable[RunRow]) -> list[Point]:
 
 
 def _pair_metrics(mission: MissionReport) -> list[tuple[RunRow | None, RunRow]]:
-    """For each split the first row and the one of the guidance in force, where there are such."""
+    """Find for each split the first row and the one of the guidance in force, where there are such."""
     found: list[tuple[RunRow | None, RunRow]] = []
     step = mission.steps[mission.final].guidance.step
     for split in SPLITS[1:]:
@@ -155,7 +155,7 @@ def _pair_metrics(mission: MissionReport) -> list[tuple[RunRow | None, RunRow]]:
 def _describe_unmeasured(
     pairs: Sequence[tuple[RunRow | None, RunRow]], mission: MissionReport
 ) -> str:
-    """Which rules in force the figures are older than, in a sentence: val is judged at an epoch's
+    """Say which rules in force the figures are older than, in a sentence: val is judged at an epoch's
     end, and a run may stand before it. Empty where they are of these rules."""
     final = mission.steps[mission.final].guidance
     old = next(

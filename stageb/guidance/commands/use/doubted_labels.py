@@ -50,7 +50,7 @@ def list_doubts(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> 
 def find_doubts(
     tickets: Sequence[Ticket], judge: CodeJudge, last: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> list[Doubt]:
-    """Doubts about labels, kind by kind; of each those of a rule that is mostly right first.
+    """Find doubts about labels, kind by kind; of each those of a rule that is mostly right first.
     ``last`` are verdicts, with their reasons, by mission and key, for tickets of which rules cannot
     tell."""
     decided, right = Counter[tuple[str, str]](), Counter[tuple[str, str]]()

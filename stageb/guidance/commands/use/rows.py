@@ -32,8 +32,8 @@ class VerdictWriter:
     code: CodeJudge | None = None  # None: nobody asks what the rules say as code
 
     def rule_on(self, ticket: Ticket) -> Ruling | None:
-        """The ruling of the rules on a ticket, if anybody asks; nothing of one that says nothing,
-        which is for a person."""
+        """Return the ruling of the rules on a ticket, if anybody asks; nothing of one that says
+        nothing, which is for a person."""
         if ticket.is_blank:
             return NO_TEXT
         return self.code.judge(ticket) if self.code else None
@@ -47,8 +47,8 @@ class VerdictWriter:
         rule: SelectionRule,
         doubt: str = "",
     ) -> dict[str, Any]:
-        """How a model judged a ticket; ``shares``: how probable each label is, where the engine can
-        tell; ``rule`` selects the verdict. A ``doubt`` is for a person."""
+        """Write how a model judged a ticket; ``shares``: how probable each label is, where the
+        engine can tell; ``rule`` selects the verdict. A ``doubt`` is for a person."""
         selection = select(ticket, answers, min_verdict_agreement, rule)
         why, verdict, candidates = selection.manual_review, selection.verdict, answers.candidates
         probability = shares[verdict] if shares and verdict is not None else None
@@ -75,8 +75,8 @@ class VerdictWriter:
         return self._finish(row, ticket, doubt)
 
     def write_ruled(self, ticket: Ticket, ruling: Ruling, doubt: str = "") -> dict[str, Any]:
-        """How rules judge a ticket as code, which gave the ``ruling``: with the rule that gives the
-        verdict, or why none does. A ``doubt`` is for a person."""
+        """Write how rules judge a ticket as code, which gave the ``ruling``: with the rule that
+        gives the verdict, or why none does. A ``doubt`` is for a person."""
         is_decided = ruling.verdict is not None
         said = self.code.explain(ruling, ticket) if self.code and ruling is not NO_TEXT else BLANK
         row = {
@@ -93,7 +93,7 @@ class VerdictWriter:
         return self._finish(row, ticket, doubt)
 
     def _finish(self, row: Mapping[str, Any], ticket: Ticket, doubt: str) -> dict[str, Any]:
-        """The row with the step of the guidance, whether its rule is provisional, and who decides,
+        """Return the row with the step of the guidance, whether its rule is provisional, and who decides,
         ``STAGEB`` or ``PERSON``, by a promise that holds here; None where nothing is promised."""
         guidance, promise = self.guidance[ticket.mission], self.promises.get(ticket.mission)
         rule = guidance.rule(row["rule"])
@@ -115,7 +115,7 @@ class VerdictWriter:
         yield from describe_promises(self.guidance, self.promises)
 
     def add_counts(self, counts: Counts, rows: Sequence[Mapping[str, Any]]) -> Counts:
-        """``counts`` with further rows."""
+        """Return ``counts`` with further rows."""
         found = {mission: dict(of) for mission, of in counts.items()}
         for each in rows:
             labels = self.guidance[each["mission"]].labels

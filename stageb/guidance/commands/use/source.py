@@ -52,7 +52,7 @@ def find_tickets(
 
 
 def find_vocabulary(source: str, config: UseConfig | ServeConfig) -> tuple[Sequence[Ticket], str]:
-    """Tickets with what the rules of ``source`` speak of, as ``find_tickets`` finds them, by the
+    """Find tickets with what the rules of ``source`` speak of, as ``find_tickets`` does, by the
     files that a config names for that."""
     naming = write_option("vocabulary", "FILE")
     return find_tickets(source, naming, config.vocabulary or (), config.columns)
