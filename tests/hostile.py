@@ -62,7 +62,8 @@ from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflection_file import ProposalEntry
 from stageb.guidance.rules.edits import apply, named, number
 from stageb.guidance.rules.evidence import Evidence, find_evidence
-from stageb.guidance.rules.guidance_file import from_json, load_seed, make_neutral, to_json
+from stageb.guidance.rules.guidance_file import load_seed, make_neutral
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import (
     WORDS,
     Case,

@@ -64,7 +64,7 @@ ROOMS = {
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and
 # packed.
-FILES = 332
+FILES = 338
 # It names what stands above it in strings, so that nothing is imported before it is needed.
 REGISTRY = "stageb/__init__"
 
@@ -278,19 +278,7 @@ KERNELS = "stageb/engines/native/kernels"
 NAMES = 30  # that a file may take of the package
 # The files that took more when this limit was set, and how many. A figure may only fall: cut a file
 # that needs one more, or ask a file that knows them all. A file within the limit leaves this table.
-TAKING_MORE = {
-    "stageb/guidance/commands/report/page": 46,
-    "stageb/guidance/commands/use/judged": 39,
-    "stageb/guidance/rules/guidance_file": 39,
-    "stageb/guidance/judging/ranks": 37,
-    "stageb/guidance/commands/use/source": 36,
-    "stageb/guidance/commands/use/relabel": 35,
-    "stageb/guidance/loop": 35,
-    "stageb/guidance/commands/report/read": 34,
-    "stageb/guidance/commands/use/fit": 34,
-    "stageb/guidance/commands/audit/main": 33,
-    "stageb/guidance/tickets/tickets": 33,
-}
+TAKING_MORE = {"stageb/guidance/loop": 35}
 
 
 @cache

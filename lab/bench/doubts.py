@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from lab.bench.labels import are_right, learn
 from lab.bench.rows import add_sets, find_set
-from stageb.guidance.commands.use.relabel import find_doubts
+from stageb.guidance.commands.use.doubted_labels import find_doubts
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary

@@ -22,7 +22,7 @@ from pathlib import Path
 from lab.bench.rows import tell
 from lab.bench.rules import MISSION, RANGES, RULES, make_ticket
 from stageb.config import require
-from stageb.guidance.rules.guidance_file import format_file
+from stageb.guidance.rules.guidance_json import format_file
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import read_summaries
 from stageb.guidance.words.types import Guidance, Rule

@@ -20,7 +20,7 @@ from stageb.__main__ import main
 from stageb.cli import sweep
 from stageb.cli.parsing import parse
 from stageb.guidance.commands.fit.accuracies import find_score
-from stageb.guidance.rules.guidance_file import format_file
+from stageb.guidance.rules.guidance_json import format_file
 from stageb.guidance.words.types import Guidance, Rule
 from stageb.job import lifetime
 from stageb.store.journal import Journal, safe_name

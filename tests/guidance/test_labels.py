@@ -31,7 +31,8 @@ from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.guidance_file import from_json, keep_origins, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import keep_origins, read_guidance
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import (
     CompiledRule,

@@ -36,7 +36,8 @@ from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.guidance_file import from_json, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import (
     WORDS,
     Case,

@@ -27,7 +27,8 @@ from stageb.guidance.learning.proof import Proof
 from stageb.guidance.learning.stacking import Stacker, Weighed
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.rules.guidance_file import from_json, make_neutral, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS, rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups

@@ -15,7 +15,7 @@ from lab.bench.learning.method import DTYPE, Learnt, Point, Task
 from stageb.cli.parsing import parse
 from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules.guidance_file import from_json, to_json
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.words.types import BY_RULES, Guidance
 from stageb.store.journal import safe_name
 

@@ -65,10 +65,8 @@ def _write_tests(name: str, mission: CodedMission, is_one_of_many: bool) -> Iter
             f"        data_tests: [accepted_values: {{arguments: {{values: "
             f"{_quote(list(values))}}}}}]"
         )
-    shown, of_mission = (
-        [*_choose_tickets(mission)],
-        {"mission": mission.name} if is_one_of_many else {},
-    )
+    shown = [*_choose_tickets(mission)]
+    of_mission = {"mission": mission.name} if is_one_of_many else {}
     if not shown:
         return
     yield from (
@@ -87,10 +85,8 @@ def _choose_tickets(
     mission: CodedMission,
 ) -> Iterator[tuple[dict[str, str | None], dict[str, str | None]]]:
     """Some known tickets that the rules decide, in SQL too, as rows, and what they say."""
-    counts, names = (
-        Counter[str | None](),
-        dict.fromkeys([*list_fields(mission), *mission.columns_all]),
-    )
+    counts = Counter[str | None]()
+    names = dict.fromkeys([*list_fields(mission), *mission.columns_all])
     for _, row, ruled, by_sql in try_known(mission):
         verdict, rule = ruled
         if not verdict or ruled != by_sql or counts[rule] == _OF_EACH:

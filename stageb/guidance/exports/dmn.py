@@ -192,11 +192,9 @@ class _Feel(DecisionWriter[_Test]):
         return _Test(whole, one, str(left), cells.get(sign, f"{sign} {other}"))
 
     def write_one_of(self, field: str, values: tuple[str, ...], is_in: bool) -> _Test:
-        name, cell, is_flag = (
-            self.names[field],
-            self._write_cell(field),
-            self.decisions.kinds[field] == "flag",
-        )
+        name = self.names[field]
+        cell = self._write_cell(field)
+        is_flag = self.decisions.kinds[field] == "flag"
         said = [value if is_flag else _quote(value) for value in values]
         parts = [f"{cell} = {value}" if is_in else f"{cell} != {value}" for value in said]
         parts = parts if is_in else [f"{name} != null", *parts]

@@ -77,11 +77,9 @@ def _write_document(decisions: Decisions) -> Element:
 def _write_rules(decisions: Decisions, model: Element) -> None:
     """The rules, and the outputs: what is predicted, and by which rule."""
     person, output = name_person(decisions.mission.coded.labels), add(model, "Output")
-    derived, rules, writer = (
-        add(model, "LocalTransformations"),
-        add(model, "RuleSet"),
-        _Functions(decisions),
-    )
+    derived = add(model, "LocalTransformations")
+    rules = add(model, "RuleSet")
+    writer = _Functions(decisions)
     for name, kind in decisions.kinds.items():
         if kind == "text":
             folded = writer.name_cell(name)

@@ -57,10 +57,8 @@ def write_workbook(decisions: Decisions, rows: Sequence[Mapping[str, Any]] = ())
     with xlsxwriter.Workbook(
         written, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     ) as book:
-        bold, wrapped = (
-            book.add_format({"bold": True}),
-            book.add_format({"text_wrap": True, "valign": "top"}),
-        )
+        bold = book.add_format({"bold": True})
+        wrapped = book.add_format({"text_wrap": True, "valign": "top"})
         judge, step, rule = (book.add_worksheet(name) for name in ("Judge", "Steps", "Rules"))
         for sheet in (judge, step, rule):
             sheet.freeze_panes(1, 0)

@@ -79,10 +79,8 @@ Ruled = tuple[str | None, str | None]
 def judge_rows(mission: CodedMission, rows: Sequence[Mapping[str, str]]) -> list[Ruled]:
     """Verdict and rule of the query that is exported, tried with SQLite on rows of the mission:
     names of columns and cells."""
-    dialect, columns = (
-        DIALECTS["sqlite"],
-        list(dict.fromkeys([*list_fields(mission), *mission.columns_all])),
-    )
+    dialect = DIALECTS["sqlite"]
+    columns = list(dict.fromkeys([*list_fields(mission), *mission.columns_all]))
     quoted = [dialect.name(name) for name in ("", *columns)]  # a table has one column at least
     with closing(sqlite3.connect(":memory:")) as opened:
         typed = [
@@ -332,10 +330,8 @@ class _Query:
                     test, test.rule.key, (earlier.is_lost for earlier in side[:place])
                 )
 
-        verdicts, keys = (
-            self._say(_any(test.holds for test in passes), "pass"),
-            [*name_first(passes)],
-        )
+        verdicts = self._say(_any(test.holds for test in passes), "pass")
+        keys = [*name_first(passes)]
         none_fails = " AND ".join(test.fails for test in fails) or ALWAYS
         if default == "pass":
             lost = _any(test.is_lost for test in passes)

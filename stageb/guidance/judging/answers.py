@@ -194,10 +194,8 @@ def _find_statements(text: str, words: Words) -> Iterator[_Statement]:
         verdicts = [
             verdict for verdict, spelling in words.verdicts.items() if spelling.lower() in named
         ]
-        before, after = (
-            re.split(r"[\n\r]", text[: found.start()])[-1],
-            re.split(r"[\n\r]", text[found.end() :])[0],
-        )
+        before = re.split(r"[\n\r]", text[: found.start()])[-1]
+        after = re.split(r"[\n\r]", text[found.end() :])[0]
         is_quoted = (bool(_OPENS.search(before)) and not _OPENS.search(found[1])) or bool(
             _GIVES.fullmatch(before)
         )
@@ -490,8 +488,6 @@ def answers_to_plain(answers: Answers) -> dict[str, Any]:
 
 def answers_from_plain(row: Mapping[str, Any]) -> Answers:
     """Return answers, given what ``answers_to_plain`` and JSON leave of them."""
-    candidates, openings = (
-        (Candidate(**each) for each in row["candidates"]),
-        map(tuple, row.get("openings", ())),
-    )
+    candidates = (Candidate(**each) for each in row["candidates"])
+    openings = map(tuple, row.get("openings", ()))
     return Answers(**{**row, "candidates": tuple(candidates), "openings": tuple(openings)})

@@ -35,10 +35,8 @@ class Coder:
 
     def __init__(self, tickets: Sequence[Ticket], words: Words) -> None:
         self._tickets, self._words = tickets, words
-        self._parser, self._vocabulary = (
-            lru_cache(KEPT)(self._make_parser),
-            cache(self._find_vocabulary),
-        )
+        self._parser = lru_cache(KEPT)(self._make_parser)
+        self._vocabulary = cache(self._find_vocabulary)
         self._compiled = lru_cache(KEPT)(self._compile)
 
     def rule_on(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Ruling]:

@@ -13,16 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from stageb.engines.protocol import Completion, Engine, Request, Scorer, thinks
-from stageb.errors import ConfigError, at
+from stageb.engines.protocol import Completion, Request
+from stageb.errors import at
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
 from stageb.guidance.judging.coded import Coder
-from stageb.guidance.judging.loading import load_engine, load_judge
+from stageb.guidance.judging.loading import Models
 from stageb.guidance.judging.questions import JudgeTickets, Question, SampleAnswers, WriteReasons
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.types import (
     Answers,
     Candidate,
@@ -50,30 +49,21 @@ class GuidanceRanks:
     on all of them."""
 
     def __init__(self, config: LoopConfig, tickets: Sequence[Ticket], world: World) -> None:
-        self.config = config
+        self.models = Models(config, world)
         self.tickets = tickets
         self.world = world
         self.round_size = config.runner.per_rank_rollout_batch_size * world.world_size
         per_rank, most = config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size
         ways = None if config.sampler.equal_bytes else world.world_size
         self.group_size = rollout.group_size(self.round_size, per_rank, most, ways)
-        self._ways = ways or rollout.WAYS
-        self.words = words_of(config.prompt, config.model)
-        self._coder = Coder(tickets, self.words)
-        self._engine: Engine | None = None
-        self._reflector: Engine | None = None
+        self._ways = ways
+        self._coder = Coder(tickets, self.models.words)
 
     def load(self) -> None:
         """Load the model on this rank's device."""
-        config = self.config
-        labels = {ticket.label for ticket in self.tickets}
-        self._engine, prompt = load_judge(
-            config.model, config.prompt, config.sampler, self.world, labels
-        )
-        self.config, self.words = replace(config, prompt=prompt), words_of(prompt, config.model)
-        self.world.agree(
-            "how the gate judges", f"{self.judges_by}, {self.words.begin or 'nothing'} begun"
-        )
+        self.models.load({ticket.label for ticket in self.tickets})
+        begun = self.models.words.begin or "nothing"
+        self.world.agree("how the gate judges", f"{self.models.judges_by}, {begun} begun")
 
     def roll_out(
         self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]
@@ -84,10 +74,10 @@ class GuidanceRanks:
         Tickets to distil are answered once, at a temperature of their own, with whole answers.
         ``on_tickets`` is told on rank 0 how many tickets are answered, as far as that is known.
         """
-        sampler, distills = self.config.sampler, batch.kind == "distill"
-        names: list[str | int] = [self.config.seed, *batch.names]
+        sampler, distills = self.models.config.sampler, batch.kind == "distill"
+        names: list[str | int] = [self.models.config.seed, *batch.names]
         if distills:
-            grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
+            grid = [replace(sampler.grid[0], temperature=self.models.config.distill.temperature)]
             sampler = replace(sampler, grid=grid, samples_per_decode=1, reasons="all")
         elif not batch.learns:
             sampler = replace(
@@ -97,7 +87,9 @@ class GuidanceRanks:
 
         def answer(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             tickets = self._coder.note_rulings(guidance, tickets)
-            answers = rollout.rollout(tickets, guidance, self._model, sampler, self.words, names)
+            answers = rollout.rollout(
+                tickets, guidance, self.models.judge, sampler, self.models.words, names
+            )
             return [answers_to_plain(each) for each in answers]
 
         tickets = [self.tickets[i] for i in batch.tickets]
@@ -127,7 +119,7 @@ class GuidanceRanks:
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
         """Judge tickets by rules as code, on every rank the same; no verdict on those that the
         model is asked about."""
-        by_code = self.config.runner.judge == "both"
+        by_code = self.models.config.runner.judge == "both"
         if not by_code and guidance.judge in ("", "model"):
             return [Ruling(None)] * len(positions)
         rulings = self._coder.rule_on(guidance, [self.tickets[i] for i in positions])
@@ -151,16 +143,23 @@ class GuidanceRanks:
             for i, candidate, opening in question.asked
         }
         tickets = [ticket for ticket, _, _ in starts.values()]
-        names: list[str | int] = [self.config.seed, *question.names]
+        names: list[str | int] = [self.models.config.seed, *question.names]
 
         def write(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             some = [starts[ticket.key] for ticket in tickets]
             found = rollout.write_reasons(
-                some, guidance, self._model, self.config.sampler, self.words, names
+                some,
+                guidance,
+                self.models.judge,
+                self.models.config.sampler,
+                self.models.words,
+                names,
             )
             return [shallow(candidate) for candidate in found]
 
-        most = max(self.group_size, min(self.config.sampler.micro_batch_size, DECODED_TOGETHER))
+        most = max(
+            self.group_size, min(self.models.config.sampler.micro_batch_size, DECODED_TOGETHER)
+        )
         size = rollout.share_out(len(tickets), most, DECODED_TOGETHER, self._ways)
         groups = cut_groups(tickets, range(len(tickets)), question.guidance, size)
         return [
@@ -172,9 +171,15 @@ class GuidanceRanks:
         """Judge the tickets, by guidance; on rank 0."""
 
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
-            sampler, tickets = self.config.sampler, self._coder.note_rulings(guidance, tickets)
+            sampler = self.models.config.sampler
+            tickets = self._coder.note_rulings(guidance, tickets)
             found = rollout.judge_tickets(
-                tickets, guidance, self._model, sampler, self.words, self.judges_by
+                tickets,
+                guidance,
+                self.models.judge,
+                sampler,
+                self.models.words,
+                self.models.judges_by,
             )
             return [[each.p_correct, each.tokens, each.by_rules, each.scores] for each in found]
 
@@ -206,59 +211,21 @@ class GuidanceRanks:
 
     def _sample(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
         """Sample answers of the model that reflects: if it is another one, on rank 0 alone."""
-        if self.config.reflection.model is not None:
-            return self.reflector.generate(question.requests) if self.world.is_global_zero else []
+        if self.models.config.reflection.model is not None:
+            if not self.world.is_global_zero:
+                return []
+            return self.models.reflector.generate(question.requests)
 
         def answer(requests: Sequence[Request]) -> Json:
             return [
                 [asdict(completion) for completion in each]
-                for each in self._model.generate(requests)
+                for each in self.models.judge.generate(requests)
             ]
 
         requests = question.requests
         groups = [requests[start : start + TOGETHER] for start in range(0, len(requests), TOGETHER)]
         rows = self.world.map("reflection group", answer, groups)
         return [tuple(Completion(**each) for each in row) for group in rows for row in group]
-
-    @property
-    def reflector(self) -> Engine:
-        """The model that reflects: its own, on rank 0, where the config names one; otherwise the
-        one that every rank has."""
-        if self.config.reflection.model is None:
-            return self._model
-        if self._reflector is None:
-            self._reflector = load_engine(self.config.reflection.model, self.world)
-        return self._reflector
-
-    @property
-    def judges_by(self) -> str:
-        """Whether the gate judges a ticket by "probability" or by "answer". Probabilities would be
-        those of verdicts without a thought."""
-        asked = self.config.gating.judge_by
-        able = isinstance(self._model, Scorer)
-        if asked == "probability" and not able:
-            remedy = (
-                f"engine {self.config.model.engine} cannot give probabilities; set it to "
-                f"answer, or to auto"
-            )
-            raise ConfigError("gate.judge_by", asked, remedy)
-        return (
-            asked
-            if asked != "auto"
-            else "probability"
-            if able and not self.lets_think
-            else "answer"
-        )
-
-    @property
-    def lets_think(self) -> bool:
-        """Whether the model thinks aloud before its answers, which are then not begun for it."""
-        return thinks(self._model) and not self.words.begin
-
-    @property
-    def _model(self) -> Engine:
-        assert self._engine is not None, "load first"
-        return self._engine
 
 
 def cut_groups(

@@ -63,14 +63,14 @@ def group_size(
     return math.gcd(largest, per_rank)
 
 
-def share_out(tickets: int, size: int, least: int, ways: int = WAYS) -> int:
+def share_out(tickets: int, size: int, least: int, ways: int | None = None) -> int:
     """Return the tickets per group where so many ``tickets`` are asked about: at most ``size``, as
-    in a whole round. Where they are fewer, a share for each of ``ways`` ranks, which would have
-    nothing to do otherwise, but at least ``least`` tickets.
+    in a whole round. Where they are fewer, a share for each of ``ways`` ranks, by default ``WAYS``,
+    which would have nothing to do otherwise, but at least ``least`` tickets.
 
     It depends on the number of tickets alone, so that the groups are the same at every world size.
     """
-    return min(size, max(least, math.ceil(tickets / ways)))
+    return min(size, max(least, math.ceil(tickets / (ways or WAYS))))
 
 
 def keep_limit(share: int, tickets: int, size: int, round_size: int) -> int:
@@ -184,10 +184,8 @@ def write_reasons(
     """
     requests, words = [], name_labels(words, guidance.labels)
     for ticket, candidate, _ in starts:
-        decode, sample = (
-            sampler.grid[candidate.decode],
-            candidate.index % sampler.samples_per_decode,
-        )
+        decode = sampler.grid[candidate.decode]
+        sample = candidate.index % sampler.samples_per_decode
         key = _list_keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[
             sample
         ]

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from stageb.guidance.judging.answers import answers_from_plain, answers_to_plain
-from stageb.guidance.rules.guidance_file import from_json, to_json
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import (
     Prices,

@@ -68,10 +68,8 @@ def apply(guidance: Guidance, operations: Sequence[Operation], reflection_id: st
         elif operation.op == "remove":
             removed.append(rules.pop(operation.key or ""))
     next_number = guidance.next_number
-    adds, is_ordered = (
-        [operation for operation in operations if operation.op == "add"],
-        has_labels(guidance.labels),
-    )
+    adds = [operation for operation in operations if operation.op == "add"]
+    is_ordered = has_labels(guidance.labels)
     for operation in (
         adds
         if is_ordered

@@ -158,11 +158,9 @@ def make_explainer(rules: CodedRules) -> Callable[[Ruling, Reading], str]:
     of the rule that decides, or what the ticket has points for, the most first; where no rule
     speaks of it, its number of points. Without a verdict: the rules that it hangs on, and what the
     ticket does not say."""
-    texts, cards, grammar = (
-        {rule.key: rule.text for rule in rules.each},
-        make_counters(rules),
-        rules.grammar,
-    )
+    texts = {rule.key: rule.text for rule in rules.each}
+    cards = make_counters(rules)
+    grammar = rules.grammar
 
     def explain(ruling: Ruling, ticket: Reading) -> str:
         if ruling.verdict is None:
@@ -195,10 +193,8 @@ def make_counters(rules: CodedRules) -> dict[str, Callable[[Reading], tuple[str,
 def _make_counter(
     verdict: Verdict, card: Points, words: Words
 ) -> Callable[[Reading], tuple[str, str]]:
-    grammar, parts = (
-        choose_grammar(words),
-        [(part, compile_expression(part[1])) for part in card.scored],
-    )
+    grammar = choose_grammar(words)
+    parts = [(part, compile_expression(part[1])) for part in card.scored]
 
     def count(ticket: Reading) -> tuple[str, str]:
         met = sorted(

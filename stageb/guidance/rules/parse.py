@@ -150,10 +150,8 @@ class RuleReader:
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self.grammar, self.vocabulary = grammar, vocabulary
         self.is_loose = False  # as ``RuleCode`` has it
-        comma, either = (
-            re.escape(grammar.comma),
-            f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})",
-        )
+        comma = re.escape(grammar.comma)
+        either = f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         # stands between values or words that are listed
         self.separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")

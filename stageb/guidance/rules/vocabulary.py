@@ -171,10 +171,8 @@ class Vocabulary:
         )
         if place is None:
             return None
-        higher, lower = (
-            scale[place + (is_above and not is_denied) :],
-            scale[: place + (is_above and is_denied)],
-        )
+        higher = scale[place + (is_above and not is_denied) :]
+        lower = scale[: place + (is_above and is_denied)]
         return higher if is_above != is_denied else lower
 
     def nearest_name(self, name: str) -> str:

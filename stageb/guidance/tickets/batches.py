@@ -141,9 +141,7 @@ def _number_rows(parts: Iterable[Cells]) -> Iterator[tuple[Sequence[int], Cells]
                     any, zip(*(map(has_text.__getitem__, column) for column in cells), strict=True)
                 )
             ]
-            lines, cells = (
-                [*compress(lines, filled)],
-                [[*compress(column, filled)] for column in cells],
-            )
+            lines = [*compress(lines, filled)]
+            cells = [[*compress(column, filled)] for column in cells]
         if lines:
             yield lines, cells

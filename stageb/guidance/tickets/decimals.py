@@ -26,12 +26,10 @@ class Decimals:
 
     def __init__(self, mark: Decimal, columns: Iterable[str], missing: Collection[str]) -> None:
         """``missing``: cells that say nothing, in small letters."""
-        self._missing, self._mark, own, other = (
-            missing,
-            mark,
-            re.escape(mark),
-            re.escape(_OTHER[mark]),
-        )
+        self._missing = missing
+        self._mark = mark
+        own = re.escape(mark)
+        other = re.escape(_OTHER[mark])
         self._plain = re.compile(rf"-?\d+(?:{own}\d+)?(?:{POWER}{UNIT}|-)")
         # with the other mark before decimals
         self._other = re.compile(rf"-?\d+{other}\d+(?:{POWER}{UNIT}|-)")

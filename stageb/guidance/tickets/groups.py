@@ -147,10 +147,8 @@ def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
                 for name, _ in {(ticket.group, ticket.label) for ticket in own}
                 if name in names
             )
-            groups, group_ids = (
-                {ticket.group for ticket in own},
-                {ticket.group_id for ticket in own},
-            )
+            groups = {ticket.group for ticket in own}
+            group_ids = {ticket.group_id for ticket in own}
             mixed = sum(count > 1 for count in labels.values())
             first: dict[str, Ticket] = {}
             alike = (
@@ -216,11 +214,9 @@ class RepeatCounter:
         key = int(digest, 16) | 1
         if self._put(key):
             if 3 * self._known > 2 * len(self._places):
-                former, self._places, self._known = (
-                    self._places,
-                    array("Q", bytes(16 * len(self._places))),
-                    0,
-                )
+                former = self._places
+                self._places = array("Q", bytes(16 * len(self._places)))
+                self._known = 0
                 for each in filter(None, former):
                     self._put(each)
             return 1

@@ -1,4 +1,5 @@
-"""The images of tickets: which files a line names, in which order, and whether they can be shown.
+"""The images of tickets: what is said of each, which files a line names, in which order, and whether
+they can be shown.
 
 ``images`` is a list of files, whose places are their numbers, or an object with a number in each
 key as ``per_image`` has them. Names are relative to the folder that the ticket file lies in and
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import UseImages
-from stageb.guidance.rules.fields import parse_image
+from stageb.guidance.rules.fields import HEADER, Summary, parse_image
 from stageb.guidance.words.types import Images, Ticket
 from stageb.job import heartbeat
 from stageb.store import disk
@@ -43,6 +44,29 @@ def parse_number(key: str, field: str) -> int:
         raise FaultError(
             f"{field}: the key {short(key)}", 'write one number in it: "image_1"'
         ) from None
+
+
+def parse_summaries(value: Any, labelled: bool) -> list[Summary]:
+    """Parse the summaries that the key ``per_image`` of a line holds, in the order of their numbers,
+    headers dropped. Of a ``labelled`` ticket, none may be empty. Raises ``FaultError``."""
+    if not isinstance(value, dict) or not value:
+        raise FaultError(
+            f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}'
+        )
+    summaries: dict[int, str] = {}
+    for key, summary in value.items():
+        number = parse_number(key, "per_image")
+        if number in summaries:
+            raise FaultError(f"per_image: two keys for image {number}", "number every image once")
+        if not isinstance(summary, str):
+            raise FaultError(f"per_image: {key}: {short(summary)}", "write the summary as a text")
+        summaries[number] = HEADER.sub("", summary)
+        if labelled and not summaries[number].strip():
+            raise FaultError(
+                f"per_image: {key}: an empty summary",
+                "write what the image shows, or leave the image out",
+            )
+    return [Summary(f"image_{number}", summaries[number]) for number in sorted(summaries)]
 
 
 THREADS = 8  # of a rank, that look at images

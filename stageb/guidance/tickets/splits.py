@@ -171,18 +171,20 @@ def _split_mission(
     seed, times = split_seed(config), oversampling(config)
     prices = config.price.by_label if config.has_gate else EQUAL
     order = shuffled(by["train"], stream(seed, "gate", mission))
+    train, val = tuple(by["train"]), tuple(by["val"])
+    whole = Splits(
+        train=train,
+        val=val,
+        test=tuple(by["test"]),
+        race_set=(),
+        rollout_pool=train,
+        test_order=tuple(order),
+        by_key={tickets[i].key: i for i in train},
+        val_sample=val,
+    )
     # every ticket teaches and tests
     if config.reflection.scope == "all" and config.runner.judge == "both":
-        whole = tuple(by["train"]), tuple(by["val"]), tuple(by["test"])
-        by_key = {tickets[i].key: i for i in by["train"]}
-        return Splits(
-            *whole,
-            race_set=(),
-            rollout_pool=whole[0],
-            test_order=tuple(order),
-            by_key=by_key,
-            val_sample=whole[1],
-        )
+        return whole
     order, drawn = draw_by_price(
         order, tickets, prices, stream(seed, "drawn by price", mission), times
     )
@@ -209,14 +211,11 @@ def _split_mission(
     pairs: list[tuple[Split, Sequence[int]]] = (
         [("train", studied), ("val", judged)] if drawn else []
     )
-    return Splits(
-        train=tuple(by["train"]),
-        val=tuple(by["val"]),
-        test=tuple(by["test"]),
+    return replace(
+        whole,
         race_set=tuple(i for i in order if tickets[i].group in raced),
         rollout_pool=tuple(studied),
         test_order=tuple(i for i in order if tickets[i].group not in raced),
-        by_key={tickets[i].key: i for i in by["train"]},
         val_sample=tuple(sorted(judged, key=lambda i: tickets[i].key)),
         inclusion_prob=drawn,
         scale={split: _scale(by[split], some, tickets) for split, some in pairs},

@@ -6,16 +6,26 @@ Memory does not grow with their number: no pass holds more than a round.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from stageb.errors import BadInputError, BadLine, InputError
-from stageb.guidance.tickets.tickets import KIND, Entry, read_entries
+from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.config import UseImages
+from stageb.guidance.tickets.images import attach_images
+from stageb.guidance.tickets.tickets import (
+    KIND,
+    Entry,
+    claim_place,
+    name_strange_label,
+    read_entries,
+    reporting,
+)
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.untrusted.strict_json import FaultError, open_named, reading
+from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
+from stageb.untrusted.strict_json import FaultError, open_named, reading, short
 
 _BY_COLUMN_NAMES = ColumnsConfig()
 MOST_FAULTS = 1000  # gathered before the survey gives up
@@ -42,14 +52,9 @@ class TicketStream(Generic[Item]):
         read."""
         digest = hashlib.blake2b(digest_size=16)
         for file in self.files:
-            try:
-                with reading(KIND), open_named(file) as opened:
-                    while block := opened.read(1 << 20):
-                        digest.update(block)
-            except FaultError as fault:
-                raise BadInputError(
-                    "ticket files", [BadLine(file, 0, fault.what, fault.remedy)]
-                ) from fault
+            with reporting(file, "ticket files"), reading(KIND), open_named(file) as opened:
+                while block := opened.read(1 << 20):
+                    digest.update(block)
             digest.update(b"\0end of file\0")
         return digest.hexdigest()
 
@@ -116,3 +121,46 @@ class TicketStream(Generic[Item]):
                         yield file, entry
             except FaultError as fault:
                 bad.append(BadLine(file, fault.line, fault.what, fault.remedy))
+
+
+@dataclass(frozen=True, slots=True)
+class TicketLine:
+    """One ticket to judge, and where it stands."""
+
+    file: str  # as the user named it
+    line: int  # from 1
+    ticket: Ticket  # without its label: it plays no part in how a ticket is judged
+    label: Verdict | None  # where the file tells
+
+    @classmethod
+    def read(cls, file: str, entry: Entry, labelled: bool, use_images: UseImages) -> TicketLine:
+        """Read an entry of a ``file``, which needs a label where it is ``labelled``. Raises
+        ``FaultError``."""
+        ticket = attach_images(entry.ticket(labelled), file, use_images)
+        unlabelled = replace(ticket, label=UNKNOWN) if ticket.label else ticket
+        return cls(file, entry.line, unlabelled, ticket.label or None)
+
+
+def make_check(
+    missions: Mapping[str, Guidance], columns: ColumnsConfig, once: bool
+) -> Callable[[TicketLine], None]:
+    """Make a check that raises ``FaultError`` for a ticket of none of the ``missions``, for one
+    with a label that its mission does not have and, where each may come ``once`` alone, for one
+    that came before."""
+    places: dict[tuple[str, str], str] = {}
+
+    def check(line: TicketLine) -> None:
+        if line.ticket.mission not in missions:
+            what = f"mission {line.ticket.mission!r}, for which there is no guidance"
+            known = shown(", ".join(sorted(missions)), 400) or "none"  # there may be thousands
+            raise FaultError(what, f"there is some for {known}; leave the others out")
+        labels = missions[line.ticket.mission].labels
+        if line.label and line.label not in labels:
+            if labels == PASS_FAIL:
+                raise name_strange_label(line.label, columns)
+            raise FaultError(f"label {short(line.label)}", f"write one of {', '.join(labels)}")
+        if once and line.label:
+            ticket, place = replace(line.ticket, label=line.label), f"{line.file}:{line.line}"
+            claim_place(ticket, place, places, columns)
+
+    return check

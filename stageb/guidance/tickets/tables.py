@@ -10,20 +10,18 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
-from stageb.errors import write_option
 from stageb.guidance.rules.fields import Columns, is_image_column, read_row
 from stageb.guidance.rules.row_keys import Memo, make_reader
-from stageb.guidance.rules.value_types import clean_value, fold_text, parse_number
+from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.decimals import Decimals
 from stageb.guidance.tickets.groups import RepeatCounter
+from stageb.guidance.tickets.headers import check_renamed, find_columns, list_roles
 from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, is_sheet
-from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
 from stageb.guidance.words.types import Content
 from stageb.store import disk
 from stageb.untrusted.strict_json import FaultError, lines, open_named, reading, short
@@ -33,58 +31,6 @@ SEPARATORS = ",;\t|"
 AHEAD = 20  # rows that are looked at before the first is read
 AHEAD_OF_ONE = 64  # rows that are looked at together, where they are read one by one
 MARKED = MARK.encode()
-SHOWN = 4  # names of columns at either end
-
-
-def advise_words() -> str:
-    """Where a user says which words mean pass and fail."""
-    return (
-        f"columns.passes and columns.fails in the config: "
-        f"{write_option('columns', {'passes': 'WORD', 'fails': 'WORD'})}"
-    )
-
-
-def advise_columns(keys: Sequence[str]) -> str:
-    """How to name the columns that ``keys`` of the config's columns mean, and what they may say
-    else."""
-    named = write_option("columns", dict.fromkeys(keys, "NAME"))
-    hints = {
-        "mission": f"{write_option('columns.mission_name', 'TEXT')} where all rows are of one "
-        f"mission",
-        "group_id": f"{write_option('columns.group_id', None)} where every row is a group of "
-        f"its own",
-        "together": "or leave together out",
-        "texts": "texts are those that say what is seen, one or several",
-    }
-    return "; ".join(
-        [f"name it in the config's columns, or by {named}", *filter(None, map(hints.get, keys))]
-    )
-
-
-def hint_nearest(wrong: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
-    """The name that is most like one that is not there, if any is."""
-    return _write_hint(find_nearest(wrong, filter(None, names), cutoff))
-
-
-def _write_hint(near: str) -> str:
-    return f", did you mean {short(near)}?" if near else ""
-
-
-def list_roles(columns: ColumnsConfig) -> Columns:
-    """Return the roles of a table's columns, for rules written as code that read its rows."""
-    mission = columns.mission if columns.mission_name is None else None
-    others = (
-        mission,
-        columns.label,
-        columns.group_id,
-        columns.together,
-        columns.split,
-        columns.reason,
-    )
-    named = tuple(name for name in others if name is not None)
-    missing = tuple(cell.strip().lower() for cell in columns.missing)
-    renamed = tuple(columns.rename.items())
-    return Columns(named, tuple(columns.texts), columns.decimal, renamed, missing)
 
 
 def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str], Content]:
@@ -98,19 +44,6 @@ def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str]
             )
     shown, content = read_row({name: write_value(value) for name, value in said.items()}, roles)
     return dict(shown) or {"image_1": ""}, content
-
-
-def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
-    """The label that ``word`` stands for, if any."""
-    words = {"pass": columns.passes, "fail": columns.fails}
-    return next(
-        (
-            label
-            for label, meant in words.items()
-            if word.casefold() in (each.casefold() for each in meant)
-        ),
-        None,
-    )
 
 
 class TableRow(NamedTuple):
@@ -162,15 +95,9 @@ class TableReader:
         except FaultError as fault:
             self._fault = fault
         _check_title([header, *self._ahead])
-        if gone := [
-            name
-            for name, other in columns.rename.items()
-            if name not in names and other not in names
-        ]:
-            what = f"no column {short(gone[0])} (columns.rename){hint_nearest(gone[0], names)}"
-            raise FaultError(what, "name one that is there, or leave it out", header.line)
+        check_renamed(names, columns, header.line)
         # by what they say of a ticket, and by their names
-        self._whole, self._seen = self._find_columns(header.line)
+        self._whole, self._seen = find_columns(self.header, columns, labelled, header.line)
         used = {*self._whole.values(), *self._seen.values()}
         self._rest = [(place, name) for place, name in enumerate(self.header) if place not in used]
         self._together = (
@@ -311,7 +238,7 @@ class TableReader:
     def _whole_value(self, name: str, cell: str) -> str | None:
         """Read the cell of a mission, a group_id or a label."""
         said = cell.strip()
-        return find_verdict(said, self.columns) or said or None if name == "label" else said
+        return self.columns.find_verdict(said) or said or None if name == "label" else said
 
     def _check_readable(self, cells: Sequence[str]) -> None:
         """Raise ``FaultError`` where a cell that is asked for cannot be read; others may hold
@@ -341,75 +268,6 @@ class TableReader:
                 raise FaultError(
                     what, "save the file as UTF-8 (in a spreadsheet: CSV UTF-8)", number
                 ) from None
-
-    def _find_columns(self, line: int) -> tuple[dict[str, int], dict[str, int]]:
-        """Where mission, group_id and label stand; and where the texts do, by their columns' names:
-        those that the config names, or all that say nothing else. A label need not be there, unless
-        it is needed. Raises ``FaultError``."""
-        columns, header = self.columns, {name: place for place, name in enumerate(self.header)}
-        wanted = {
-            "mission": columns.mission if columns.mission_name is None else None,
-            "group_id": columns.group_id,
-        }
-        if columns.label in header or self._labelled:
-            wanted["label"] = columns.label
-        found = {key: name for key, name in wanted.items() if name is not None}
-        texts = columns.texts or [
-            name
-            for name in header
-            if name
-            and name not in (*found.values(), columns.together, columns.split, columns.reason)
-        ]
-        together = [("together", columns.together)] if columns.together is not None else []
-        named = [*found.items(), *together, *(("texts", name) for name in texts)]
-        asked = {columns.split, columns.reason, *(name for _, name in named)}
-        twice = sorted(
-            name for name, count in Counter(self.header).items() if name in asked and count > 1
-        )
-        if twice:
-            raise FaultError(
-                f"two columns {short(twice[0])}", "give every column a name of its own", line
-            )
-        missing = [(key, name) for key, name in named if name not in header]
-        if missing or not texts:
-            taken = {*found.values(), columns.together, *columns.texts}
-            # one may be what is missing
-            free = [name for name in header if name and name not in taken]
-            near = {name: find_renamed(name, free) for _, name in missing}
-            told = [
-                f"{short(name)} (columns.{key}){_write_hint(near[name])}" for key, name in missing
-            ]
-            what = ", ".join(told) or "for the text"
-            keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
-            remedy = advise_columns(list(keys))
-            if renamed := {
-                near[name]: name for key, name in missing if near[name] and key == "texts"
-            }:
-                remedy += (
-                    f"; where it is the same column: {write_option('columns.rename', renamed)}"
-                )
-            raise FaultError(
-                f"no column {what}; there are {self._describe_header(free)}", remedy, line
-            )
-        check_apart([name for name in texts if not is_image_column(name)], line)
-        return {key: header[name] for key, name in found.items()}, {
-            name: header[name] for name in texts
-        }
-
-    def _describe_header(self, free: Sequence[str]) -> str:
-        """The names of the columns; of many, those that the config does not name, the first and the
-        last of them, among which people look for a label."""
-        names, more = [name for name in self.header if name], list[str]()
-        if len(names) > 2 * SHOWN + 1 and free:
-            more = (
-                [f"{len(names) - len(free)} that the config names"]
-                if len(free) < len(names)
-                else []
-            )
-            names = [*free]
-        if len(names) > 2 * SHOWN + 1:
-            names = [*names[:SHOWN], f"{len(names) - 2 * SHOWN} more", *names[-SHOWN:]]
-        return ", ".join([*names, *more])
 
     def _read_texts(self, cells: Sequence[str]) -> tuple[dict[str, str], Content]:
         """The summaries of a row, and what it says. Raises ``FaultError``."""
@@ -470,16 +328,6 @@ def _goes_on(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
     told = [place for place, name in enumerate(names) if name and all(row[place] for row in rows)]
     is_second = all(second[place] and parse_number(second[place]) is None for place in nameless)
     return bool(nameless) and is_second and not all(second[place] for place in told)
-
-
-def check_apart(names: Iterable[str], line: int = 0) -> None:
-    """Raise ``FaultError`` where rules cannot tell two columns apart."""
-    column_of: dict[str, str] = {}
-    for name in names:
-        other = column_of.setdefault(fold_text(clean_value(name)), name)
-        if other is not name:
-            what = f"columns {short(other)} and {short(name)}, which rules cannot tell apart"
-            raise FaultError(what, "rename one, or name others in columns.texts", line)
 
 
 def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:

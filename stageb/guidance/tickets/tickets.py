@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,17 +20,11 @@ from typing import Any, Literal
 
 from stageb.errors import BadInputError, BadLine, StagebError, write_option
 from stageb.guidance.config import LoopConfig, UseImages
-from stageb.guidance.rules.fields import HEADER, Summary, read_images
+from stageb.guidance.rules.fields import read_images
 from stageb.guidance.tickets.groups import join_equal
-from stageb.guidance.tickets.images import attach_images, parse_number
+from stageb.guidance.tickets.images import attach_images, parse_summaries
 from stageb.guidance.tickets.splits import leave_out
-from stageb.guidance.tickets.tables import (
-    TableReader,
-    TableRow,
-    advise_words,
-    find_verdict,
-    table_lines,
-)
+from stageb.guidance.tickets.tables import TableReader, TableRow, table_lines
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
@@ -127,10 +122,8 @@ def read_tickets(
                         others[len(tickets)] = _set_aside(
                             path, entry, name_strange_label(ticket.label, columns)
                         )
-                    told, reason = (
-                        split or _read_split(ticket, columns),
-                        _read_reason(ticket, columns),
-                    )
+                    told = split or _read_split(ticket, columns)
+                    reason = _read_reason(ticket, columns)
                     tickets.append(replace(ticket, split=told, reason=reason, place=place))
                 except FaultError as fault:
                     bad.append(_set_aside(path, entry, fault))
@@ -155,6 +148,15 @@ def read_tickets(
     return join_equal(tickets), bad
 
 
+@contextmanager
+def reporting(path: str, kind: str = "places") -> Iterator[None]:
+    """Turn ``FaultError`` about the file ``path`` into ``BadInputError``."""
+    try:
+        yield
+    except FaultError as fault:
+        raise BadInputError(kind, [BadLine(path, fault.line, fault.what, fault.remedy)]) from None
+
+
 def describe_left_out(records: Sequence[BadRecord]) -> Iterator[str]:
     """Describe the lines that were left out though they are no faults."""
     for why, what in LEFT_OUT.items():
@@ -173,20 +175,26 @@ def _set_aside(
 
 def name_strange_label(label: str, columns: ColumnsConfig) -> FaultError:
     """Return the fault of a label of a mission that has pass and fail alone."""
-    known = (
-        "write one of "
-        + ", ".join([*columns.passes, *columns.fails])
-        + f", or correct {advise_words()}"
-    )
+    known = ", ".join([*columns.passes, *columns.fails])
     return FaultError(
         f"label {short(label)}",
-        known if _has_own_words(columns) else f'write "pass" or "fail", or set {advise_words()}',
+        f"write one of {known}, or correct {_advise_words()}"
+        if columns.has_own_words
+        else _advise_labels(),
     )
 
 
-def _has_own_words(columns: ColumnsConfig) -> bool:
-    """Whether a user says which words mean pass and fail."""
-    return (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
+def _advise_labels() -> str:
+    """Say which labels to write."""
+    return f'write "pass" or "fail", or set {_advise_words()}'
+
+
+def _advise_words() -> str:
+    """Say where a user tells which words mean pass and fail."""
+    return (
+        f"columns.passes and columns.fails in the config: "
+        f"{write_option('columns', {'passes': 'WORD', 'fails': 'WORD'})}"
+    )
 
 
 def _find_strange(
@@ -201,7 +209,7 @@ def _find_strange(
     strange, faults = set[int](), list[BadLine]()
     for mission, by_label in found.items():
         others = by_label.keys() - PASS_FAIL
-        if _has_own_words(columns) or len(others) < max(3, len(by_label)):
+        if columns.has_own_words or len(others) < max(3, len(by_label)):
             strange.update(i for label in others for i in by_label[label])
         elif why := labels_fault(sorted(others)):
             remedy = (
@@ -278,9 +286,9 @@ def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
         label = row["label"] = None
     if isinstance(label, int | float) and not isinstance(label, bool):
         label = row["label"] = json.dumps(int(label) if label == int(label) else label)
-    if _has_own_words(columns) and not isinstance(label, dict | list):
+    if columns.has_own_words and not isinstance(label, dict | list):
         row["label"] = (
-            find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
+            columns.find_verdict(label if isinstance(label, str) else json.dumps(label)) or label
         )
     return make_ticket(row, labelled, None, apart=columns.repeats == "apart")
 
@@ -322,11 +330,10 @@ def make_ticket(
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
     if not isinstance(label, str) and (labelled or label is not None):
-        wanted = NO_LABEL if label is None else f'write "pass" or "fail", or set {advise_words()}'
-        raise FaultError(f"label {short(label)}", wanted)
+        raise FaultError(f"label {short(label)}", NO_LABEL if label is None else _advise_labels())
     if label is not None and (why := label_fault(label)):
         raise FaultError(f"label {short(label)}", f"write {why}")
-    summaries = _sort_summaries(row["per_image"], labelled)
+    summaries = parse_summaries(row["per_image"], labelled)
     if content is None:
         summaries, content = read_images(summaries, {})
     is_prose = content == Content((), tuple(text for _, text in summaries))
@@ -372,29 +379,6 @@ def check_name(value: Any, field: str) -> str:
     if fault := text_fault(value):
         raise FaultError(f"{field} holds {fault}", "take it out")
     return value
-
-
-def _sort_summaries(value: Any, labelled: bool) -> list[Summary]:
-    """The summaries by image, in numeric order, their headers dropped. Of a ``labelled`` ticket,
-    none may be empty."""
-    if not isinstance(value, dict) or not value:
-        raise FaultError(
-            f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}'
-        )
-    summaries: dict[int, str] = {}
-    for key, summary in value.items():
-        number = parse_number(key, "per_image")
-        if number in summaries:
-            raise FaultError(f"per_image: two keys for image {number}", "number every image once")
-        if not isinstance(summary, str):
-            raise FaultError(f"per_image: {key}: {short(summary)}", "write the summary as a text")
-        summaries[number] = HEADER.sub("", summary)
-        if labelled and not summaries[number].strip():
-            raise FaultError(
-                f"per_image: {key}: an empty summary",
-                "write what the image shows, or leave the image out",
-            )
-    return [Summary(f"image_{number}", summaries[number]) for number in sorted(summaries)]
 
 
 def read_same_tickets(
@@ -443,7 +427,7 @@ def find_label(word: str, column: str, labels: Collection[str], columns: Columns
     ``labels`` are those of its tickets. Raises ``FaultError`` where it is none."""
     is_usual = {*labels} <= {*PASS_FAIL}
     known = PASS_FAIL if is_usual else sorted(labels)
-    for label in (find_verdict(word, columns) or word, word, word.casefold()):
+    for label in (columns.find_verdict(word) or word, word, word.casefold()):
         if label in known:
             return label
     words = [*columns.passes, *columns.fails] if is_usual else known

@@ -130,10 +130,8 @@ class Calibration:
         """Both in turn: ``first``, then this one; of which only one has a part for rules."""
         offsets = {label: self.slope * offset for label, offset in first.offsets}
         offsets |= {label: offsets.get(label, 0.0) + offset for label, offset in self.offsets}
-        rules, points = (
-            self.rules + self.slope * first.rules,
-            self.points + self.slope * first.points,
-        )
+        rules = self.rules + self.slope * first.rules
+        points = self.points + self.slope * first.points
         moves = [self.offset, *(offset for _, offset in self.offsets)]
         reach = (
             self.slope * first.reach + max(0.0, *moves) - min(0.0, *moves)

@@ -79,6 +79,18 @@ class ColumnsConfig(Section, at="columns"):
             f"a name of its own for each column: {', '.join(twice)} stands for several",
         )
 
+    @property
+    def has_own_words(self) -> bool:
+        """Whether a user says which words mean pass and fail."""
+        return (self.passes, self.fails) != (["pass"], ["fail"])
+
+    def find_verdict(self, word: str) -> str | None:
+        """Pass or fail, where ``word`` means one of them."""
+        for label, meant in (("pass", self.passes), ("fail", self.fails)):
+            if word.casefold() in map(str.casefold, meant):
+                return label
+        return None
+
     def check_files(self, files: Sequence[str]) -> None:
         """Raise ``ConfigError`` for a decimal mark, or for names of columns, where none of the
         ``files`` is a table, and nothing would go by it."""

@@ -84,10 +84,8 @@ def make_confusion(labels: Collection[Verdict]) -> dict[str, dict[str, int]]:
 def measure_confusion(confusion: Confusion) -> dict[str, Any]:
     """Accuracy with its 95 % interval, how many had no verdict, and how many tickets there are; of
     pass and fail, the missed failures (fp) and the false alarms (fn)."""
-    n, right = (
-        sum(sum(row.values()) for row in confusion.values()),
-        sum(row[label] for label, row in confusion.items()),
-    )
+    n = sum(sum(row.values()) for row in confusion.values())
+    right = sum(row[label] for label, row in confusion.items())
     errors = (
         {}
         if has_labels(confusion)

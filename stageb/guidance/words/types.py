@@ -212,10 +212,8 @@ class Demonstration:
             or plain["verdict"] not in labels
         ):
             return None
-        summaries, texts = (
-            plain["per_image"],
-            [text for name, text in plain.items() if name != "per_image"],
-        )
+        summaries = plain["per_image"]
+        texts = [text for name, text in plain.items() if name != "per_image"]
         if not isinstance(summaries, dict) or not all(
             isinstance(text, str) for text in (*texts, *summaries.values())
         ):

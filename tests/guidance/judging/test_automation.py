@@ -25,7 +25,7 @@ from stageb.guidance.judging.automation import (
     name_guidance,
     order_levels,
 )
-from stageb.guidance.rules.guidance_file import from_json, to_json
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.words.automation import MODEL, Automation, Bound
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule
 from stageb.seeds import stream, uniform

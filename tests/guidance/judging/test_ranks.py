@@ -49,13 +49,13 @@ def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_an
         ranks = GuidanceRanks(config, [], world)
         ranks.load()
 
-        generate = ranks.reflector.generate
+        generate = ranks.models.reflector.generate
 
         def counting(some: Sequence[Request]) -> list[tuple[Completion, ...]]:
             parts.append(len(some))
             return generate(some)
 
-        monkeypatch.setattr(ranks.reflector, "generate", counting)
+        monkeypatch.setattr(ranks.models.reflector, "generate", counting)
         given.extend(ranks.answer(SampleAnswers(tuple(requests))))
         assert ranks.answer(SampleAnswers(())) == []
         return 0

@@ -18,7 +18,8 @@ from stageb.guidance.learning.preparing import Preparer, prepare
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import is_unprepared
-from stageb.guidance.rules.guidance_file import from_json, make_neutral, to_json
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups

@@ -21,7 +21,7 @@ from stageb.guidance.rules.edits import (
     number,
     rebase,
 )
-from stageb.guidance.rules.guidance_file import from_json, to_json
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.words.types import Estimate, Guidance, Operation, Proposal, Rule
 from stageb.untrusted import strict_json
 

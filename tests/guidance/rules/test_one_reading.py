@@ -30,7 +30,7 @@ from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
-from stageb.guidance.tickets.tables import list_roles
+from stageb.guidance.tickets.headers import list_roles
 from stageb.guidance.tickets.tickets import read_entries
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Rule, Ticket

@@ -19,7 +19,8 @@ from lab.bench.__main__ import main
 from lab.bench.contestants import Contestant
 from lab.bench.workloads import Workload
 from stageb.engines.protocol import Completion, Request
-from stageb.guidance.rules.guidance_file import make_neutral, to_json
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.guidance_json import to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.types import Demonstration
 

@@ -13,13 +13,14 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.commands.govern.export import parse_columns
 from stageb.guidance.commands.use.source import find_columns
-from stageb.guidance.tickets.tickets import find_label
+from stageb.guidance.tickets.tickets import find_label, reporting
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket, Verdict
@@ -144,9 +145,22 @@ class AuditFolder:
         if rows:
             self._append(ANSWERS, rows)
 
-    def list_sheets(self) -> list[Path]:
-        """Those that were written, in order."""
-        return sorted(self.path.glob("sheet-*.csv"))
+    def collect_answers(
+        self,
+        promises: Mapping[str, Promise],
+        drawn: Sequence[Drawn],
+        columns: ColumnsConfig,
+        exports: Sequence[str],
+    ) -> list[dict[str, str]]:
+        """Collect what people have answered since, in sheets and in ``exports`` of Label Studio, as rows.
+        Raises ``BadInputError`` where an answer cannot be used, or is another than before."""
+        missions = {each["id"]: each["mission"] for of in drawn for each in of.tickets}
+        known = {row["id"]: row["label"] for row in self.read_answers()}
+        found = chain(
+            *(read_sheet(path) for path in sorted(self.path.glob("sheet-*.csv"))),
+            *(read_export(Path(path)) for path in exports),
+        )
+        return take_answers(found, missions, promises, columns, known)
 
     def _read(self, name: str, keys: set[str]) -> list[dict[str, Any]]:
         path = self.path / name
@@ -181,11 +195,9 @@ def read_sheet(path: Path) -> Iterator[tuple[str, str, str]]:
     """The answers of a sheet: place, id and word, of rows that have one. Raises
     ``BadInputError``."""
     try:
-        with reading(KIND), open_named(str(path)) as opened:
-            text = opened.read().decode("utf-8-sig")
-    except (FaultError, UnicodeDecodeError) as error:
-        what = error.what if isinstance(error, FaultError) else "not UTF-8"
-        raise _refuse(str(path), 0, what, "save the sheet as CSV in UTF-8") from None
+        text = _read_text(path)
+    except FaultError as fault:
+        raise _refuse(str(path), 0, fault.what, "save the sheet as CSV in UTF-8") from None
     separator = max(",;\t", key=text.partition("\n")[0].count)  # as spreadsheets save it
     table = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
     try:
@@ -208,13 +220,8 @@ def read_sheet(path: Path) -> Iterator[tuple[str, str, str]]:
 def read_export(path: Path) -> Iterator[tuple[str, str, str]]:
     """The same of what Label Studio exports as JSON: the choice of each task that ``make_task``
     made. Raises ``BadInputError``."""
-    try:
-        with reading(KIND), open_named(str(path)) as opened:
-            text = opened.read().decode("utf-8-sig")
-    except FaultError as fault:
-        raise _refuse(str(path), 0, fault.what, fault.remedy) from None
-    except UnicodeDecodeError:
-        raise _refuse(str(path), 0, "not UTF-8", "export it from Label Studio as JSON") from None
+    with reporting(str(path)):
+        text = _read_text(path)
     try:
         tasks = loads(text)
         for number, task in enumerate(tasks, 1):
@@ -231,6 +238,12 @@ def read_export(path: Path) -> Iterator[tuple[str, str, str]]:
         raise _refuse(
             str(path), 0, "no export of these tasks", "export them from Label Studio as JSON"
         ) from None
+
+
+def _read_text(path: Path) -> str:
+    """Read the text of a file. Raises ``FaultError``."""
+    with reading(KIND), open_named(str(path)) as opened:
+        return opened.read().decode("utf-8-sig")
 
 
 def make_task(each: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:

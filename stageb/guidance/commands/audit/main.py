@@ -8,10 +8,8 @@ and says what drifts.
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,6 @@ from stageb.guidance.commands.audit.files import (
     Drawn,
     Promise,
     find_columns_before,
-    read_export,
-    read_sheet,
-    take_answers,
 )
 from stageb.guidance.commands.govern.export import parse_columns
 from stageb.guidance.judging.automation import name_guidance
@@ -56,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = AuditFolder(args.folder)
     plan, columns = find_plan(folder, args)
     drawn = folder.read_drawn()
-    answers = collect_answers(folder, plan.promises, drawn, columns, args.answers)
+    answers = folder.collect_answers(plan.promises, drawn, columns, args.answers)
     samples = dict[str, tuple[Drawn, dict[str, Ticket]]]()
     for name in args.predictions:
         digest = digest_file(name)
@@ -180,23 +175,6 @@ def find_promises(source: str) -> dict[str, Promise]:
     return found
 
 
-def collect_answers(
-    folder: AuditFolder,
-    promises: Mapping[str, Promise],
-    drawn: Sequence[Drawn],
-    columns: ColumnsConfig,
-    exports: Sequence[str],
-) -> list[dict[str, str]]:
-    """What people have answered since."""
-    missions = {each["id"]: each["mission"] for of in drawn for each in of.tickets}
-    known = {row["id"]: row["label"] for row in folder.read_answers()}
-    found = chain(
-        *(read_sheet(path) for path in folder.list_sheets()),
-        *(read_export(Path(path)) for path in exports),
-    )
-    return take_answers(found, missions, promises, columns, known)
-
-
 def draw(
     name: str, digest: str, plan: AuditPlan, columns: ColumnsConfig, before: Sequence[Drawn]
 ) -> tuple[Drawn, dict[str, Ticket]]:
@@ -223,10 +201,8 @@ def draw(
     for (mission, group), together in groups.items():
         key = stream("audit", digest, mission, group)
         if uniform(key, 0) < plan.share:
-            one, name_of = (
-                together[int(len(together) * uniform(key, 1))],
-                f"{digest[:8]}-{len(picked) + 1}",
-            )
+            one = together[int(len(together) * uniform(key, 1))]
+            name_of = f"{digest[:8]}-{len(picked) + 1}"
             picked.append(
                 {"id": name_of, "mission": mission, "verdict": one["verdict"], "rule": one["rule"]}
             )
@@ -270,7 +246,7 @@ def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequen
     answered = [
         (by_id[row["id"]], row["label"]) for row in folder.read_answers() if row["id"] in by_id
     ]
-    audited, notes = [], list(describe_drift(drawn))
+    audited, notes = [], list(watch.describe_drift(drawn))
     for mission, promise in promises.items():
         for bound in promise.automation.bounds:
             mine = [
@@ -300,38 +276,3 @@ def conclude(folder: AuditFolder, promises: Mapping[str, Promise], drawn: Sequen
     disk.write(folder.path / PAGE, render_page(audited, notes), "nothing else")
     print(shown(f"Page: {folder.path / PAGE}"))
     return int(any(each.is_broken for each in audited))
-
-
-def describe_drift(drawn: Sequence[Drawn]) -> Iterator[str]:
-    """Shares that are others in the newest predictions than in all before; columns that came or
-    went."""
-    if len(drawn) < 2:
-        return
-    *earlier, newest = drawn
-    for mission, shares in newest.shares.items():
-        before: dict[str, Counter[str]] = {}
-        for of in earlier:
-            for what, counts in of.shares.get(mission, {}).items():
-                before.setdefault(what, Counter()).update(counts)
-        for what in before.keys() - shares.keys() if before else ():
-            yield f"{mission}: no {what} as before in {newest.file}"
-        for what, counts in shares.items():
-            if what not in before:
-                if before:
-                    yield f"{mission}: {what} is new in {newest.file}"
-            elif watch.has_shifted(before[what], counts):
-                yield f"{mission}: {what} in {newest.file}: {_describe_shift(before[what], counts)}"
-
-
-def _describe_shift(before: Mapping[str, int], now: Mapping[str, int]) -> str:
-    """The value whose share has moved most."""
-    first, second = sum(before.values()), sum(now.values())
-    shares = {
-        name: (before.get(name, 0) / first, now.get(name, 0) / second)
-        for name in before.keys() | now.keys()
-    }
-    name = max(sorted(shares), key=lambda each: abs(shares[each][0] - shares[each][1]))
-    was, became = shares[name]
-    return (
-        f"{name or 'nothing'!r} in {write_share(became)} of the tickets, {write_share(was)} before"
-    )

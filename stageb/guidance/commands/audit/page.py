@@ -16,10 +16,10 @@ from stageb.guidance.commands.audit.watch import LEVEL, RuleErrors, find_fault, 
 from stageb.guidance.commands.report import page
 from stageb.guidance.commands.report.charts import (
     COLOURS,
-    INK,
     LETTER,
     POINTS,
     WIDTH,
+    draw_dotted,
     render_svg,
     use_settings,
 )
@@ -47,10 +47,8 @@ class AuditedBound:
 
     def describe(self) -> str:
         """All that is known of it."""
-        of, limit = (
-            f" of those judged {self.bound.verdict}" if self.bound.verdict else "",
-            write_share(self.bound.max_error),
-        )
+        of = f" of those judged {self.bound.verdict}" if self.bound.verdict else ""
+        limit = write_share(self.bound.max_error)
         said = (
             f"{self.mission}: {sum(self.errors):,} of {len(self.errors):,} answers say that "
             f"the verdict is wrong"
@@ -122,7 +120,7 @@ def _draw(number: int, each: AuditedBound) -> str:
         color=COLOURS["wrong"],
         linewidth=1.4,
     )
-    above.axhline(each.bound.max_error, color=INK, linewidth=1, linestyle=(0, (1, 2)))
+    draw_dotted(above, each.bound.max_error)
     above.set_ylabel("wrong so far", fontsize=LETTER)
     below.plot(
         [place + 1 for place in places],
@@ -130,7 +128,7 @@ def _draw(number: int, each: AuditedBound) -> str:
         color=COLOURS["val"],
         linewidth=1.4,
     )
-    below.axhline(-log(LEVEL), color=INK, linewidth=1, linestyle=(0, (1, 2)))
+    draw_dotted(below, -log(LEVEL))
     below.set_ylabel("log of wealth", fontsize=LETTER)
     below.set_xlabel("answers", fontsize=LETTER)
     for axes in (above, below):

@@ -24,6 +24,7 @@ from stageb.guidance.judging.automation import binomial_tail
 from stageb.guidance.learning.gate.sequential import Wealth
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_quantity
+from stageb.guidance.words.automation import write_share
 from stageb.guidance.words.types import Ticket
 
 LEVEL = 0.05  # the probability of a false alarm, however long one watches
@@ -69,10 +70,8 @@ class RuleErrors:
 def rank_rules(answers: Sequence[tuple[str, bool]], max_error: float) -> list[RuleErrors]:
     """Rules by how much their errors, each an answer's rule and whether it was wrong, are beyond
     what is allowed."""
-    counts, wrong = (
-        Counter(rule for rule, _ in answers),
-        Counter(rule for rule, is_wrong in answers if is_wrong),
-    )
+    counts = Counter(rule for rule, _ in answers)
+    wrong = Counter(rule for rule, is_wrong in answers if is_wrong)
     found = [
         RuleErrors(
             rule,
@@ -107,6 +106,27 @@ def has_shifted(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
     return erfc(normal / sqrt(2)) / 2 < TELLING
 
 
+def describe_drift(drawn: Sequence[Drawn]) -> Iterator[str]:
+    """Shares that are others in the newest predictions than in all before; columns that came or
+    went."""
+    if len(drawn) < 2:
+        return
+    *earlier, newest = drawn
+    for mission, shares in newest.shares.items():
+        before: dict[str, Counter[str]] = {}
+        for of in earlier:
+            for what, counts in of.shares.get(mission, {}).items():
+                before.setdefault(what, Counter()).update(counts)
+        for what in before.keys() - shares.keys() if before else ():
+            yield f"{mission}: no {what} as before in {newest.file}"
+        for what, counts in shares.items():
+            if what not in before:
+                if before:
+                    yield f"{mission}: {what} is new in {newest.file}"
+            elif has_shifted(before[what], counts):
+                yield f"{mission}: {what} in {newest.file}: {_describe_shift(before[what], counts)}"
+
+
 def count_shares(
     rows: Sequence[Mapping[str, Any]],
     tickets: Mapping[tuple[str, int], Ticket],
@@ -115,10 +135,8 @@ def count_shares(
     """By mission, how many tickets had each verdict, each rule that decided, and each value of a
     field that has few, or numbers in each interval; with the edges of these, which are those of
     ``before`` where there are any."""
-    shares, edges = (
-        dict[str, dict[str, dict[str, int]]](),
-        dict[str, Mapping[str, Sequence[float]]](),
-    )
+    shares = dict[str, dict[str, dict[str, int]]]()
+    edges = dict[str, Mapping[str, Sequence[float]]]()
     known = _find_edges(before)
     for mission in dict.fromkeys(row["mission"] for row in rows):
         mine = [row for row in rows if row["mission"] == mission]
@@ -127,6 +145,20 @@ def count_shares(
 
 
 # Inside -------------------------------------------------------------------------------------------
+
+
+def _describe_shift(before: Mapping[str, int], now: Mapping[str, int]) -> str:
+    """The value whose share has moved most."""
+    first, second = sum(before.values()), sum(now.values())
+    shares = {
+        name: (before.get(name, 0) / first, now.get(name, 0) / second)
+        for name in before.keys() | now.keys()
+    }
+    name = max(sorted(shares), key=lambda each: abs(shares[each][0] - shares[each][1]))
+    was, became = shares[name]
+    return (
+        f"{name or 'nothing'!r} in {write_share(became)} of the tickets, {write_share(was)} before"
+    )
 
 
 def _find_edges(drawn: Sequence[Drawn]) -> Edges:

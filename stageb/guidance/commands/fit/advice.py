@@ -32,8 +32,8 @@ from stageb.guidance.learning.state import STOP, State
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import normalize_text
+from stageb.guidance.tickets.headers import hint_nearest
 from stageb.guidance.tickets.splits import SPLITS
-from stageb.guidance.tickets.tables import hint_nearest
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.labels import has_labels, list_labels
 from stageb.guidance.words.texts import count_of
@@ -173,10 +173,8 @@ def _is_chinese(ticket: Ticket) -> bool:
 def warn_of_names(tickets: Sequence[Ticket]) -> Iterator[str]:
     """Values of tables in columns that have no name."""
     if nameless := [ticket for ticket in tickets if ticket.extra.get("")]:
-        first, what = (
-            nameless[0],
-            "a column without a name: name it in the header where it is to be read",
-        )
+        first = nameless[0]
+        what = "a column without a name: name it in the header where it is to be read"
         yield (
             f"{len(nameless):,} rows hold something, such as {first.extra['']!r}{_place(first)}, "
             f"in {what}"

@@ -10,7 +10,7 @@ from typing import Any
 from stageb.guidance.judging.selection import latest_of_the_best
 from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, parse_row
-from stageb.guidance.rules.guidance_file import format_file
+from stageb.guidance.rules.guidance_json import format_file
 from stageb.guidance.rules.prompts import Words, answer_text, name_labels, rollout_prompt
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import (

@@ -11,7 +11,7 @@ from stageb.engines.config import HOW_ASKED
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.state import STOP
-from stageb.guidance.rules.guidance_file import to_json
+from stageb.guidance.rules.guidance_json import to_json
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.runs.folder import describe
 from stageb.store import commits

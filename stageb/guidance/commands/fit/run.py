@@ -105,8 +105,8 @@ class FitRun(RecordedRun):
         )
         by = (
             "answer after thinking"
-            if self.ranks.lets_think and self.ranks.judges_by == "answer"
-            else self.ranks.judges_by
+            if self.ranks.models.lets_think and self.ranks.models.judges_by == "answer"
+            else self.ranks.models.judges_by
         )
         self.progress.show_start(self.inputs, by)
         if raised:
@@ -156,13 +156,11 @@ class FitRun(RecordedRun):
         candidates = [
             candidate for given in answers if not given.by_rules for candidate in given.candidates
         ]
-        first, most, words = (
-            (*state.first, *candidates),
-            self.config.runner.max_unreadable,
-            self.ranks.words,
-        )
+        first = (*state.first, *candidates)
+        most = self.config.runner.max_unreadable
+        words = self.ranks.models.words
         check_readable(first, most, words, "runner.max_unreadable", "nothing would be learnt")
-        if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
+        if any(candidate.thinking for candidate in candidates) and not self.ranks.models.lets_think:
             self.progress.say(
                 "the model thinks aloud, but not for the gate: name its closing tag in "
                 "model.thinking_ends"
@@ -173,10 +171,10 @@ class FitRun(RecordedRun):
         """Return the tools to learn one mission with; made once."""
         if name not in self._tools:
             tools = Tools.of(
-                self.ranks.config,
+                self.ranks.models.config,
                 self.inputs.tickets,
                 self.inputs.splits[name],
-                self.ranks.reflector.count_tokens,
+                self.ranks.models.reflector.count_tokens,
                 max(INTERIM, self.ranks.round_size // 2),
                 self.inputs.guidance[name].labels,
             )
@@ -184,7 +182,7 @@ class FitRun(RecordedRun):
             self._tools[name] = replace(
                 tools,
                 choose=self.inputs.choose,
-                weighs=self.ranks.judges_by == "probability" and is_warm,
+                weighs=self.ranks.models.judges_by == "probability" and is_warm,
                 pause=partial(self._pause, name),
             )
         return self._tools[name]
@@ -230,7 +228,7 @@ class FitRun(RecordedRun):
         right = [record for record in records if record.selection.label_match][
             : mission.distilled - before
         ]
-        self._files(batch.mission).write_distilled(mission.guidance, right, self.ranks.words)
+        self._files(batch.mission).write_distilled(mission.guidance, right, self.ranks.models.words)
         self.progress.show_skipped(batch, f"{mission.distilled} right answers")
         return self._finish_step(
             state, replace(mission, spent=mission.spent.on(records, 1)), batch.place, batch

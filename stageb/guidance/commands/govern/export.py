@@ -34,7 +34,7 @@ from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.prompts import Words, rollout_prompt, words_of
-from stageb.guidance.tickets.tables import list_roles
+from stageb.guidance.tickets.headers import list_roles
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.store import disk

@@ -14,7 +14,7 @@ from stageb.guidance.commands.govern.changes import describe_differences
 from stageb.guidance.commands.govern.provenance import add_provenance
 from stageb.guidance.commands.govern.sources import choose_words, get_only, parse_step
 from stageb.guidance.commands.use.source import find_tickets
-from stageb.guidance.rules.guidance_file import keep_origins, load_seed, read_guidance, split_step
+from stageb.guidance.rules.guidance_file import keep_origins, read_guidance, split_step
 from stageb.guidance.rules.judge import keep_named
 from stageb.guidance.rules.prompts import Words
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -95,7 +95,7 @@ def _find_base(source: str | None, path: Path, mission: str) -> Guidance | None:
     """The guidance that the rules of a text come from: what ``source`` names, or else what is in
     use at ``path``."""
     if source is None:
-        return load_seed(path).get(mission) if path.exists() else None
+        return shared.load(path).get(mission)
     run, found = split_step(source)[0], read_guidance(source, mission)[mission]
     return add_provenance(found, run) if run.is_dir() else found
 

@@ -26,7 +26,6 @@ from stageb.guidance.rules.edits import compare_order, compare_rules
 from stageb.guidance.rules.edits import number as number_of
 from stageb.guidance.rules.guidance_file import (
     keep_origins,
-    load_seed,
     make_neutral,
     read_guidance,
     split_step,
@@ -68,7 +67,7 @@ def review(args: Any) -> int:
     done = False
     for learnt in read_guidance(args.source, args.mission).values():
         learnt = add_provenance(learnt, run) if run.is_dir() else learnt
-        in_use = load_seed(path).get(learnt.mission) if path.exists() else None
+        in_use = shared.load(path).get(learnt.mission)
         kept = start = in_use or make_neutral(learnt.mission, words, learnt.labels)
         for keys in _join_turned(
             [change.key for change in compare_rules(start, learnt)], start, learnt, words

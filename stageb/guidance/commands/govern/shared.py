@@ -17,13 +17,8 @@ from pathlib import Path
 from stageb.errors import InputError, shown
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules
-from stageb.guidance.rules.guidance_file import (
-    carry_seen,
-    format_file,
-    load_seed,
-    read_past,
-    to_json,
-)
+from stageb.guidance.rules.guidance_file import carry_seen, load_seed, read_past
+from stageb.guidance.rules.guidance_json import format_file, to_json
 from stageb.guidance.words.types import Guidance
 from stageb.store import disk
 from stageb.store.output import check_plain
@@ -74,7 +69,7 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
     ``JournalError`` where the disk refuses.
     """
     while True:
-        before = _load(path).get(change.guidance.mission)
+        before = load(path).get(change.guidance.mission)
         # what was spent on tickets stays spent, whatever takes the place of what it taught
         if before is not None:
             spent = before.spent.most(change.guidance.spent)
@@ -94,7 +89,7 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
             return None
         with disk.reporting(path, "the guidance in use"), rules_file.hold_history(path):
             rules_file.clear_interrupted(path)
-            if _load(path).get(change.guidance.mission) == before:
+            if load(path).get(change.guidance.mission) == before:
                 return _write(path, before, change)
 
 
@@ -121,7 +116,7 @@ def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guida
     *found, after = _number_versions(path, before, change)
     for guidance in found:
         _note(path, "found there", "", guidance)
-    data = disk.encode(format_file({**_load(path), after.mission: after}.values()))
+    data = disk.encode(format_file({**load(path), after.mission: after}.values()))
     mode = path.stat().st_mode if path.exists() else None
     noted: list[int] = []  # where the row of what comes begins
 
@@ -135,7 +130,7 @@ def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guida
     try:
         disk.place(path, write)
     except BaseException:
-        if noted and _load(path).get(after.mission) != after:
+        if noted and load(path).get(after.mission) != after:
             disk.quietly(lambda: rules_file.cut_rows(path, noted[0]))
         raise
     return after
@@ -159,5 +154,7 @@ def _note(path: Path, action: str, source: str, guidance: Guidance) -> int:
     return rules_file.append_row(path, {**row, "guidance": to_json(guidance)})
 
 
-def _load(path: Path) -> dict[str, Guidance]:
+def load(path: Path) -> dict[str, Guidance]:
+    """Load the guidance in use, by mission; none where there is no such file. Raises
+    ``BadInputError``."""
     return load_seed(path) if path.exists() else {}

@@ -165,10 +165,8 @@ def _describe_decided(
 
 def describe_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
     """Every step of a run's mission: what made it, how it was proven, how it did on val."""
-    made, judged = (
-        {edit.step_after: edit for edit in read_edits(folder, mission)},
-        read_val_metrics(folder, mission),
-    )
+    made = {edit.step_after: edit for edit in read_edits(folder, mission)}
+    judged = read_val_metrics(folder, mission)
     yield f"{shown(mission)}, step {now.step} in use:"
     for step in sorted({*made, *judged, now.step, *([min(made) - 1] if made else [])}):
         edit, mark = made.get(step), "*" if step == now.step else " "

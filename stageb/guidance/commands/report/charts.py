@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 from unicodedata import east_asian_width
 from xml.etree import ElementTree
 
@@ -221,14 +220,16 @@ def draw_pairs(rows: Sequence[Pair], name: str) -> str:
                 row.before.accuracy, place, "o", color=SOFT, markerfacecolor=PAPER, markersize=7
             )
         axes.plot(row.after.accuracy, place, SPLIT_STYLES[row.split][0], color=colour, markersize=7)
-        at: dict[str, Any] = {
-            "xy": (0, place),
-            "xycoords": axes.get_yaxis_transform(),
-            "xytext": (-6, 0),
-            "textcoords": "offset points",
-        }
         axes.annotate(
-            labels[place], **at, ha="right", va="center", fontsize=LETTER, annotation_clip=False
+            labels[place],
+            xy=(0, place),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(-6, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize=LETTER,
+            annotation_clip=False,
         )
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -273,15 +274,22 @@ def draw_epochs(lines: dict[str, list[Point]], always: float, name: str) -> str:
             [point.high - point.accuracy for point in points],
         ]
         places = [point.epoch + shift for point in points]
-        style: dict[str, Any] = {"fmt": marker, "color": COLOURS[split], "markersize": 5.5}
-        axes.errorbar(places, heights, yerr=off, capsize=2.5, elinewidth=1.4, label=split, **style)
-    axes.axhline(always, color=INK, linewidth=1, linestyle=(0, (1, 2)), label="always the same")
+        axes.errorbar(
+            places,
+            heights,
+            yerr=off,
+            fmt=marker,
+            color=COLOURS[split],
+            markersize=5.5,
+            capsize=2.5,
+            elinewidth=1.4,
+            label=split,
+        )
+    draw_dotted(axes, always, "always the same")
     known = [point for points in lines.values() for point in points]
     last = max(point.epoch for point in known)
     axes.set_xlim(-0.4, max(1, last) + 0.4)
-    axes.set_ylim(max(0.0, min(always, *(point.low for point in known)) // 0.1 / 10 - 0.02), 1.02)
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_formatter(FuncFormatter(_format_percent))
+    _scale_accuracies(axes, min(always, *(point.low for point in known)), 6)
     _tick_whole_numbers(axes)
     axes.set_xlabel("epoch (0: before learning)", fontsize=LETTER)
     _add_legend(axes, 4)
@@ -337,21 +345,16 @@ def _draw_gains(
     for label, marker, colour, some in kinds:
         if some:
             small = marker == "."
-            places, gains = [each.place for each in some], [each.gain or 0.0 for each in some]
-            style: dict[str, Any] = {
-                "markersize": 5 if small else 7,
-                "markeredgewidth": 0.8,
-                "clip_on": False,
-            }
-            edge = COLOURS[colour] if small else PAPER
             axes.plot(
-                places,
-                gains,
+                [each.place for each in some],
+                [each.gain or 0.0 for each in some],
                 marker,
                 label=label,
                 color=COLOURS[colour],
-                markeredgecolor=edge,
-                **style,
+                markeredgecolor=COLOURS[colour] if small else PAPER,
+                markersize=5 if small else 7,
+                markeredgewidth=0.8,
+                clip_on=False,
             )
     axes.axhline(0, color=SOFT, linewidth=1)
     axes.yaxis.set_major_formatter(
@@ -380,12 +383,10 @@ def draw_sizes(sizes: Sequence[SizeEntry], name: str) -> str:
         label="estimated accuracy",
     )
     before = sizes[0].estimate.acc_before
-    axes.axhline(before, color=INK, linewidth=1, linestyle=(0, (1, 2)), label="without these rules")
+    draw_dotted(axes, before, "without these rules")
     axes.set_xticks(places, [f"{size.conditions}" for size in sizes])
     axes.set_xlim(-0.4, max(1, len(sizes) - 1) + 0.4)
-    axes.set_ylim(max(0.0, min(before, *heights) // 0.1 / 10 - 0.02), 1.02)
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_formatter(FuncFormatter(_format_percent))
+    _scale_accuracies(axes, min(before, *heights), 5)
     axes.set_xlabel("conditions in all rules", fontsize=LETTER)
     _add_legend(axes, 2)
     told = (f"{size.conditions} conditions: {size.estimate.acc:.1%}" for size in sizes)
@@ -399,13 +400,17 @@ def draw_agreement(levels: Sequence[AgreementLevel], name: str) -> str:
     right, wrong = [each.right for _, each in bars], [each.wrong for _, each in bars]
     places = range(len(bars))
     axes.bar(places, right, color=COLOURS["right"], width=0.7, label="right")
-    style: dict[str, Any] = {
-        "color": COLOURS["wrong"],
-        "hatch": "////",
-        "edgecolor": PAPER,
-        "linewidth": 0,
-    }
-    axes.bar(places, wrong, bottom=right, width=0.7, label="wrong", **style)
+    axes.bar(
+        places,
+        wrong,
+        bottom=right,
+        width=0.7,
+        label="wrong",
+        color=COLOURS["wrong"],
+        hatch="////",
+        edgecolor=PAPER,
+        linewidth=0,
+    )
     axes.set_xticks(places, [label for label, _ in bars])
     axes.set_xlim(-0.6, max(2, len(bars)) - 0.4)
     axes.grid(axis="x", visible=False)
@@ -431,6 +436,18 @@ def _add_axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
     axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
     axes.tick_params(labelsize=LETTER, length=3)
     return axes
+
+
+def draw_dotted(axes: Axes, height: float, label: str | None = None) -> None:
+    """Draw a dotted line across a chart at a ``height`` to compare with."""
+    axes.axhline(height, color=INK, linewidth=1, linestyle=(0, (1, 2)), label=label)
+
+
+def _scale_accuracies(axes: Axes, least: float, ticks: int) -> None:
+    """Let heights be accuracies, from a little below the ``least`` on."""
+    axes.set_ylim(max(0.0, least // 0.1 / 10 - 0.02), 1.02)
+    axes.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_percent))
 
 
 def _add_legend(axes: Axes, columns: int) -> None:

@@ -3,9 +3,7 @@
 Nothing is locked and nothing is written: the run may go on meanwhile.
 
 Rows after the last commit are left out, since they will be written again. The guidance is not read
-but made again, from the first one and the edits that were accepted: so it is that of the commit,
-and every step of it is known, whatever ``guidance.retention`` kept and whatever a person did to
-``guidance.json`` since.
+but made again (``lineage.py``): so it is that of the commit.
 """
 
 from __future__ import annotations
@@ -17,27 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError
+from stageb.guidance.commands.report.lineage import GuidanceStep, replay
 from stageb.guidance.commands.use.black_box import BlackBox, measure_on_test
 from stageb.guidance.commands.use.record import compare_with_code
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.learning.attempts import Attempts, list_attempts
-from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry, parse_row
-from stageb.guidance.rules.edits import (
-    RuleChange,
-    apply,
-    compare_rules,
-    find_author,
-    mark_provisional,
-)
-from stageb.guidance.rules.guidance_file import from_json, load_seed
+from stageb.guidance.learning.reflection_file import REFLECTION, SizeEntry, parse_row
+from stageb.guidance.rules.guidance_file import load_seed
+from stageb.guidance.rules.guidance_json import from_json
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import read_same_tickets
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.costs import measure_interval, measure_ratio
-from stageb.guidance.words.types import PROVISIONAL, Guidance, Rule, Ticket
+from stageb.guidance.words.types import Guidance, Ticket
 from stageb.runs.folder import RunFolder, RunRow
 from stageb.store.journal import safe_name
 from stageb.store.trust import file_of
@@ -181,90 +174,6 @@ def _add_candidates(
 
 def _place(row: RunRow) -> tuple[str, int, str]:
     return row["ticket_key"], row["epoch"], row["split"]
-
-
-@dataclass(frozen=True, slots=True)
-class GuidanceStep:
-    """A guidance, and how it came about."""
-
-    guidance: Guidance
-    # which reflection of the run brought it, from 1; 0 for what the run started with
-    place: int = 0
-    by: str = ""  # that reflection's name
-    changes: tuple[RuleChange, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """One rule of a guidance: where its text comes from."""
-
-    rule: Rule
-    since: int  # the guidance step at which it got this text
-    # how its text changed in this run, oldest first; the first is how it came
-    earlier: tuple[RuleChange, ...]
-
-    @property
-    def reason(self) -> str:
-        """The reason for it, less the rule's own condition, which reasons that count tickets begin
-        with."""
-        said, condition = (
-            self.read_metadata("rationale"),
-            self.rule.text.partition(" if ")[2].rstrip("."),
-        )
-        counted = said.removeprefix(condition).strip()
-        is_count = (
-            bool(condition)
-            and counted != said
-            and counted.startswith("(")
-            and counted.endswith(")")
-        )
-        return f"when it was proposed, {counted[1:-1]}" if is_count else said
-
-    @property
-    def author(self) -> str:
-        """Who gave the reason."""
-        return find_author(self.read_metadata("rationale"))
-
-    def read_metadata(self, name: str) -> str:
-        """A text of its metadata: ``reflection_id``, ``op`` or ``rationale``; empty where it has
-        none."""
-        value = self.rule.metadata.get(name)
-        return value if isinstance(value, str) else ""
-
-
-def replay(first: Guidance, rows: Iterable[ReflectionRow]) -> tuple[GuidanceStep, ...]:
-    """Every guidance of a run: ``first``, and one more for each row of reflection.jsonl that
-    applied an edit.
-
-    Raises ``ValueError`` where a row names rules that the guidance does not have.
-    """
-    steps = [GuidanceStep(first)]
-    for place, row in enumerate(rows, 1):
-        if row.applied is not None:
-            before = steps[-1].guidance
-            after = apply(before, row.operations, row.reflection_id)
-            for each in row.gate.edits if row.gate else ():
-                if each.outcome == PROVISIONAL:
-                    after = mark_provisional(after, row.reflection_id, each.estimate)
-            steps.append(
-                GuidanceStep(after, place, row.reflection_id, compare_rules(before, after))
-            )
-    return tuple(steps)
-
-
-def trace_rules(steps: Sequence[GuidanceStep], final: int) -> list[Lineage]:
-    """The rules of step ``final``."""
-    found = []
-    for rule in steps[final].guidance.rules:
-        own = [
-            (step, change)
-            for step in steps[: final + 1]
-            for change in step.changes
-            if change.key == rule.key
-        ]
-        since = own[-1][0].guidance.step if own else steps[0].guidance.step
-        found.append(Lineage(rule, since, tuple(change for _, change in own)))
-    return found
 
 
 NAMING = "stageb report RUN --tickets FILE ..."

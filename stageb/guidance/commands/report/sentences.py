@@ -192,13 +192,11 @@ def describe_left_out(rule: Mapping[str, Any], coded: Mapping[str, Any], prices:
     of val and test."""
     if "won" not in rule or not coded["decided"]:
         return "was not measured: code cannot judge by the rules"
-    won, lost, verdict, decided, tickets = (
-        rule["won"],
-        rule["lost"],
-        rule["verdict"],
-        coded["decided"],
-        coded["tickets"],
-    )
+    won = rule["won"]
+    lost = rule["lost"]
+    verdict = rule["verdict"]
+    decided = coded["decided"]
+    tickets = coded["tickets"]
     many = f"all {tickets:,}" if decided == tickets else f"{decided:,} of {tickets:,}"
     n = f"code judged {many} held-out tickets with it and without it"
     if not won and not lost:

@@ -240,7 +240,7 @@ class Service:
                 "step": each.step,
                 "rules": len(each.rules) - 1,
                 "promise": promise.describe()
-                if (promise := served.promises.get(mission))
+                if (promise := served.rows.promises.get(mission))
                 else None,
             }
             for mission, each in served.guidance.items()

@@ -8,7 +8,6 @@ same functions, so a service and a file of predictions say the same of a ticket,
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +15,18 @@ from typing import Any
 
 from stageb.errors import InputError, StagebError, shown, write_option
 from stageb.guidance.commands.use.config import ServeConfig
-from stageb.guidance.commands.use.rows import finish_row, judge_by_code, make_ruled_row
-from stageb.guidance.commands.use.source import (
-    TicketLine,
-    find_tickets,
-    labels_of,
-    load_guidance,
-    make_check,
-)
-from stageb.guidance.judging.automation import describe_promises, find_promises
+from stageb.guidance.commands.use.rows import VerdictWriter
+from stageb.guidance.commands.use.source import find_vocabulary, load_guidance
+from stageb.guidance.judging.automation import find_promises
 from stageb.guidance.judging.coded import CodeJudge, code_rules
-from stageb.guidance.rules.fields import is_image_column
 from stageb.guidance.rules.guidance_file import split_step
+from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.tickets.tables import check_apart, list_roles, read_object
+from stageb.guidance.tickets.headers import check_apart, check_once, list_roles
+from stageb.guidance.tickets.stream import TicketLine, make_check
+from stageb.guidance.tickets.tables import read_object
 from stageb.guidance.tickets.tickets import make_ticket
-from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.untrusted.strict_json import FaultError
@@ -65,8 +59,8 @@ class ServedGuidance:
     """Guidance in use."""
 
     guidance: Mapping[str, Guidance]
-    code: CodeJudge
-    promises: Mapping[str, Automation]  # by mission: what is decided alone, where anything is
+    rules: Mapping[str, CodedRules]
+    rows: VerdictWriter
     read: Callable[[Mapping[str, Any]], Ticket]
     check: Callable[[TicketLine], None]
 
@@ -98,8 +92,8 @@ class ServedGuidance:
 
     def describe(self) -> Iterator[str]:
         """Cautions before tickets come, a line each."""
-        yield from describe_promises(self.guidance, self.promises)
-        for mission, rules in self.code.rules.items():
+        yield from self.rows.describe_promises()
+        for mission, rules in self.rules.items():
             for rule in rules.each:
                 if isinstance(rule.code, OutOfReach):
                     why = f"{rule.key} cannot be read as code ({rule.code.why})"
@@ -107,18 +101,12 @@ class ServedGuidance:
 
     def list_fields(self) -> dict[str, list[str]]:
         """By mission, the fields that its rules name."""
-        codes = {
-            mission: [rule.code for rule in rules.each]
-            for mission, rules in self.code.rules.items()
-        }
-        read = {
-            mission: [each for each in of if not isinstance(each, OutOfReach)]
-            for mission, of in codes.items()
-        }
-        return {
-            mission: [*dict.fromkeys(name for each in of for name in each.expression.fields)]
-            for mission, of in read.items()
-        }
+        found: dict[str, dict[str, None]] = {mission: {} for mission in self.rules}
+        for mission, rules in self.rules.items():
+            for rule in rules.each:
+                if not isinstance(rule.code, OutOfReach):
+                    found[mission] |= dict.fromkeys(rule.code.expression.fields)
+        return {mission: [*names] for mission, names in found.items()}
 
     def _judge(self, said: Any) -> dict[str, Any]:
         """The row of one ticket. Raises ``FaultError``."""
@@ -130,10 +118,10 @@ class ServedGuidance:
             raise FaultError("no object", remedy)
         ticket = self.read(said)
         self.check(TicketLine("", 0, ticket, None))
-        guidance, ruling = self.guidance[ticket.mission], judge_by_code(self.code, ticket)
         named = {"mission": ticket.mission, "group_id": None if ticket.apart else ticket.group_id}
-        row = make_ruled_row(ticket, ruling, self.code, guidance.step)
-        return {**named, **finish_row(row, ticket, guidance, self.promises.get(ticket.mission))}
+        ruling = self.rows.rule_on(ticket)
+        assert ruling  # the rules are code
+        return {**named, **self.rows.write_ruled(ticket, ruling)}
 
 
 def load_served(config: ServeConfig) -> ServedGuidance:
@@ -153,15 +141,14 @@ def load_served(config: ServeConfig) -> ServedGuidance:
         raise InputError(
             shown(f"{config.guidance}: {what}, and a service asks none; {remedy}", 600)
         )
-    naming = write_option("vocabulary", "FILE")
-    known, why = find_tickets(config.guidance, naming, config.vocabulary or (), config.columns)
+    known, why = find_vocabulary(config.guidance, config)
     if why and any(len(each.rules) > 1 and not each.named for each in guidance.values()):
         raise InputError(shown(f"{config.guidance}: {why}", 400))
-    code = CodeJudge(code_rules(guidance, known, words_of(config.prompt), is_whole=not why))
+    rules = code_rules(guidance, known, words_of(config.prompt), is_whole=not why)
+    rows = VerdictWriter(guidance, find_promises(guidance, "rules", ""), CodeJudge(rules))
     only = next(iter(guidance)) if len(guidance) == 1 else None
-    check = make_check(labels_of(guidance), config.columns, once=False)
-    promises = find_promises(guidance, "rules", "")
-    return ServedGuidance(guidance, code, promises, _make_reader(config.columns, only), check)
+    check = make_check(guidance, config.columns, once=False)
+    return ServedGuidance(guidance, rules, rows, _make_reader(config.columns, only), check)
 
 
 def _make_reader(
@@ -175,10 +162,9 @@ def _make_reader(
     def rename(said: Mapping[str, Any]) -> dict[str, Any]:
         """A row by the names that rules know, which have to be told apart."""
         names = [columns.rename.get(each, each) for each in said]
-        if twice := [each for each, count in Counter(names).items() if count > 1]:
-            raise FaultError(f'two columns "{twice[0]}"', "give every column a name of its own")
+        check_once(names)
         texts = columns.texts or [each for each in names if each not in roles.others]
-        check_apart([each for each in names if each in texts and not is_image_column(each)])
+        check_apart(each for each in names if each in texts)
         return dict(zip(names, said.values(), strict=True))
 
     def name(called: Mapping[str, Any], column: str | None) -> str:

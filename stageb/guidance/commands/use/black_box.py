@@ -124,7 +124,7 @@ def classify_by_boosting(
     from sklearn.ensemble import HistGradientBoostingClassifier
     from threadpoolctl import threadpool_limits
 
-    features = [dict(_list_features(ticket)) for ticket in train]
+    features, asked = ([dict(_list_features(one)) for one in some] for some in (train, judged))
     counts = Counter(name for each in features for name in each)
     columns = [name for name in counts if counts[name] >= FEWEST] or list(counts)
 
@@ -134,9 +134,7 @@ def classify_by_boosting(
     with threadpool_limits(1):  # a process with threads of OpenMP cannot be forked safely
         model = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
         model.fit(tabulate(features), [ticket.label for ticket in train], _weigh(train, prices))
-        return list(
-            map(str, model.predict(tabulate([dict(_list_features(ticket)) for ticket in judged])))
-        )
+        return list(map(str, model.predict(tabulate(asked))))
 
 
 CLASSIFIERS: Mapping[str, Classifier] = {

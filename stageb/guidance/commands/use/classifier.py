@@ -33,7 +33,7 @@ from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.tickets.tables import list_roles
+from stageb.guidance.tickets.headers import list_roles
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.texts import labels_fault
 from stageb.seeds import stream, uniform
@@ -352,14 +352,10 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         tickets, _ = find_tickets(str(self.run_.folder), named=config.tickets)
         words, vocabulary = words_of(config.prompt, config.model), Vocabulary.of(tickets)
         self._coded = read_rules(self.guidance_, vocabulary, words)
-        self._roles, named = (
-            list_roles(config.columns),
-            find_named_fields(self.guidance_, vocabulary, words),
-        )
-        self._kinds, self._shares = (
-            StrangeValues.beside(vocabulary, named).kinds,
-            find_shares(named, tickets),
-        )
+        self._roles = list_roles(config.columns)
+        named = find_named_fields(self.guidance_, vocabulary, words)
+        self._kinds = StrangeValues.beside(vocabulary, named).kinds
+        self._shares = find_shares(named, tickets)
         if self.folder is None:
             del self.run_
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from stageb.errors import InputError
 from stageb.guidance.commands.use.doubts import Survey
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.source import TicketLine
 from stageb.guidance.rules.fields import Columns, place_columns, read_ticket
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
@@ -29,6 +28,7 @@ from stageb.guidance.rules.row_keys import (
 )
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.tickets.batches import ColumnarBatch, has_columns, read_batches
+from stageb.guidance.tickets.stream import TicketLine
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket
 from stageb.untrusted.strict_json import FaultError

@@ -105,10 +105,8 @@ class PairedComparison:
 
     def add(self, one: PredictionRow, other: PredictionRow) -> None:
         """One more ticket, as a row under each guidance."""
-        of, price = (
-            self.pairs.setdefault((one["mission"], one["group_id"]), _Pairs()),
-            self.prices.get(one["label"], 1.0),
-        )
+        of = self.pairs.setdefault((one["mission"], one["group_id"]), _Pairs())
+        price = self.prices.get(one["label"], 1.0)
         gained = is_right(one) - is_right(other)
         of.gained += gained
         of.tickets += 1

@@ -20,13 +20,8 @@ from stageb.guidance.commands.use.figures import FILES, Evaluation, write_evalua
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.predict import judge_outputs
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.source import (
-    TicketLine,
-    list_inputs,
-    load_guidance,
-    stream_tickets,
-)
-from stageb.guidance.tickets.stream import TicketStream
+from stageb.guidance.commands.use.source import list_inputs, load_guidance, stream_tickets
+from stageb.guidance.tickets.stream import TicketLine, TicketStream
 from stageb.guidance.words.costs import check_prices
 from stageb.guidance.words.types import Guidance
 from stageb.store.output import check_target
@@ -79,11 +74,9 @@ def _make_sides(
 ) -> dict[str, JudgedRounds]:
     """By name: ``compare``, and whoever judges by the guidance that is evaluated, the first of
     ``by`` first. Raises ``InputError`` where guidance cannot be read."""
-    guidance, modes, folder = (
-        load_guidance(config.guidance, config.prompt),
-        config.modes,
-        Path(config.output),
-    )
+    guidance = load_guidance(config.guidance, config.prompt)
+    modes = config.modes
+    folder = Path(config.output)
     other = (
         None if config.compare is None else load_guidance(config.compare, config.prompt, "compare")
     )

@@ -15,11 +15,11 @@ from stageb.guidance.commands.use.compare import ALL, PairedComparison, count_ve
 from stageb.guidance.commands.use.config import EvaluateConfig
 from stageb.guidance.commands.use.judged import JudgedRounds
 from stageb.guidance.commands.use.record import compare_with_code
-from stageb.guidance.commands.use.source import TicketLine, find_tickets, labels_of, read_run_config
+from stageb.guidance.commands.use.source import find_tickets, read_run_config
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
-from stageb.guidance.tickets.stream import TicketStream
+from stageb.guidance.tickets.stream import TicketLine, TicketStream
 from stageb.guidance.words.costs import Prices
 from stageb.store import disk
 from stageb.store.output import read_rows
@@ -131,7 +131,8 @@ def _count_file(
         of = guidance[line.ticket.mission]
         if name_content(line.ticket) in of.taught_by | of.chosen_by:
             taught.setdefault(of.mission, set()).add(f"{line.ticket.group_id}::{line.label}")
-    counted = count_verdicts(read_rows(side.rounds.path), taught, labels_of(guidance))
+    labels = {mission: each.labels for mission, each in guidance.items()}
+    counted = count_verdicts(read_rows(side.rounds.path), taught, labels)
     figures = _split_by_mission(
         {mission: count.figures(prices) for mission, count in counted.items()}
     )

@@ -31,22 +31,18 @@ from stageb.guidance.commands.report import REPORT
 from stageb.guidance.commands.report.write import write_report
 from stageb.guidance.commands.use.evaluate import evaluate
 from stageb.guidance.commands.use.figures import Evaluation
-from stageb.guidance.commands.use.guess import Told, read_guessed
+from stageb.guidance.commands.use.guess import Told, lacks_names, read_guessed
 from stageb.guidance.commands.use.predict import predict
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.rules.fields import write_cell
 from stageb.guidance.rules.guidance_file import read_guidance
-from stageb.guidance.tickets.tables import TableReader, table_lines
-from stageb.guidance.tickets.tickets import KIND
-from stageb.guidance.words import column_names
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance
 from stageb.runs.folder import RunFolder, RunRow, is_finished
 from stageb.store import disk
 from stageb.store.commits import COMMIT
 from stageb.untrusted import strict_yaml
-from stageb.untrusted.strict_json import FaultError
 
 HEIGHT = 800  # of a report in a notebook, in pixels
 SAYS = "stageb: "  # how a command begins to say what ended it
@@ -304,7 +300,7 @@ def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Dra
     files."""
     config = draft_keywords("fit", {**keys, "tickets": ["rows.csv"]}).build()
     keys = {**keys, "tickets": _list_files(tickets, Path(config.output.root), is_table)}
-    if config.columns == ColumnsConfig() and _lacks_names(table := keys["tickets"][0]):
+    if config.columns == ColumnsConfig() and lacks_names(table := keys["tickets"][0]):
         (columns, notes), _ = read_guessed(table, Told())
         # the name of a file that nobody chose
         if columns.mission_name and not _name_files(tickets):
@@ -318,16 +314,6 @@ def _draft(tickets: Any, keys: Mapping[str, Any], is_table: bool = False) -> Dra
         print("".join(f"Note: {note}\n" for note in notes), end="")
         keys["columns"] = asdict(columns)
     return draft_keywords("fit", keys)
-
-
-def _lacks_names(path: str) -> bool:
-    """Whether a file is a table without the columns that a config names by itself."""
-    try:
-        return column_names.is_table(path) and not TableReader(
-            table_lines(path, KIND), ColumnsConfig(), path, labelled=True
-        )
-    except FaultError:
-        return True
 
 
 def _list_files(tickets: Any, folder: Path, is_table: bool = False) -> list[str]:

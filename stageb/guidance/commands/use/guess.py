@@ -21,12 +21,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from stageb.errors import CALLER, IN_PYTHON, BadInputError, BadLine, InputError, shown, write_option
+from stageb.errors import CALLER, IN_PYTHON, InputError, shown, write_option
 from stageb.guidance.commands.fit.advice import DATES, FEWEST_TICKETS, tells_label
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import find_repeats
-from stageb.guidance.tickets.tables import TableReader, hint_nearest, table_lines
-from stageb.guidance.tickets.tickets import KIND, SPLIT_WORDS, describe_left_out, read_tickets
+from stageb.guidance.tickets.headers import hint_nearest
+from stageb.guidance.tickets.tables import TableReader, table_lines
+from stageb.guidance.tickets.tickets import (
+    KIND,
+    SPLIT_WORDS,
+    describe_left_out,
+    read_tickets,
+    reporting,
+)
 from stageb.guidance.words.column_names import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.texts import MOST_LABELS
 from stageb.guidance.words.types import Ticket
@@ -118,12 +125,8 @@ class Guess(NamedTuple):
 
 def guess_columns(table: str, told: Told) -> Guess:
     """Guess what the columns of a table say. Raises ``InputError`` for what cannot be guessed."""
-    try:
+    with reporting(table, "ticket files"):
         cells, decimal = read_cells(table, told.sheet)
-    except FaultError as fault:
-        raise BadInputError(
-            "ticket files", [BadLine(table, fault.line, fault.what, fault.remedy)]
-        ) from None
     names = list(cells)
     for option in ("label", "mission", "group"):
         name = getattr(told, option)
@@ -254,6 +257,16 @@ def read_guessed(table: str, told: Told) -> tuple[Guess, list[Ticket]]:
     if not columns.together and any(each.is_coarse for each in find_repeats(tickets)):
         columns = replace(columns, repeats="apart")
     return Guess(columns, [*notes, *describe_left_out(left_out)]), tickets
+
+
+def lacks_names(path: str) -> bool:
+    """Whether a file is a table without the columns that a config names by itself."""
+    try:
+        if is_table(path):
+            TableReader(table_lines(path, KIND), ColumnsConfig(), path, labelled=True)
+        return False
+    except FaultError:
+        return True
 
 
 def read_cells(table: str, sheet: str | None = None) -> tuple[dict[str, list[str]], Decimal]:

@@ -9,41 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import shown, write_option
+from stageb.errors import shown
 from stageb.guidance.commands.use.columns import ColumnJudge, TableColumns
 from stageb.guidance.commands.use.config import By, UseConfig
 from stageb.guidance.commands.use.doubts import Doubts, Survey
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.rows import (
-    NO_TEXT,
-    add_counts,
-    count_asked,
-    finish_row,
-    judge_by_code,
-    make_row,
-    make_ruled_row,
-)
-from stageb.guidance.commands.use.source import (
-    TicketLine,
-    find_prices,
-    find_tickets,
-    fingerprint_guidance,
-    labels_of,
-    list_inputs,
-    make_check,
-)
+from stageb.guidance.commands.use.rows import VerdictWriter, count_asked
+from stageb.guidance.commands.use.source import find_prices, find_vocabulary
 from stageb.guidance.judging.answers import check_readable
-from stageb.guidance.judging.automation import describe_promises, find_promises
+from stageb.guidance.judging.automation import find_promises
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.selection import load_selection_rule
+from stageb.guidance.learning.gate.judge import digest
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.tickets.stream import TicketLine, make_check
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.runs.progress import console
 from stageb.store import disk
@@ -52,7 +38,7 @@ from stageb.store.commits import flatten
 if TYPE_CHECKING:  # torch
     from stageb.guidance.commands.use.ranks import TicketAnswers
 
-FindKnown = Callable[[], tuple[Sequence[Ticket], str]]  # see ``find_tickets``
+FindKnown = Callable[[], tuple[Sequence[Ticket], str]]  # see ``find_vocabulary``
 MOST = 8192  # tickets between two commits, if code judges nearly all of them
 SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
 KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are not known
@@ -92,10 +78,9 @@ class JudgedRounds:
         """``missions`` are those that tickets may be of; ``source`` names the guidance."""
         self.rounds, self.by, self.guidance = rounds, by, guidance
         self._config, self._missions, self._source = config, missions, source
-        self._code: CodeJudge | None = None  # None: nobody asks what the rules say as code
         self._lines: list[TicketLine] = []  # of the round in progress
         self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
-        self._automations = find_promises(guidance, by, self.asked)
+        self._rows = VerdictWriter(guidance, find_promises(guidance, by, self.asked))
         is_plain = (
             not config.needs_labels
             and not config.sampler.use_images
@@ -112,17 +97,12 @@ class JudgedRounds:
         is_asked = self.by != "model" and (
             self.by != "learnt" or any(each.judge for each in self.guidance.values())
         )
-        return self._code.rules if self._code and is_asked else None
+        return self._rows.code.rules if self._rows.code and is_asked else None
 
     @property
     def doubts(self) -> Doubts:
         """Doubts, as ``begin`` has found them."""
         return Doubts(**self.rounds.state["doubts"])
-
-    @property
-    def inputs(self) -> dict[str, list[str]]:
-        """The files that all is read from, by what they hold."""
-        return list_inputs(self._config)
 
     @property
     def asked(self) -> str:
@@ -154,7 +134,7 @@ class JudgedRounds:
         plain |= {"by": self.by, "ticket files": config.tickets}
         plain |= {
             f"decided alone of {mission}": repr(each.to_plain())
-            for mission, each in self._automations.items()
+            for mission, each in self._rows.promises.items()
         }
         return plain | {
             f"guidance of {mission}": said
@@ -163,21 +143,19 @@ class JudgedRounds:
 
     def make_check(self) -> Callable[[TicketLine], None]:
         """Make a check that raises ``FaultError`` for a ticket that cannot be judged."""
-        labels = {mission: self.guidance[mission].labels for mission in self._missions}
-        return make_check(labels, self._config.columns, once=self._config.needs_labels)
+        guidance = {mission: self.guidance[mission] for mission in self._missions}
+        return make_check(guidance, self._config.columns, once=self._config.needs_labels)
 
     def begin(self, fresh: bool) -> None:
         """Check all tickets, unless an earlier call did, and resume from the last commit."""
-        find_known = cache(self._find_known)  # kept no longer than this: there may be many
+        # kept no longer than this: there may be many
+        find_known = cache(partial(find_vocabulary, self._source, self._config))
 
         def survey() -> dict[str, Any]:
             found = self._look_over(find_known)
             found.check()
             prices = find_prices(self._config)
-            for said in (
-                *found.describe(prices),
-                *describe_promises(self.guidance, self._automations),
-            ):
+            for said in (*found.describe(prices), *self._rows.describe_promises()):
                 console().print(shown(said, 400))
             return {
                 "tickets": found.tickets.total(),
@@ -190,9 +168,9 @@ class JudgedRounds:
                 each.judge or each.calibration.weighs_rules for each in self.guidance.values()
             )
             if self.by in ("rules", "both") or weighs:
-                self._code = self._read_code(find_known)
-            found = self.fingerprint | {DIGEST: self.rounds.tickets.digest()}
-            return found | ({CODE: self._code.digest} if self._code else {})
+                self._rows = replace(self._rows, code=self._read_code(find_known))
+            found, code = self.fingerprint | {DIGEST: self.rounds.tickets.digest()}, self._rows.code
+            return found | ({CODE: code.digest} if code else {})
 
         self.rounds.begin(survey, fingerprint, fresh)
 
@@ -216,11 +194,9 @@ class JudgedRounds:
 
         Raises ``UnreadableError`` if too many of its first answers cannot be read.
         """
-        config, rule, counts = (
-            self._config,
-            load_selection_rule(self._config.selection),
-            self.rounds.state["counts"],
-        )
+        config = self._config
+        rule = load_selection_rule(self._config.selection)
+        counts = self.rounds.state["counts"]
         if judged and not count_asked(counts):
             said = [candidate for answers, _ in judged for candidate in answers.candidates]
             words = words_of(config.prompt, config.model)
@@ -234,10 +210,9 @@ class JudgedRounds:
         agreement, answered, made = config.manual_review.min_verdict_agreement, iter(judged), []
         for line, ruling in zip(self._lines, self._rulings, strict=True):
             if ruling is None:
-                step = self.guidance[line.ticket.mission].step
-                row = make_row(line.ticket, *next(answered), step, agreement, rule)
-                row = self._finish(
-                    row, line.ticket, self.doubts.explain(line.ticket, by_code=False)
+                doubt = self.doubts.explain(line.ticket, by_code=False)
+                row = self._rows.write_answered(
+                    line.ticket, *next(answered), agreement, rule, doubt
                 )
             else:
                 row = self._write_ruled(line.ticket, ruling)
@@ -246,34 +221,29 @@ class JudgedRounds:
 
     def _commit(self, rows: Sequence[dict[str, Any]]) -> None:
         """Commit the rows of further tickets."""
-        counts = add_counts(self.rounds.state["counts"], rows, labels_of(self.guidance))
+        counts = self._rows.add_counts(self.rounds.state["counts"], rows)
         self.rounds.commit(rows, {**self.rounds.state, "counts": counts})
 
     def _judge_alone(self, ticket: Ticket) -> dict[str, Any]:
         """How rules judge a ticket, without what it is called."""
-        assert self._code  # by rules alone
-        return self._write_ruled(ticket, judge_by_code(self._code, ticket))
+        ruling = self._rows.rule_on(ticket)
+        assert ruling  # by rules alone
+        return self._write_ruled(ticket, ruling)
 
     def _write_ruled(self, ticket: Ticket, ruling: Ruling) -> dict[str, Any]:
-        row = make_ruled_row(ticket, ruling, self._code, self.guidance[ticket.mission].step)
-        return self._finish(
-            row, ticket, self.doubts.explain(ticket, by_code=True) if ruling.verdict else ""
-        )
-
-    def _finish(self, row: Mapping[str, Any], ticket: Ticket, doubt: str) -> dict[str, Any]:
-        guidance = self.guidance[ticket.mission]
-        return finish_row(row, ticket, guidance, self._automations.get(guidance.mission), doubt)
+        doubt = self.doubts.explain(ticket, by_code=True) if ruling.verdict else ""
+        return self._rows.write_ruled(ticket, ruling, doubt)
 
     def judge_columns(self) -> None:
         """Judge what is left by the rules alone, and commit it, where tickets are rows of tables by
         their columns. Raises ``InputError``."""
-        if self._code and self._tables:
-            told = {mission: each.told for mission, each in self._automations.items()}
+        if self._rows.code and self._tables:
+            told = {mission: each.told for mission, each in self._rows.promises.items()}
             doubted = {
                 mission: [*self.doubts.unusual.get(mission, ()), *told.get(mission, ())]
                 for mission in self._missions
             }
-            judge = ColumnJudge(self._code.rules, doubted, self._judge_alone)
+            judge = ColumnJudge(self._rows.code.rules, doubted, self._judge_alone)
             self._tables.judge(self.rounds, judge, self._commit)
 
     def _take_round(self) -> None:
@@ -284,14 +254,8 @@ class JudgedRounds:
             min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)
         ):
             for line in lines:
-                ruling = (
-                    judge_by_code(self._code, line.ticket)
-                    if self._code
-                    else NO_TEXT
-                    if line.ticket.is_blank
-                    else None
-                )
-                if ruling and ruling is not NO_TEXT and not self._is_decided(line.ticket, ruling):
+                ruling = self._rows.rule_on(line.ticket)
+                if ruling and not self._is_decided(line.ticket, ruling):
                     if self.by != "both":  # the calibration of a model may weigh what the rules say
                         line = replace(
                             line,
@@ -303,7 +267,9 @@ class JudgedRounds:
                 self._rulings.append(ruling)
 
     def _is_decided(self, ticket: Ticket, ruling: Ruling) -> bool:
-        """Whether what the rules as code say of a ticket is its verdict."""
+        """Whether what the rules as code say of a ticket is its verdict, or it says nothing."""
+        if ticket.is_blank:
+            return True
         if self.by == "learnt":
             return self.guidance[ticket.mission].is_decided(ruling.verdict, ruling.leads)
         return self.by == "rules" or (self.by == "both" and ruling.verdict is not None)
@@ -337,11 +303,6 @@ class JudgedRounds:
             self._config, self._source, self.guidance, known, not why, self.by in ("rules", "both")
         )
 
-    def _find_known(self) -> tuple[Sequence[Ticket], str]:
-        """Tickets with what rules speak of, as ``find_tickets`` finds them."""
-        naming, named = write_option("vocabulary", "FILE"), self._config.vocabulary or ()
-        return find_tickets(self._source, naming, named, self._config.columns)
-
     def _read_code(self, find_known: FindKnown) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are
         judged."""
@@ -358,6 +319,11 @@ class JudgedRounds:
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
         words = words_of(config.prompt, config.model)
         return CodeJudge(code_rules(self.guidance, known, words, is_whole=not why))
+
+
+def fingerprint_guidance(guidance: Mapping[str, Guidance]) -> dict[str, str]:
+    """A short name for what each mission's guidance tells a model."""
+    return {mission: f"step {each.step}, {digest(each)}" for mission, each in guidance.items()}
 
 
 def _name(line: TicketLine) -> dict[str, Any]:

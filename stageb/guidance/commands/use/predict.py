@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from stageb.cli.parsing import from_keywords
 from stageb.guidance.commands.use import summary
 from stageb.guidance.commands.use.config import PredictConfig, UseConfig, tickets_per_round
-from stageb.guidance.commands.use.judged import JudgedRounds
+from stageb.guidance.commands.use.judged import JudgedRounds, fingerprint_guidance
 from stageb.guidance.commands.use.rounds import Rounds, Waves
-from stageb.guidance.commands.use.source import fingerprint_guidance, load_guidance, stream_tickets
+from stageb.guidance.commands.use.source import list_inputs, load_guidance, stream_tickets
 from stageb.guidance.commands.use.summary import Counts
 from stageb.job import lifetime
 from stageb.store.output import COMMIT, check_file, check_target, read_commit, read_rows
@@ -87,7 +87,7 @@ def judge_outputs(
 ) -> int:
     """Judge what is left to judge of all outputs, then ``finish`` on rank 0. Returns the exit code.
     Raises ``InputError`` before any ticket is judged where something cannot be used."""
-    count = max([look_ahead(each, fresh) for each in outputs])
+    count = max([look_ahead(config, each, fresh) for each in outputs])
     if all(each.by == "rules" for each in outputs):
         if lifetime.leads():
             for each in outputs:
@@ -109,14 +109,14 @@ def judge_outputs(
     return launch(config, count, on_rank)
 
 
-def look_ahead(judged: JudgedRounds, fresh: bool) -> int:
+def look_ahead(config: UseConfig, judged: JudgedRounds, fresh: bool) -> int:
     """Check what can be checked before torch is imported, which takes seconds. Returns the number
     of tickets, of a new output only up to ``AT_FIRST``.
 
     Raises ``InputError``.
     """
     path, tickets = judged.rounds.path, judged.rounds.tickets
-    check_target(path, judged.inputs, COMMIT)
+    check_target(path, list_inputs(config), COMMIT)
     state = check_file(path, judged.fingerprint, fresh)
     return tickets.glance(AT_FIRST, judged.make_check) if state is None else int(state["tickets"])
 

@@ -14,7 +14,6 @@ from stageb.engines.outline import rank_bytes
 from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance.commands.use.config import UseConfig, tickets_per_round
 from stageb.guidance.commands.use.rounds import Waves
-from stageb.guidance.commands.use.source import TicketLine
 from stageb.guidance.judging import rollout
 from stageb.guidance.judging.answers import (
     answers_from_plain,
@@ -25,6 +24,7 @@ from stageb.guidance.judging.answers import (
 from stageb.guidance.judging.loading import load_judge
 from stageb.guidance.judging.ranks import Group, cut_groups, map_tickets
 from stageb.guidance.rules.prompts import Words, name_labels, rollout_prompt, words_of
+from stageb.guidance.tickets.stream import TicketLine
 from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import Answers, Guidance, Ticket, Verdict
 from stageb.job import world as worlds
@@ -63,10 +63,8 @@ class JudgingRanks:
         """The answers to each line's ticket, in order: all of them on rank 0, none elsewhere. The
         model is loaded first if it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
-            config, labels = (
-                self.config,
-                {label for each in guidance.values() for label in each.labels},
-            )
+            config = self.config
+            labels = {label for each in guidance.values() for label in each.labels}
             self._engine, prompt = load_judge(
                 config.model, config.prompt, config.sampler, self._world, labels
             )

@@ -57,17 +57,16 @@ def compare_with_code(
     tickets: Counter[str] = Counter()
     counts: dict[str, dict[str, dict[str, int]]] = {mission: {} for mission in coded}
     for row, ticket in judged:
-        if row["mission"] not in coded:
+        mission = row["mission"]
+        if mission not in coded:
             continue
-        tickets[row["mission"]] += 1
-        mission, label, read = row["mission"], row["label"], reading(ticket)
+        tickets[mission] += 1
+        label, read = row["label"], reading(ticket)
         ruling = judges[mission](read)
         if ruling.verdict:
             count = counts[mission].setdefault(ruling.rule, dict.fromkeys(names, 0))
-            is_right, others = (
-                ruling.verdict == label,
-                without.get((mission, ruling.rule), judges[mission]),
-            )
+            is_right = ruling.verdict == label
+            others = without.get((mission, ruling.rule), judges[mission])
             is_right_without = others(read).verdict == label
             gains = (is_right and not is_right_without, is_right_without and not is_right)
             facts = (

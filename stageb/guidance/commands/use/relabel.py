@@ -1,51 +1,37 @@
 """``stageb tickets``: labels that a run doubts, as a table for a person to correct, and a ticket
 file that they correct.
 
-Doubted is a label that the run's rules contradict, or where they cannot tell, its last verdict.
-Where no rule speaks of a ticket, whose verdict is the headline's, the reason of its label may stand
-in no ticket, so these are listed apart from the others (``KINDS``). A ticket file is never changed:
-the corrected one is new, and equals the old one but for the labels that a person wrote. ``tasks``
-shows verdicts to people in Label Studio.
+A ticket file is never changed: the corrected one is new, and equals the old one but for the labels
+that a person wrote. ``tasks`` shows verdicts to people in Label Studio.
 """
 
 from __future__ import annotations
 
 import argparse
-import codecs
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.commands.use.doubted_labels import KINDS, list_doubts
 from stageb.guidance.commands.use.source import find_tickets, list_read_files, read_run_config
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.judging.coded import CodeJudge, code_rules
-from stageb.guidance.rules.guidance_file import read_guidance
-from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.tickets.corrected import list_suffixes, write_corrected
 from stageb.guidance.tickets.tables import TableReader, table_lines
-from stageb.guidance.tickets.tickets import KIND, claim_place, find_label, read_entries
-from stageb.guidance.words.column_names import ColumnsConfig, is_sheet, is_table
+from stageb.guidance.tickets.tickets import claim_place, find_label, read_entries, reporting
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Ticket
-from stageb.runs.folder import RunFolder
 from stageb.store import disk
-from stageb.store.journal import safe_name
 from stageb.store.output import check_target, encode_table, read_rows, unquote
 from stageb.untrusted.strict_json import FaultError, short
-from stageb.untrusted.workbook import replace_cells
 
 PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
 HEADER = (*PLACE, RIGHT, "mission", "verdict", "kind", "why", "says")
-KINDS = {  # of doubted labels, in the order in which they are listed
-    "contradicted": "a rule speaks for another label: look for a wrong one",
-    "unexplained": "no rule speaks of the ticket: is the reason of its label there at all?",
-}
 TOLD = {
     "file",
     "mission",
@@ -58,7 +44,6 @@ TOLD = {
     "review",
     "why",
 }
-WORKBOOKS = (".xlsx", ".xlsm")
 EDIT = (
     f"write the right label in column {RIGHT} of rows whose label is wrong; rows without one "
     f"stay as they are"
@@ -107,17 +92,11 @@ def make_parser() -> argparse.ArgumentParser:
         default=(),
         help="its ticket files, where they were moved",
     )
-    doubts.add_argument(
-        "--output", type=Path, required=True, metavar="CSV", help="the table to write"
-    )
     relabel.add_argument(
         "doubts", metavar="CSV", help=f"that table, where people have filled in {RIGHT}"
     )
     relabel.add_argument(
         "--tickets", required=True, metavar="FILE", help="the ticket file, as the table names it"
-    )
-    relabel.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="the new ticket file to write"
     )
     tasks.add_argument("predictions", metavar="JSONL", help="what predict wrote")
     tasks.add_argument(
@@ -128,13 +107,12 @@ def make_parser() -> argparse.ArgumentParser:
         help="the ticket files, as predict was given them",
     )
     tasks.add_argument("--review", action="store_true", help="only those that a person should see")
-    tasks.add_argument(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="JSON",
-        help="the file to import into Label Studio",
-    )
+    for command, name, what in (
+        (doubts, "CSV", "the table to write"),
+        (relabel, "FILE", "the new ticket file to write"),
+        (tasks, "JSON", "the file to import into Label Studio"),
+    ):
+        command.add_argument("--output", type=Path, required=True, metavar=name, help=what)
     return parser
 
 
@@ -146,89 +124,37 @@ def write_doubts(args: argparse.Namespace, config: LoopConfig) -> int:
     tickets, why = find_tickets(args.run, "--tickets FILE ...", args.tickets)
     if why:
         raise InputError(shown(f"{args.run}: {why}", 400))
-    rows = list_doubts(Path(args.run), config, tickets)
-    disk.write(
-        args.output,
-        encode_table(HEADER, (dict(zip(HEADER, row, strict=True)) for row in rows)),
-        "nothing else",
-    )
+    doubts = list_doubts(Path(args.run), config, tickets)
+    rows = [
+        {
+            **dict(zip(("file", "line"), ticket.place.rpartition(":")[::2], strict=True)),
+            "group_id": ticket.group_id,
+            "label": ticket.label,
+            "mission": ticket.mission,
+            "verdict": verdict,
+            "kind": kind,
+            "why": why,
+            "says": " | ".join(text for _, text in ticket.per_image),
+        }
+        for ticket, verdict, kind, why in doubts
+    ]
+    disk.write(args.output, encode_table(HEADER, rows), "nothing else")
     print(
         shown(
             f"{args.output}: {len(rows):,} of {len(tickets):,} tickets, those of the surest "
             f"rules first of each kind"
         )
     )
-    count = Counter(row[HEADER.index("kind")] for row in rows)
+    count = Counter(kind for *_, kind, _ in doubts)
     for kind in filter(count.get, KINDS):
         print(f"{kind}: {count[kind]:,}, {KINDS[kind]}")
     if rows:
-        suffix = _list_suffixes(rows[0][0])[0]
+        suffix = list_suffixes(rows[0]["file"])[0]
         print(
             f"{EDIT}; then: stageb tickets relabel RUN {args.output} --tickets FILE --output "
             f"NEW{suffix}"
         )
     return 0
-
-
-def list_doubts(
-    folder: Path, config: LoopConfig, tickets: Sequence[Ticket]
-) -> list[tuple[str, ...]]:
-    """A row of ``HEADER`` for each ticket that is judged otherwise than it is labelled."""
-    guidance = read_guidance(str(folder))
-    judge = CodeJudge(code_rules(guidance, tickets, words_of(config.prompt, config.model)))
-    last = {
-        (mission, row["ticket_key"]): row
-        for mission in guidance
-        for row in RunFolder(folder).read_committed(f"{safe_name(mission)}/selections.jsonl")
-    }
-    return [
-        (
-            *ticket.place.rpartition(":")[::2],
-            *(ticket.group_id, ticket.label, "", ticket.mission, verdict, kind, why),
-            " | ".join(text for _, text in ticket.per_image),
-        )
-        for ticket, verdict, kind, why in find_doubts(tickets, judge, last)
-    ]
-
-
-class Doubt(NamedTuple):
-    """A doubt about a label."""
-
-    ticket: Ticket
-    verdict: str  # which is another
-    kind: str  # of ``KINDS``
-    why: str
-
-
-def find_doubts(
-    tickets: Sequence[Ticket], judge: CodeJudge, last: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> list[Doubt]:
-    """Doubts about labels, kind by kind; of each those of a rule that is mostly right first.
-    ``last`` are verdicts, with their reasons, by mission and key, for tickets of which rules cannot
-    tell."""
-    decided, right = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    doubted: list[tuple[tuple[str, str], Doubt]] = []
-    for ticket in tickets:
-        ruling = judge.judge(ticket)
-        row = last.get((ticket.mission, ticket.key), {"verdict": None, "reason": ""})
-        verdict, rule = (ruling.verdict or row["verdict"], (ticket.mission, ruling.rule))
-        why = judge.explain(ruling, ticket) if ruling.verdict else row["reason"]
-        decided[rule] += verdict is not None
-        right[rule] += verdict == ticket.label
-        if verdict not in (None, ticket.label):
-            by_headline = (
-                judge.is_silent(ruling) and verdict == judge.rules[ticket.mission].labels[0]
-            )
-            kind = "unexplained" if by_headline else "contradicted"
-            doubted.append((rule, Doubt(ticket, verdict, kind, why)))
-    order = [*KINDS]
-    doubted.sort(key=lambda each: (order.index(each[1].kind), -right[each[0]] / decided[each[0]]))
-    return [
-        doubt._replace(
-            why=f"{doubt.why} (so labelled: {right[rule]:,} of {decided[rule]:,} tickets)"
-        )
-        for rule, doubt in doubted
-    ]
 
 
 class LabelCorrection(NamedTuple):
@@ -248,7 +174,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
         output,
         {**list_read_files(args.run), "tickets": [*config.files, path], "labels": [args.doubts]},
     )
-    suffixes = _list_suffixes(path)
+    suffixes = list_suffixes(path)
     if output.suffix.lower() not in suffixes:
         kinds = " or ".join(suffixes)
         raise InputError(
@@ -261,7 +187,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
         raise InputError(
             shown(f"{output}: exists already; name another file with --output, or remove it")
         )
-    with _reporting(args.doubts):
+    with reporting(args.doubts):
         corrections = _read_corrections(args.doubts, path)
     tickets = dict(_read_tickets(path, columns))
     labels: dict[str, set[str]] = {}
@@ -279,63 +205,9 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
             bad.append(BadLine(args.doubts, made.at, fault.what, fault.remedy))
     if bad:
         raise BadInputError("corrections", bad)
-    if output.suffix.lower() in WORKBOOKS:
-        write_workbook(path, columns, words, output)
-    else:
-        _write_text(path, columns, words, output)
+    write_corrected(path, columns, words, output)
     print(shown(f"{output}: {path} with {len(words):,} labels corrected"))
     return 0
-
-
-def _list_suffixes(path: str) -> list[str]:
-    """The kinds of file that a ticket file can be written as, first what is nearest to it."""
-    own = Path(path).suffix.lower()
-    return [*([own] if own in WORKBOOKS else []), ".csv", ".tsv"] if is_sheet(path) else [own]
-
-
-def write_workbook(
-    path: str, columns: ColumnsConfig, words: Mapping[int, str], output: Path
-) -> None:
-    """Write a workbook anew with other words for the labels in some rows; all else stays. Raises
-    ``BadInputError`` where not just these rows would be read otherwise then."""
-    with _reporting(path):
-        rows = [raw for _, raw in table_lines(path, KIND, columns.sheet)]
-        place = TableReader(iter(enumerate(rows, 1)), columns, path, labelled=True).header.index(
-            columns.label
-        )
-        data = replace_cells(
-            path, columns.sheet, {(line - 1, place): word for line, word in words.items()}
-        )
-        wanted = {number: raw for number, raw in enumerate(rows, 1) if number not in words}
-
-        def write(beside: Path) -> None:
-            beside.write_bytes(data)
-            found = dict(table_lines(str(beside), KIND, columns.sheet))
-            labels = {
-                line: next(csv.reader([found[line].decode()], "excel-tab"))[place]
-                for line in words.keys() & found.keys()
-            }
-            if {
-                number: raw for number, raw in found.items() if number not in words
-            } != wanted or labels != words:
-                raise FaultError(
-                    "its labels cannot be replaced alone (merged cells?)",
-                    "name a .csv file with --output",
-                )
-
-        disk.write(output, write, "nothing else")
-
-
-def _write_text(path: str, columns: ColumnsConfig, words: Mapping[int, str], output: Path) -> None:
-    """Write a ticket file anew as text."""
-    data = b"".join(_write_lines(path, columns, words))
-    if is_sheet(path) and output.suffix.lower() == ".csv":
-        text = io.StringIO(newline="")
-        csv.writer(text).writerows(
-            csv.reader(io.StringIO(data.decode(), newline=""), delimiter="\t")
-        )
-        data = text.getvalue().encode()
-    disk.write(output, lambda beside: beside.write_bytes(data), "nothing else")
 
 
 def _read_corrections(path: str, tickets: str) -> dict[int, LabelCorrection]:
@@ -371,7 +243,7 @@ def _read_tickets(
     path: str, columns: ColumnsConfig, labelled: bool = True
 ) -> Iterator[tuple[int, Ticket]]:
     """The tickets of a file by line, those that can be used. Raises ``BadInputError``."""
-    with _reporting(path):
+    with reporting(path):
         for entry in read_entries(path, columns, labelled):
             with suppress(FaultError):
                 yield entry.line, entry.ticket(labelled)
@@ -399,35 +271,6 @@ def _correct(
     is_own_word = made.right.casefold() in map(str.casefold, words)
     word = made.right if is_own_word and label in PASS_FAIL else words[0]
     return word, replace(ticket, label=label)
-
-
-def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) -> Iterator[bytes]:
-    """The lines of a ticket file, with other words for the labels of those that begin at some
-    lines."""
-    lines = (
-        [raw for _, raw in table_lines(path, KIND, columns.sheet)]
-        if is_sheet(path)
-        else [*io.BytesIO(Path(path).read_bytes())]
-    )
-    if is_table(path):
-        table = TableReader(table_lines(path, KIND, columns.sheet), columns, path, labelled=True)
-        for row in table.rows():
-            if row.line in words:
-                cells = [*row.cells]
-                cells[table.header.index(columns.label)] = words[row.line]
-                _replace(lines, row.line, row.raw.count(b"\n") + 1, table.write_row(cells))
-    else:
-        for line, word in words.items():
-            said = json.loads(lines[line - 1].removeprefix(codecs.BOM_UTF8))
-            _replace(lines, line, 1, json.dumps({**said, "label": word}, ensure_ascii=False))
-    return iter(lines)
-
-
-def _replace(lines: list[bytes], line: int, count: int, text: str) -> None:
-    """Put ``text`` in the place of so many lines from ``line`` on; the others keep theirs."""
-    last = lines[line + count - 2]
-    end = last[len(last.rstrip(b"\r\n")) :]
-    lines[line - 1 : line - 1 + count] = [disk.encode(text) + end, *[b""] * (count - 1)]
 
 
 def write_tasks(args: argparse.Namespace, config: LoopConfig) -> int:
@@ -473,14 +316,3 @@ def make_task(row: Mapping[str, Any], ticket: Ticket) -> dict[str, Any]:
     }
     text = "\n".join(said for _, said in ticket.per_image)
     return {"data": {**data, "text": text}, "predictions": [prediction] if row["verdict"] else []}
-
-
-@contextmanager
-def _reporting(path: str) -> Iterator[None]:
-    """Turn ``FaultError`` about ``path`` into ``BadInputError``."""
-    try:
-        yield
-    except FaultError as fault:
-        raise BadInputError(
-            "places", [BadLine(path, fault.line, fault.what, fault.remedy)]
-        ) from None

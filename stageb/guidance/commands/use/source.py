@@ -1,35 +1,29 @@
-"""Sources of commands: guidance, its rules as code, and tickets, as they stand in their files."""
+"""Sources of commands: guidance, and the tickets that it was learnt from or is to judge, as they
+stand in their files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import parse_run
-from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
-from stageb.guidance.commands.use.config import EvaluateConfig, UseConfig
+from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown, write_option
+from stageb.guidance.commands.use.config import EvaluateConfig, ServeConfig, UseConfig
 from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
-from stageb.guidance.learning.gate.judge import digest
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.rules.rules_file import history_path
-from stageb.guidance.tickets.images import attach_images
-from stageb.guidance.tickets.stream import TicketStream
-from stageb.guidance.tickets.tickets import (
-    Entry,
-    claim_place,
-    name_strange_label,
-    read_entries,
-    read_same_tickets,
-)
+from stageb.guidance.tickets.stream import TicketLine, TicketStream
+from stageb.guidance.tickets.tickets import read_entries, read_same_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import EQUAL, Prices
-from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Guidance, Ticket, Verdict
+from stageb.guidance.words.types import Guidance, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store import trust
-from stageb.untrusted.strict_json import FaultError, short
+from stageb.untrusted.strict_json import FaultError
 
 USUAL = ColumnsConfig()
 OF_A_FILE = (
@@ -55,6 +49,13 @@ def find_tickets(
     folder, _ = split_step(source)
     digest = RunFolder(folder).commit["config"].get("tickets")
     return read_same_tickets(folder, of_run, str(digest), naming)
+
+
+def find_vocabulary(source: str, config: UseConfig | ServeConfig) -> tuple[Sequence[Ticket], str]:
+    """Find tickets with what the rules of ``source`` speak of, as ``find_tickets`` does, by the
+    files that a config names for that."""
+    naming = write_option("vocabulary", "FILE")
+    return find_tickets(source, naming, config.vocabulary or (), config.columns)
 
 
 def list_read_files(source: str) -> dict[str, list[str]]:
@@ -152,36 +153,12 @@ def load_guidance(source: str, prompt: PromptConfig, key: str = "guidance") -> d
     return read_guidance(source, words=words_of(prompt))
 
 
-def fingerprint_guidance(guidance: Mapping[str, Guidance]) -> dict[str, str]:
-    """A short name for what each mission's guidance tells a model."""
-    return {mission: f"step {each.step}, {digest(each)}" for mission, each in guidance.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class TicketLine:
-    """One ticket to judge, and where it stands."""
-
-    file: str  # as the user named it
-    line: int  # from 1
-    ticket: Ticket  # without its label: it plays no part in how a ticket is judged
-    label: Verdict | None  # where the file tells
-
-
 def stream_tickets(
     config: UseConfig, places: Container[str] | None = None
 ) -> TicketStream[TicketLine]:
     """The tickets that a config names, of the ``places`` alone where any are given."""
     labelled = config.needs_labels
-
-    def read(file: str, entry: Entry) -> TicketLine:
-        ticket = attach_images(entry.ticket(labelled), file, config.sampler.use_images)
-        return TicketLine(
-            file,
-            entry.line,
-            replace(ticket, label=UNKNOWN) if ticket.label else ticket,
-            ticket.label or None,
-        )
-
+    read = partial(TicketLine.read, labelled=labelled, use_images=config.sampler.use_images)
     return TicketStream(config.tickets, read, config.columns, labelled, places)
 
 
@@ -193,33 +170,3 @@ def list_inputs(config: UseConfig) -> dict[str, list[str]]:
         for what, files in list_read_files(source).items() if source else ():
             found[what] = [*found.get(what, []), *files]
     return found
-
-
-def labels_of(guidance: Mapping[str, Guidance]) -> dict[str, tuple[Verdict, ...]]:
-    """The labels of each mission."""
-    return {mission: each.labels for mission, each in guidance.items()}
-
-
-def make_check(
-    missions: Mapping[str, Sequence[Verdict]], columns: ColumnsConfig, once: bool
-) -> Callable[[TicketLine], None]:
-    """Make a check that raises ``FaultError`` for a ticket of none of the ``missions``, whose
-    labels these are, for one with another label and, where each may come ``once`` alone, for one
-    that came before."""
-    places: dict[tuple[str, str], str] = {}
-
-    def check(line: TicketLine) -> None:
-        if line.ticket.mission not in missions:
-            what = f"mission {line.ticket.mission!r}, for which there is no guidance"
-            known = shown(", ".join(sorted(missions)), 400) or "none"  # there may be thousands
-            raise FaultError(what, f"there is some for {known}; leave the others out")
-        labels = missions[line.ticket.mission]
-        if line.label and line.label not in labels:
-            if labels == PASS_FAIL:
-                raise name_strange_label(line.label, columns)
-            raise FaultError(f"label {short(line.label)}", f"write one of {', '.join(labels)}")
-        if once and line.label:
-            ticket, place = replace(line.ticket, label=line.label), f"{line.file}:{line.line}"
-            claim_place(ticket, place, places, columns)
-
-    return check

@@ -154,10 +154,8 @@ class SummarizingRanks:
 def make_requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[Request]:
     """The requests for each image of ``lines`` that has no summary, in order."""
     decode_by = Decode(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
-    system, prompt = (
-        INSTRUCTIONS[config.language].system,
-        choose_prompt(config.prompt, config.language),
-    )
+    system = INSTRUCTIONS[config.language].system
+    prompt = choose_prompt(config.prompt, config.language)
     found = []
     for line in lines:
         user = prompt.replace(MISSION, str(line.row.get("mission", "")))
@@ -210,10 +208,8 @@ def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
     from stageb.job import world as worlds  # torch
 
     def on_rank(world: World) -> int:
-        rounds, ranks = (
-            Rounds(Path(config.output), tickets, config.round_size),
-            SummarizingRanks(config, world),
-        )
+        rounds = Rounds(Path(config.output), tickets, config.round_size)
+        ranks = SummarizingRanks(config, world)
         with closing(rounds):
             world.lead(_begin, rounds, config, fresh)
             while lines := world.lead(rounds.hand_out):

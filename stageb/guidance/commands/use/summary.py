@@ -34,10 +34,8 @@ def show_counts(path: Path, counts: Counts) -> None:
     """How tickets were answered, by mission."""
     labels = list(dict.fromkeys(name for of in counts.values() for name in of if name not in TAKEN))
     columns = labels if len(labels) <= MOST_COLUMNS else []
-    console, drawn = (
-        make_console(),
-        make_table("", ["mission"], ["tickets", *columns, "no verdict", "review"]),
-    )
+    console = make_console()
+    drawn = make_table("", ["mission"], ["tickets", *columns, "no verdict", "review"])
     total = 0
     for mission, of in counts.items():
         tickets = sum(of.get(label, 0) for label in labels) + of["none"]
@@ -88,13 +86,12 @@ def show_evaluation(
             console.print(shown(line, 400))
         if list(evaluation["by"]) not in PLAIN and coded["rules"]:
             print_table(console, _tabulate_rules(mission, coded))
-    taught = evaluation["figures"]["guidance"]["all"]["taught"]
-    if taught:
+    total = evaluation["figures"]["guidance"]["all"]
+    if taught := total["taught"]:
         console.print(
             f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less."
         )
-    provisional = evaluation["figures"]["guidance"]["all"]["provisional"]
-    if provisional:
+    if provisional := total["provisional"]:
         console.print(
             f"\n{provisional:,} of these verdicts are by provisional rules, which are not "
             f"proven to help."
@@ -102,7 +99,6 @@ def show_evaluation(
     for mission, paired in evaluation.get("difference", {}).get("missions", {}).items():
         for line in _describe_difference(mission, paired, prices):
             console.print(line)
-    total = evaluation["figures"]["guidance"]["all"]
     count = count_wrong(total) + total["unanswered"]
     if wrong:
         console.print(f"\nJudged wrong, {len(wrong)} of {count:,}:")

@@ -31,9 +31,10 @@ from stageb.guidance.commands.audit.files import (
     read_sheet,
     take_answers,
 )
-from stageb.guidance.commands.audit.main import conclude, describe_drift, draw
+from stageb.guidance.commands.audit.main import conclude, draw
 from stageb.guidance.commands.audit.watch import (
     LEVEL,
+    describe_drift,
     find_fault,
     has_shifted,
     is_alarm,

@@ -31,7 +31,8 @@ from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules import rules_file
-from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import load_seed, read_guidance
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from stageb.cli.parsing import parse
 from stageb.errors import InputError
-from stageb.guidance.commands.report import REPORT, write
+from stageb.guidance.commands.report import REPORT, section, write
 from stageb.guidance.commands.report import page as pages
 from stageb.guidance.commands.report.read import RunReport, collect_verdicts, read_run
 from stageb.guidance.commands.report.sentences import escape_unseen
@@ -288,7 +288,7 @@ def test_a_long_run_is_cut_to_size_and_says_so(root: Path, monkeypatch: pytest.M
         run, missions=tuple(replace(run.missions[n % 2], name=f"mission {n}") for n in range(8))
     )
     monkeypatch.setattr(pages, "DETAILED", 6)
-    monkeypatch.setattr(pages, "_draw_charts", lambda number, mission: ())
+    monkeypatch.setattr(section, "_draw_charts", lambda number, mission: ())
     html = pages.render_page(many)
     assert "The first 6 of 8 missions" in html
     assert "mission 7" in html
@@ -327,7 +327,7 @@ def test_each_mission_is_told_what_ended_its_own_learning(
     root: Path, ended: str, over: dict[str, str], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the head of the page, and where it says what to try since nothing was learnt."""
-    monkeypatch.setattr(pages, "_draw_charts", lambda number, mission: ())
+    monkeypatch.setattr(section, "_draw_charts", lambda number, mission: ())
     run = read(root)
     mission = replace(
         run.missions[0],
@@ -340,8 +340,8 @@ def test_each_mission_is_told_what_ended_its_own_learning(
     head, *sections = html.split('<section aria-labelledby="m')
     said = "".join(Parsed(head[: head.index("</header>")]).text)
     assert re.findall(r"Learning[^;]*;", said) == told
-    for name, section in zip("abc", sections, strict=True):
-        lines = Parsed(section[: section.index("</section>")]).text
+    for name, each in zip("abc", sections, strict=True):
+        lines = Parsed(each[: each.index("</section>")]).text
         own = ["Learning was told to stop after 9 reflections."]
         if ended != "stop":
             ends = [over[name]] if name in over else []

@@ -26,7 +26,7 @@ from stageb.errors import InputError
 from stageb.guidance.commands.serve.served import RequestError, load_served
 from stageb.guidance.commands.use.config import ServeConfig
 from stageb.guidance.judging.automation import name_guidance
-from stageb.guidance.rules.guidance_file import format_file
+from stageb.guidance.rules.guidance_json import format_file
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.automation import Automation, Bound
 from stageb.guidance.words.column_names import ColumnsConfig

@@ -22,11 +22,12 @@ import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_bounds, take_test
 from stageb.guidance.commands.use.config import AutomateConfig
-from stageb.guidance.commands.use.rows import finish_row, make_row, make_ruled_row
+from stageb.guidance.commands.use.rows import VerdictWriter
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.selection import majority
-from stageb.guidance.rules.guidance_file import from_json, load_seed, read_guidance, to_json
+from stageb.guidance.rules.guidance_file import load_seed, read_guidance
+from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import name_content
@@ -612,17 +613,20 @@ def test_no_verdict_that_goes_to_review_is_decided_alone(
     rules = tuple(Rule(key, text) for key, text in RULES.items())
     guidance = Guidance("valves", 1, rules, 3)
     ticket = Ticket("valves", "v1", "fail", (("image_1", "Temp: 99"),))
-    if by == "model":
-        each = (Candidate(n, 0, 0.7, "", said, "", True, 5) for n, said in enumerate(verdicts))
-        answers = Answers(ticket.key, 10, tuple(each))
-        row = make_row(ticket, answers, None, 1, min_agreement, majority)
-    else:
-        ruling = Ruling(verdicts[0] if verdicts[1:] else None, "G1")
-        code = CodeJudge(code_rules({"valves": guidance}, [ticket], WORDS["en"], is_whole=True))
-        row = make_ruled_row(ticket, ruling, code, 1)
+    code = CodeJudge(code_rules({"valves": guidance}, [ticket], WORDS["en"], is_whole=True))
     bound = Bound("", 0.1, {MODEL: least, "G1": 0}, 400, 300, 1)
     automation = Automation(0.95, "", by, "", 400, ("Temp",), (bound,))
-    found = finish_row(row, ticket, guidance, automation, doubt)
+
+    def write(promises: dict[str, Automation], doubt: str) -> dict[str, Any]:
+        rows = VerdictWriter({"valves": guidance}, promises, code)
+        if by == "rules":
+            ruling = Ruling(verdicts[0] if verdicts[1:] else None, "G1")
+            return rows.write_ruled(ticket, ruling, doubt)
+        each = (Candidate(n, 0, 0.7, "", said, "", True, 5) for n, said in enumerate(verdicts))
+        answers = Answers(ticket.key, 10, tuple(each))
+        return rows.write_answered(ticket, answers, None, min_agreement, majority, doubt)
+
+    row, found = write({}, ""), write({"valves": automation}, doubt)
     is_alone = not row["review"] and not doubt and (by == "rules" or row["agreement"] >= least)
     assert found["decides"] == ("stageb" if is_alone else "person")
     assert found["review"] == (not is_alone)

@@ -17,10 +17,11 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.errors import InputError
+from stageb.guidance.commands.use.doubted_labels import find_doubts
 from stageb.guidance.commands.use.fit import fit_here
-from stageb.guidance.commands.use.relabel import find_doubts, write_workbook
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.prompts import WORDS as WORDINGS
+from stageb.guidance.tickets.corrected import write_workbook
 from stageb.guidance.tickets.tables import table_lines
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket, Verdict
