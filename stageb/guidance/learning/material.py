@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.scorecards import Scorecard, judge_compared
-from stageb.guidance.learning.terms import Conjunction, Masks, find_untold, hold_any, unpack
+from stageb.guidance.learning.terms import Conjunction, Masks, find_possible, hold_any, unpack
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.types import Verdict
@@ -127,9 +127,7 @@ def find_undecided(whole: Whole, material: Material, among: int) -> int:
     terms = (term for line in whole.lines for term in line)
     # a count ("at least two of ...") is tested by its parts
     named = {each for term in terms for each in (term.conditions() if term.size > 1 else (term,))}
-    possible = Masks(
-        {term: material.masks[term] | find_untold(term, material.gaps) for term in named}
-    )
+    possible = Masks({term: find_possible(term, material.masks, material.gaps) for term in named})
     undecided = 0
     for part in whole.lists:
         held = hold_any(material.masks, part.lines)

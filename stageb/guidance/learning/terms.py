@@ -184,6 +184,11 @@ def find_untold(term: Expression, gaps: Mapping[str, int]) -> int:
     return reduce(or_, (gaps.get(name, 0) for name in term.needed), 0)
 
 
+def find_possible(term: Expression, masks: Masks, gaps: Mapping[str, int]) -> int:
+    """The tickets for which the term holds, or might: they lack a field that it needs."""
+    return gaps[term.absent] if term.absent in gaps else masks[term] | find_untold(term, gaps)
+
+
 def list_guards(gaps: Mapping[str, int], among: int) -> dict[Expression, int]:
     """Map the condition "the field is present" to its tickets, for each field that some ticket in
     ``among`` lacks."""
