@@ -3,6 +3,7 @@ labels that follow none."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, product
 from random import Random
@@ -22,6 +23,7 @@ from stageb.guidance.learning.material import (
     find_gain,
     find_undecided,
     find_wrong,
+    judge_whole,
 )
 from stageb.guidance.learning.proof import LIKELY
 from stageb.guidance.learning.scorecards import (
@@ -61,7 +63,7 @@ from stageb.guidance.rules.conditions import (
 )
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.judge import CodedRule, CodedRules
-from stageb.guidance.rules.parse import RuleCode
+from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -168,6 +170,53 @@ def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     )
     (line,) = whole.lines
     assert {name for term in line if is_guard(term) for name in term.fields} == {"a", "b"}
+
+
+RULES: list[Callable[[list[str]], bool]] = [
+    lambda values: values[0] == "one" != values[1],
+    lambda values: values[:4].count("one") >= 2,  # a count
+    lambda values: 3 * (values[0] == "one") + 2 * (values[1] == "two") + values.count("three") > 4,
+]
+
+
+@pytest.mark.parametrize("fails", RULES)
+@pytest.mark.parametrize("lacking", [1, 2, 5])
+def test_rules_judge_as_they_were_learnt_however_few_tickets_lack_a_field(
+    fails: Callable[[list[str]], bool], lacking: int
+) -> None:
+    """A single ticket that lacks it is too few to say of any rule that it is missing, and yet is
+    judged."""
+    draw, rows, full = Random(lacking), 240, table(240, lacking)
+    lacks = {name: draw.sample(range(rows), lacking) for name in FIELDS}
+    readings = [
+        Reading({k: v for k, v in each.pairs.items() if place not in lacks[k]}, each.words)
+        for place, each in enumerate(full)
+    ]
+    failing = mask(
+        [n for n, each in enumerate(full) if fails([*each.pairs.values()]) != (draw.random() < 0.1)]
+    )
+    masks, everyone = find_terms(readings, Forms(wide=True)), (1 << rows) - 1
+    gaps = find_gaps(masks, readings)
+    masks = masks.plus(list_guards(gaps, everyone))
+    of = Material(masks, gaps, label(failing, rows), failing, frozenset(), EQUAL)
+    whole = learn_whole(of, folds(rows), 30)
+    assert whole
+    default = whole.default or "pass"  # as all tickets are judged so far
+    texts = ["; ".join(f"{name}: {value}" for name, value in each.pairs.items()) for each in full]
+    tickets = [Ticket("m", str(n), "fail", (("image_1", text),)) for n, text in enumerate(texts)]
+    vocabulary, words = Vocabulary.of(tickets), WORDS["en"]
+    codes = [
+        CodedRule(f"G{n}", rule.text, parse_rule(rule.text, vocabulary, words))
+        for n, rule in enumerate(write_whole(whole, vocabulary, words), 1)
+    ]
+    judge = CodedRules(codes, (default, "pass" if default == "fail" else "fail")).compile()
+    said = [judge(each).verdict for each in readings]
+    verdicts = judge_whole(whole, masks, everyone)
+    assert said == [
+        next((of for of, held in verdicts.items() if held >> place & 1), default)
+        for place in range(rows)
+    ]
+    assert not find_undecided(whole, of, everyone)
 
 
 @pytest.mark.parametrize("size", [2, 4, 5])
