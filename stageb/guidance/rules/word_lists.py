@@ -25,7 +25,7 @@ _FORMS = [
     (grammar, re.compile(f"{grammar.word_list[0]}({_NAME}){grammar.word_list[1]}(.+)"))
     for grammar in (ENGLISH, CHINESE)
 ]
-_COMMA = re.compile("[,、]")
+_COMMA = re.compile("[,，、]")
 FIRST = 12  # words of a list that a line of progress shows, at most
 
 

@@ -179,6 +179,14 @@ def test_a_list_is_read_as_it_is_written(name: str, words: list[str], grammar: G
 
 @pytest.mark.parametrize(
     "text",
+    ["“漏”类词：漏水、渗漏、滴水", "“漏”类词：漏水，渗漏，滴水。", "“漏”类词：漏水, 渗漏、滴水"],
+)
+def test_a_list_of_chinese_words_may_have_any_comma(text: str) -> None:
+    assert read_word_list(text) == WordList("漏", ("漏水", "渗漏", "滴水"))
+
+
+@pytest.mark.parametrize(
+    "text",
     ["Fail if seal is worn.", '"a" words: ', '"a" words: x y z u', "“” words: leak", '"a: leak"'],
 )
 def test_what_names_no_words_is_no_list(text: str) -> None:

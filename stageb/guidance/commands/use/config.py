@@ -134,7 +134,9 @@ class EvaluateConfig(UseConfig):
 LIMIT = Check(lambda value: 0 < value < 1, "above 0 and below 1")
 LIMITS = Check(
     lambda given: (
-        all(0 < each <= 1 for each in given.values()) if isinstance(given, dict) else 0 < given < 1
+        bool(given) and all(0 < each <= 1 for each in given.values())
+        if isinstance(given, dict)
+        else 0 < given < 1
     ),
     "a share above 0 and below 1, or one for each verdict, such as {pass: 0.01, fail: 0.1} (1: "
     "without a bound)",

@@ -263,7 +263,8 @@ OWN = replace(TORN, labels=(*PASS_FAIL, "urgent"))
 
 @given(
     st.sampled_from([TORN, OWN]),
-    LIMIT | st.dictionaries(st.sampled_from(OWN.labels), LIMIT | st.sampled_from([1, 1.0])),
+    LIMIT
+    | st.dictionaries(st.sampled_from(OWN.labels), LIMIT | st.sampled_from([1, 1.0]), min_size=1),
     st.integers(0, 400),
 )
 def test_what_is_promised_under_any_limits_is_read_again_from_the_file(
@@ -645,6 +646,7 @@ def test_no_verdict_that_goes_to_review_is_decided_alone(
         ),
         ("out/run", ("--confidence=1",), "above 0 and below 1"),
         ("out/none", (), "there is no such file or folder"),
+        ("out/run", ("--max_error={}",), "a share above 0 and below 1, or one for each verdict"),
     ],
 )
 def test_what_cannot_be_bounded_is_refused_with_what_to_do(
