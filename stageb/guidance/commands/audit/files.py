@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.commands.govern.export import parse_columns
+from stageb.guidance.commands.govern.sources import parse_columns
 from stageb.guidance.commands.use.source import find_columns
 from stageb.guidance.tickets.tickets import find_label, reporting
 from stageb.guidance.words.automation import Automation

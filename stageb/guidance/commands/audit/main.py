@@ -25,7 +25,7 @@ from stageb.guidance.commands.audit.files import (
     Promise,
     find_columns_before,
 )
-from stageb.guidance.commands.govern.export import parse_columns
+from stageb.guidance.commands.govern.sources import add_columns
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.tickets.tickets import read_entries
@@ -81,13 +81,12 @@ def find_plan(folder: AuditFolder, args: argparse.Namespace) -> tuple[AuditPlan,
     probability that was known before, so answers remain those of tickets drawn by chance. Raises
     ``InputError``."""
     promised = find_promises(args.guidance) if args.guidance else None
-    given = parse_columns(args.columns) if args.columns else None
     kept = folder.read_plan()
     if kept is None:
         if promised is None:
             what = f"{args.folder}: no audit has begun there; name what is watched"
             raise InputError(shown(f"{what}: --guidance SOURCE"))
-        columns = given or find_columns_before(args.predictions, args.guidance)
+        columns = args.columns or find_columns_before(args.predictions, args.guidance)
         return AuditPlan(promised, columns, SHARE if args.share is None else args.share), columns
     if promised not in (None, kept.promises):
         raise InputError(
@@ -100,7 +99,7 @@ def find_plan(folder: AuditFolder, args: argparse.Namespace) -> tuple[AuditPlan,
         shares = write_share(args.share), write_share(kept.share)
         print("from now on {} of the tickets decided alone are drawn, {} before".format(*shares))
         kept = replace(kept, share=args.share)
-    return kept, given or kept.columns
+    return kept, args.columns or kept.columns
 
 
 def digest_file(name: str) -> str:
@@ -150,12 +149,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="JSON",
         help="what Label Studio exported of such tasks",
     )
-    parser.add_argument(
-        "--columns",
-        metavar="NAME=VALUE,...",
-        help="what the columns of ticket files mean; by default what they meant for predict "
-        "when the audit began, and then in the run",
-    )
+    add_columns(parser, "the call of predict, when the audit began, or the run")
     return parser
 
 

@@ -7,14 +7,14 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
 from stageb.guidance.commands.govern.sources import (
+    add_columns,
     add_language,
     choose_words,
     get_only,
@@ -35,7 +35,6 @@ from stageb.guidance.learning.attempts import describe_provisional
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.prompts import Words, rollout_prompt, words_of
 from stageb.guidance.tickets.headers import list_roles
-from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.store import disk
 from stageb.store.output import check_target
@@ -79,11 +78,7 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help=OUTPUT)
     parser.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
-    parser.add_argument(
-        "--columns",
-        metavar="NAME=VALUE,...",
-        help="what the columns of a table mean, as for predict",
-    )
+    add_columns(parser, "the run")
     parser.add_argument("--typed", action="store_true", help=TYPED)
     add_language(parser)
 
@@ -131,7 +126,7 @@ def code_missions(
 ) -> list[CodedMission]:
     """The rules of each mission as code; ``is_typed``: with columns of numbers. Raises
     ``InputError`` where neither tickets nor the guidance say what they name."""
-    columns = parse_columns(args.columns) if args.columns else find_columns(args.source)
+    columns = args.columns or find_columns(args.source)
     tickets, why = find_tickets(args.source, "--tickets FILE ...", args.tickets, columns)
     if why and not all(each.named for each in guidance.values() if len(each.rules) > 1):
         raise InputError(shown(f"{args.source}: {why}", 400))
@@ -191,19 +186,3 @@ def write_files(
         check(path)
     for path, content in written.items():
         disk.write(path, content)
-
-
-@dataclass(frozen=True)
-class _TableKeys:
-    """Keys that an option may give of ticket files."""
-
-    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
-
-
-def parse_columns(text: str) -> ColumnsConfig:
-    """Read an option. Raises ``InputError`` as ``predict`` does."""
-    draft = Draft(_TableKeys)
-    draft.add_option("columns", text)
-    draft.check()
-    keys: _TableKeys = draft.build()
-    return keys.columns

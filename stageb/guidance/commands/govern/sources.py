@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from stageb.cli.parsing import parse_run
+from stageb.cli.draft import Draft
+from stageb.cli.parsing import find_file, parse_run, read_file
 from stageb.errors import InputError, shown
-from stageb.guidance.config import Language, LoopConfig
+from stageb.guidance.config import Language, LoopConfig, PromptConfig
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.prompts import WORDS, Words, words_of
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance
 
 SOURCE = """\
@@ -28,6 +31,39 @@ OF_PROMPT = "of the prompt and a default headline (default: the run's, or en)"
 def add_language(parser: ArgumentParser) -> None:
     """The option of a command whose words are those of a prompt."""
     parser.add_argument("--language", choices=get_args(Language), help=OF_PROMPT)
+
+
+def add_columns(parser: ArgumentParser, default: str) -> None:
+    """Add the options, one of which may say what the columns of ticket files mean; ``default``
+    names who says so otherwise. They are parsed to ``columns``."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
+        "--columns",
+        type=parse_columns,
+        metavar="NAME=VALUE,...",
+        help=f"what the columns of ticket files mean, as for predict (default: what {default} says)",
+    )
+    either.add_argument(
+        "--config",
+        type=read_columns,
+        dest="columns",
+        metavar="FILE",
+        help="a config that says so, such as stageb new writes",
+    )
+
+
+def parse_columns(text: str) -> ColumnsConfig:
+    """Parse ``--columns``. Raises ``InputError`` as ``predict`` does."""
+    draft = Draft(_TableKeys)
+    draft.add_option("columns", text)
+    return _build(draft)
+
+
+def read_columns(name: str) -> ColumnsConfig:
+    """Read the columns of a config file. Raises ``InputError`` as ``fit`` does."""
+    draft = Draft(_TableKeys, fit_kind=LoopConfig)
+    draft.add_file(read_file(find_file(name)))
+    return _build(draft)
 
 
 def parse_step(text: str) -> int:
@@ -63,3 +99,22 @@ def choose_words(source: str, language: str | None = None) -> Words:
     if not isinstance(config, LoopConfig):
         raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))
     return words_of(config.prompt, config.model)
+
+
+# Inside -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _TableKeys:
+    """The keys of a file that ``stageb new`` writes, of which the columns alone are taken."""
+
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    tickets: list[str] = field(default_factory=list)
+    seed: int = 0
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+
+
+def _build(draft: Draft) -> ColumnsConfig:
+    draft.check()
+    keys: _TableKeys = draft.build()
+    return keys.columns

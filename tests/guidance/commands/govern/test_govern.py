@@ -289,6 +289,7 @@ CELLS = [(0.5, "odd"), (1.5, "odd"), (1.5, "NA"), ("NA", "even"), (2.5, "?"), ("
 
 
 @pytest.mark.parametrize("is_run", [False, True])
+@pytest.mark.parametrize("is_file", [False, True])
 @pytest.mark.parametrize(
     ("decimal", "missing", "rename"),
     [
@@ -298,8 +299,9 @@ CELLS = [(0.5, "odd"), (1.5, "odd"), (1.5, "NA"), ("NA", "even"), (2.5, "?"), ("
         (".", [], {"Temp": "T (°C)"}),
     ],
 )
-def test_exported_code_reads_columns_as_the_option_says_and_as_predict_does(
+def test_exported_code_reads_columns_as_the_option_or_the_config_says_and_as_predict_does(
     is_run: bool,
+    is_file: bool,
     decimal: str,
     missing: list[str],
     rename: dict[str, str],
@@ -330,7 +332,9 @@ def test_exported_code_reads_columns_as_the_option_says_and_as_predict_does(
         output="p.jsonl",
     )
     wanted = [row["verdict"] for row in judged]
-    words = ["guidance", "export", source, "--tickets", "t.csv", "--columns", json.dumps(columns)]
+    Path("my.yaml").write_text(json.dumps({"tickets": ["x.csv"], "seed": 1, "columns": columns}))
+    told = ["--config", "my.yaml"] if is_file else ["--columns", json.dumps(columns)]
+    words = ["guidance", "export", source, "--tickets", "t.csv", *told]
     assert main([*words, "--format", "python", "--output", "rules.py"]) == 0
     names: dict[str, Any] = {"__name__": "exported"}
     exec(Path("rules.py").read_text("utf-8"), names)
@@ -422,6 +426,11 @@ def test_rules_that_are_not_written_as_code_are_named(here: Path, asked: Asked) 
     assert (
         "did you mean columns.group_id"
         in asked("export", "out/run", "--format", "sql", "--columns", "groupid=x")[2]
+    )
+    Path("my.yaml").write_text("columns:\n  groupid: x\n")
+    assert (
+        "my.yaml:2: there is no key columns.groupid"
+        in asked("export", "out/run", "--format", "sql", "--config", "my.yaml")[2]
     )
     assert asked("export", "mine.txt", "--format", "sql", "--tickets", "none.csv")[0] == 2
     near(here)
