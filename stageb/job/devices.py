@@ -30,14 +30,19 @@ def read_load(device: str) -> dict[str, float]:
 
 
 IN_FP16 = ("16-mixed", "16")
+# How Fabric calls strategies that make ranks of a process, as notebooks need it.
+COPIES = ("_spawn", "_fork", "_notebook")
 
 
 def check(fabric: FabricConfig) -> None:
-    """Raise ``ConfigError`` if ``fabric`` asks for GPUs that this machine lacks, or a precision
-    that its CPU cannot train in.
+    """Raise ``ConfigError`` if ``fabric`` asks for GPUs that this machine lacks, a precision that
+    its CPU cannot train in, or a strategy by which this process would copy itself.
 
     Initialises no device: that would take memory there.
     """
+    if fabric.strategy.endswith(COPIES):
+        remedy = "further ranks run this command again, and are no copies of its process; give ddp"
+        raise ConfigError("fabric.strategy", fabric.strategy, remedy)
     count = torch.cuda.device_count()
     if fabric.accelerator in ("cuda", "gpu") or (fabric.accelerator == "auto" and count > 0):
         if count == 0:
