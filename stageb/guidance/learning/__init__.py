@@ -1,1 +1,9 @@
-"""The ways in which a guidance changes: reflection, the gate, the state of a run, its schedule."""
+"""Learns guidance: by code from counted evidence, and by a model that reflects.
+
+A *term* is a condition that tickets suggest, with a bit mask of those that meet it. A *line* (a
+``Conjunction``) is terms that must hold together. A *list* gives its verdict where one of its lines
+holds; a *card* gives points for lines, and its verdict from a *limit* on. A *whole* is the lists
+and cards of one guidance, and the verdict of all other tickets. A *form* is a family of wholes that
+are equally hard to follow, a *kind* the function that learns one of them. "By so many standard
+errors" is a z-score.
+"""

@@ -8,8 +8,8 @@ texts are counted: ``[{"object": "plug", "state": "loose"}]`` is ``plug: 1`` and
 there is 0. Other values stand where all images agree on them. Each image's own fields have its name
 before theirs: ``image_2_plug``. Texts in lists are remarks, and so free text.
 
-``export.py`` writes this file into the modules that it makes, so that these read tickets as files
-are read.
+``exports/python.py`` writes this file into the modules that it makes, so that these read tickets as
+files are read.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ from stageb.guidance.rules.conditions import (
     negate,
 )
 
-# part of this module to all others
+# other modules know it as part of this one
 from stageb.guidance.rules.conditions import OutOfReach as OutOfReach
 from stageb.guidance.rules.conditions.base import TWO_WAYS, Read
 from stageb.guidance.rules.conditions.logic import join_values

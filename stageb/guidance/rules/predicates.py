@@ -1,8 +1,8 @@
 """Rules as functions of a ticket's reading: true, false or None, where the ticket does not tell.
 
 None spreads as in Kleene's three-valued logic ("Introduction to metamathematics", 1952, section
-64): a whole is unknown only if the part could turn it. ``export.py`` writes this file into the
-modules that it makes.
+64): a whole is unknown only if the part could turn it. ``exports/python.py`` writes this file
+into the modules that it makes.
 """
 
 from __future__ import annotations

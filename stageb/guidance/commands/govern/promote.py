@@ -114,7 +114,7 @@ def roll_back(args: Any) -> int:
 
 def _change(args: Any, path: Path, change: shared.GuidanceChange) -> bool:
     """Make a change that is agreed to; whether it was. Raises ``InputError`` where nobody can be
-    args."""
+    asked."""
     name, changed = change.guidance.mission, False
 
     def confirm(before: Guidance | None, after: Guidance) -> bool:

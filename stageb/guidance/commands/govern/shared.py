@@ -111,7 +111,7 @@ def _number_versions(path: Path, before: Guidance | None, change: GuidanceChange
 
 
 def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guidance:
-    """Note what is to be noted, and put what comes in its place: see ``history_file``. The file is
+    """Note what is to be noted, and put what comes in its place: see ``rules_file.py``. The file is
     held."""
     *found, after = _number_versions(path, before, change)
     for guidance in found:
