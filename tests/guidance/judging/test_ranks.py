@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.types import Answers, Judgement, Round, Rule, Ticket
 from stageb.job.world import World, run
 
@@ -149,6 +151,32 @@ def test_a_round_is_sampled_as_what_it_is_for_asks(
 
     assert run(FabricConfig(accelerator="cpu"), main) == 0
     assert [each.temperature for each in answers[0].candidates] == temperatures
+
+
+def test_a_round_that_learns_is_drawn_anew_in_each_epoch_and_others_are_not() -> None:
+    """So under the same guidance val and test come out the same."""
+    config = LoopConfig(
+        tickets=["none"],
+        model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"),
+    )
+    found: dict[Any, list[Answers]] = {}
+
+    def main(world: World) -> int:
+        ranks = GuidanceRanks(config, [Ticket("m", "g", "pass", (("image_1", "a: b"),))], world)
+        ranks.load()
+        for epoch, split in product((1, 2), SPLITS):
+            batch = Round((epoch, 0, 2, 0), epoch, "m", split, 0, (0,), last=True)
+            found[epoch, split] = ranks.roll_out(
+                batch, make_neutral("m", WORDS["en"]), lambda count: None
+            )
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+    assert {split: found[1, split] == found[2, split] for split in SPLITS} == {
+        "train": False,
+        "val": True,
+        "test": True,
+    }
 
 
 def shout(prompt: Prompt, decode: Decode, key: int) -> str:

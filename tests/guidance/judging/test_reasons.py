@@ -184,19 +184,21 @@ def test_what_is_no_verdict_is_sampled_whole(text: str, verdict: str | None, rea
     assert (written.verdict, written.reason) == (verdict, reason)  # never changed by what follows
 
 
-def test_a_reason_of_another_verdict_than_the_first_one_is_none() -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Verdict: pass\nReason: all is well", "all is well"),
+        ("Verdict: pass\nNo, it is torn.\nVerdict: fail. Reason: torn", ""),
+    ],
+)
+def test_a_reason_of_another_verdict_than_the_first_one_is_none(text: str, reason: str) -> None:
     """Which an instruct model may take back; what was selected stays."""
     words = words_of(PromptConfig(style="instruct", prefill=False))
-    said = {
-        "Verdict: pass\nReason: all is well": "all is well",
-        "Verdict: pass\nNo, it is torn.\nVerdict: fail. Reason: torn": "",
-    }
-    for text, reason in said.items():
-        engine = ScriptedEngine(lambda prompt, decode, key, text=text: text)
-        ((begun, openings),) = roll_out(valves(1), TORN, engine, SAMPLER, words, "wrong")
-        starts = [(valves(1)[0], begun[0], openings[0])]
-        (written,) = write_reasons(starts, TORN, engine, SAMPLER, words, NAMES)
-        assert (begun[0].verdict, written.verdict, written.reason) == ("pass", "pass", reason)
+    engine = ScriptedEngine(lambda prompt, decode, key: text)
+    ((begun, openings),) = roll_out(valves(1), TORN, engine, SAMPLER, words, "wrong")
+    starts = [(valves(1)[0], begun[0], openings[0])]
+    (written,) = write_reasons(starts, TORN, engine, SAMPLER, words, NAMES)
+    assert (begun[0].verdict, written.verdict, written.reason) == ("pass", "pass", reason)
 
 
 def test_reasons_are_asked_for_where_a_verdict_is_wrong_and_records_keep_no_tokens() -> None:

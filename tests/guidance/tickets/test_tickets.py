@@ -7,6 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
+from stageb.guidance.rules.prompts import ticket_text
 from stageb.guidance.tickets.stream import TicketStream
 from stageb.guidance.tickets.tickets import (
     BadRecord,
@@ -324,6 +325,7 @@ def test_a_whole_number_that_counts_nothing_is_a_value(tmp_path: Path) -> None:
     (ticket,), _ = read_tickets([written(tmp_path, row(per_image={"1": seen, "2": seen}))], "error")
     assert ticket.content
     assert [dict(ticket.content.fields)[name] for name in ("plugs", "serial")] == ["4", serial]
+    assert "\nall images: plugs: 4; " in ticket_text(ticket)
 
 
 def test_a_number_that_python_does_not_read_is_told_without_python(tmp_path: Path) -> None:
