@@ -124,7 +124,7 @@ def weigh_ruling(ruling: Ruling, label: Verdict) -> Judged:
 def binomial_tail(wrong: int, tickets: int, share: float) -> float:
     """Return the probability of at most ``wrong`` errors among so many ``tickets``, each of which
     has one with probability ``share``."""
-    if wrong >= tickets or share <= 0:
+    if wrong >= tickets:
         return 1.0
     if share >= 1:
         return 0.0

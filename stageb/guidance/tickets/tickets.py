@@ -304,7 +304,7 @@ def _has_no_label(raw: bytes) -> bool:
 def _parse_cells(table: TableReader, row: TableRow, labelled: bool) -> Ticket:
     """The ticket in one row of a table."""
     said = table.read_row(row)
-    if labelled and "label" in said and said["label"] is None:
+    if labelled and said["label"] is None:
         raise FaultError("an empty label", NO_LABEL)
     return make_ticket(
         said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart"
