@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from programs import small
 
+from stageb.__main__ import main
 from stageb.config import FabricConfig
 from stageb.errors import BadInputError
 from stageb.guidance.config import UseImages
@@ -82,6 +84,23 @@ def test_the_digest_of_images_is_of_what_they_hold(tmp_path: Path) -> None:
     assert len({white, tell(ticket), tell()}) == 3
     written(tmp_path, ["a/1.png"])
     assert tell(ticket) == white
+
+
+def test_a_run_goes_on_only_with_images_that_hold_what_they_held(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.new("RGB", (9, 9)).save(tmp_path / "1.png")
+    rows = [
+        {**row, "images": dict.fromkeys(row["per_image"], "1.png")} for row in small.rows(groups=30)
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    keys = {"sampler.use_images": True, "runner.epochs": 0}
+    command = small.arguments(path, tmp_path / "out", keys=keys)
+    assert main(command) == main(command) == 0
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "1.png")
+    assert main(command) == 2
+    assert "other ticket" in " ".join(capsys.readouterr().err.split())
 
 
 def test_faults_name_file_line_and_remedy_and_can_be_skipped(tmp_path: Path) -> None:
