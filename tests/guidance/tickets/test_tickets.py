@@ -337,15 +337,20 @@ def test_a_number_that_python_does_not_read_is_told_without_python(tmp_path: Pat
 
 def test_lines_without_a_label_may_be_skipped(tmp_path: Path) -> None:
     bare = {key: value for key, value in GOOD.items() if key != "label"}
-    path = written(tmp_path, row(), bare, row(label=None), row(group_id="g2", label="fail"))
+    path = written(
+        tmp_path, row(), bare, row(label=None), row(group_id="g2", label="fail"), row(label="")
+    )
     tickets, left_out = read_tickets([path], "error", ColumnsConfig(unlabelled="skip"))
     assert [ticket.key for ticket in tickets] == ["g1::pass", "g2::fail"]
     assert [(each.line.line, each.left_out) for each in left_out] == [
         (2, "unlabelled"),
         (3, "unlabelled"),
+        (5, "unlabelled"),
     ]
     with pytest.raises(
-        BadInputError, match=r"2 unusable (?s:.)*label null; .*columns.unlabelled skip"
+        BadInputError,
+        match=r"3 unusable (?s:.)*label null; .*columns.unlabelled skip(?s:.)*"
+        r'label ""; .*columns.unlabelled skip',
     ):
         read_tickets([path], "error")
 
