@@ -23,6 +23,7 @@ from stageb.guidance.config import (
     RunnerConfig,
     SamplerConfig,
 )
+from stageb.guidance.judging.loading import load_engine
 from stageb.guidance.judging.questions import (
     Dialogue,
     JudgeTickets,
@@ -258,6 +259,33 @@ def test_the_gate_judges_by_probability_where_the_model_can_and_does_not_think_f
             ranks.load()
             assert ranks.models.judges_by == judges_by
             assert ranks.models.lets_think == (thinks and not begun)
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+
+
+class Blind:
+    """Answers with a text, and sees none."""
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        return [1] * len(prompts)
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        return [(Completion("Verdict: pass", 3, "stop"),) * len(each.keys) for each in requests]
+
+
+def blind(model: ModelConfig, device: str) -> Blind:
+    return Blind()
+
+
+def test_an_engine_without_eyes_is_refused_where_it_is_to_see_and_nowhere_else() -> None:
+    model = ModelConfig(engine=f"{__name__}:blind")
+
+    def main(world: World) -> int:
+        assert isinstance(load_engine(model, world), Blind)
+        for use_images in (True, "instead"):
+            with pytest.raises(ConfigError, match="it cannot show images"):
+                load_engine(model, world, use_images)
         return 0
 
     assert run(FabricConfig(accelerator="cpu"), main) == 0
