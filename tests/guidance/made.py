@@ -41,7 +41,15 @@ def guidances(draw: st.DrawFn, mission: st.SearchStrategy[str] = LINE) -> Guidan
     spent = draw(st.just(Budget()) | budgets())
     shown = draw(st.lists(demonstrations(rules), max_size=2).map(tuple))
     calibration = draw(
-        st.just(UNCALIBRATED) | st.builds(Calibration, st.floats(0.1, 9), st.floats(-9, 9))
+        st.just(UNCALIBRATED)
+        | st.builds(
+            Calibration,
+            st.floats(0.1, 9),
+            st.floats(-9, 9),
+            rules=st.floats(0, 9),
+            points=st.floats(0, 9),
+            reach=st.floats(0, 9),
+        )
     )
     seen = st.frozensets(st.text("0123456789abcdef", min_size=12, max_size=12), max_size=3)
     taught_by, chosen_by = draw(seen), draw(seen)

@@ -225,8 +225,11 @@ def test_a_ticket_that_the_model_makes_up_behind_its_answer_has_no_say(
         )
         found = parse_answer(f"{own}\n\n{head}\nSeal: new\n{more}\n\n{head}\n{more}", words)
         assert found == (mine, "seen" if "Reason" in style else ""), found
-        # its own ticket may stand before it
+        assert parse_answer(f"{own}\n\n{head.lower()}\n{more}\n\n{head}", words) == found
+        # its own ticket may stand before it, and what was said of an earlier one before that
         assert parse_answer(f"{head}\nSeal: new\n{own}", words) == found
+        earlier = style.format(words.verdicts[other], "")
+        assert parse_answer(f"Previously: {earlier}\n{head}\nSeal: new\n{own}", words) == found
 
 
 @pytest.mark.parametrize(

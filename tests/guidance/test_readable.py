@@ -147,6 +147,11 @@ def test_why_an_answer_cannot_be_read(text: str, finish: Any, fault: str | None)
     assert read_answer(Completion(text, 5, finish), ASKED, WORDS["en"])[3] == fault
 
 
+def test_a_short_prompt_may_stand_in_an_answer() -> None:
+    said = Completion("It is worn, so it fails.", 5, "stop")
+    assert read_answer(said, Prompt("Judge.", "worn"), WORDS["en"])[3] == "not the two-line answer"
+
+
 def test_a_beginning_is_put_before_what_goes_on_from_it_and_never_twice() -> None:
     words = words_of(PromptConfig(prefill=True))
     for said in (
@@ -190,6 +195,9 @@ def test_most_answers_must_be_readable_where_they_are_enough_to_tell() -> None:
     # no remedy that was taken already
     with pytest.raises(UnreadableError, match="begun for the model"):
         check_readable(wrong, 0.5, words_of(PromptConfig(prefill=True)), "key", "loss")
+    withheld = candidates(0, *["filtered"] * 16)
+    with pytest.raises(UnreadableError, match="have it relaxed there"):
+        check_readable(withheld, 0.5, words_of(PromptConfig(prefill=True)), "key", "loss")
 
 
 def test_a_first_round_that_cannot_be_read_ends_the_run_before_anything_is_learnt(

@@ -108,7 +108,7 @@ def read_answer(
     verdict, its reason, and its fault if it has no verdict. Where verdicts are sampled ``alone``,
     an answer has the verdict of its first line, and a reason or none."""
     text, begin = completion.text, words.begin
-    if begin and not text.lstrip().startswith(begin) and (text or not completion.thinking):
+    if not text.lstrip().startswith(begin) and (text or not completion.thinking):
         text = begin + text
     parsed = parse_answer(text, words)
     if alone and not parsed and not words.instruct and (verdict := read_first_verdict(text, words)):

@@ -124,7 +124,7 @@ def weigh_ruling(ruling: Ruling, label: Verdict) -> Judged:
 def binomial_tail(wrong: int, tickets: int, share: float) -> float:
     """Return the probability of at most ``wrong`` errors among so many ``tickets``, each of which
     has one with probability ``share``."""
-    if wrong >= tickets or share <= 0:
+    if wrong >= tickets:
         return 1.0
     if share >= 1:
         return 0.0
@@ -289,10 +289,9 @@ def count_more(
         if error < max_error and (
             needed := _count_enough(error, max_error, level, of_all * MOST_FURTHER_TICKETS)
         ):
-            begins = first / share if each is not levels[-1] else 0
-            tickets = max(ROOM * needed / of_all, begins, len(tested) + 1)
+            tickets = max(ROOM * needed / of_all, len(tested) + 1)
             enough += [tickets] if tickets < most else []
-    more = ceil(min(enough, default=inf) - len(tested)) if enough else MOST_FURTHER_TICKETS + 1
+    more = ceil(min(enough) - len(tested)) if enough else MOST_FURTHER_TICKETS + 1
     return max(1, more) if more <= MOST_FURTHER_TICKETS else None
 
 

@@ -88,7 +88,7 @@ def cut_micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:
     """Cut the positions in ``tickets`` into groups of ``size`` by length of text, longest first;
     the last group may be smaller."""
     by_length = sorted(
-        range(len(tickets)), key=lambda i: (-len(ticket_text(tickets[i])), tickets[i].key, i)
+        range(len(tickets)), key=lambda i: (-len(ticket_text(tickets[i])), tickets[i].key)
     )
     return [by_length[start : start + size] for start in range(0, len(by_length), size)]
 

@@ -304,7 +304,7 @@ def _has_no_label(raw: bytes) -> bool:
 def _parse_cells(table: TableReader, row: TableRow, labelled: bool) -> Ticket:
     """The ticket in one row of a table."""
     said = table.read_row(row)
-    if labelled and "label" in said and said["label"] is None:
+    if labelled and said["label"] is None:
         raise FaultError("an empty label", NO_LABEL)
     return make_ticket(
         said, labelled, said.pop("content"), said.pop("together"), table.columns.repeats == "apart"
@@ -329,8 +329,9 @@ def make_ticket(
             needed = [field for field in _FIELDS if labelled or field != "label"]
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
-    if not isinstance(label, str) and (labelled or label is not None):
-        raise FaultError(f"label {short(label)}", NO_LABEL if label is None else _advise_labels())
+    if label == "" or (not isinstance(label, str) and (labelled or label is not None)):
+        remedy = NO_LABEL if label in (None, "") else _advise_labels()
+        raise FaultError(f"label {short(label)}", remedy)
     if label is not None and (why := label_fault(label)):
         raise FaultError(f"label {short(label)}", f"write {why}")
     summaries = parse_summaries(row["per_image"], labelled)

@@ -84,7 +84,7 @@ def find_copied(text: str, sources: Iterable[str]) -> str:
 def _list_runs(text: str) -> dict[tuple[str, ...], None]:
     """Every shortest run of the text's words that is long enough to be a copy, in order."""
     words = _TOKEN.findall(text.casefold())
-    weights = [1 if len(word) == 1 and re.match(f"[{CJK}]", word) else 2 for word in words]
+    weights = [1 if re.match(f"[{CJK}]", word) else 2 for word in words]
     runs: dict[tuple[str, ...], None] = {}
     end = weight = 0
     for start in range(len(words)):

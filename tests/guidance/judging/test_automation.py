@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -18,8 +19,10 @@ from stageb.guidance.judging.automation import (
     binomial_tail,
     count_more,
     count_needed,
+    describe_promises,
     find_bound,
     find_bounds,
+    find_promises,
     holds,
     make_sequence,
     name_guidance,
@@ -116,6 +119,7 @@ def test_bounds_of_several_verdicts_hold_together_and_others_are_for_a_person() 
     assert only.bound.covers("fail", "G2", 0)
     assert only.bound.tickets == sum(each.verdict == "fail" for each in draw(errors, 300, 3))
     assert not only.bound.covers("pass", "P1", 0)
+    assert not only.bound.covers("pass", "G2", 0), "it is of the other verdict"
     [free] = find_bounds(pilot, draw({"G1": (1.0, 0.9)}, 20, 3), {"fail": 1}, 0.95).values()
     assert free.bound
     assert free.bound.least.keys() == {"G1", "G2"}  # without a bound all are decided, however wrong
@@ -190,6 +194,58 @@ def test_what_is_missing_proves_the_first_set_and_not_one_behind_it() -> None:
     assert count_more(pilot, never, "", 0.02, 0.05) is None
 
 
+def repeat(decider: str, tickets: int, wrong: int = 0) -> list[Judged]:
+    return [Judged(decider, 0, "fail", n >= wrong) for n in range(tickets)]
+
+
+def test_as_many_tickets_as_are_needed_prove_a_bound_though_the_pilot_asks_for_some_more() -> None:
+    level = binomial_tail(0, 29, 0.1)
+    assert count_needed(0, 0.1, level) == 29
+    enough = find_bound(repeat("G1", 50), repeat("G1", 29), "", 0.1, level)
+    assert enough == BoundSearch(Bound("", 0.1, {"G1": 0}, 29, 29, 0), 29, 0)
+    few = find_bound(repeat("G1", 50), repeat("G1", 28), "", 0.1, level)
+    assert few == BoundSearch(None, 28, 0)
+
+
+def test_a_surest_set_of_too_few_tickets_does_not_end_the_search() -> None:
+    pilot = repeat("G1", 40) + repeat("G2", 200, wrong=10)
+    found = find_bound(pilot, repeat("G1", 15) + repeat("G2", 75), "", 0.1, 0.05)
+    assert found.bound and found.bound.least == {"G1": 0, "G2": 0}
+
+
+NOBODY = Judged("", 0, None, False)  # a ticket that is for a person
+
+
+@pytest.mark.parametrize(
+    ("pilot", "tested", "max_error"),
+    [
+        ([*repeat("G1", 50, wrong=1), *[NOBODY] * 50], [], 0.2),
+        ([*repeat("G1", 50), *[NOBODY] * 50], [*repeat("G1", 10), *[NOBODY] * 90], 0.1),
+        ([*repeat("G1", 90), *[NOBODY] * 10], [*repeat("G1", 25, wrong=1)] * 2, 0.1),
+        (repeat("G1", 100) + repeat("G2", 300, wrong=90), [], 0.1),
+    ],
+    ids=["nothing tested", "decided less often", "some wrong", "the rest hopeless"],
+)
+def test_so_many_further_tickets_prove_the_bound_and_half_of_all_would_not(
+    pilot: list[Judged], tested: list[Judged], max_error: float
+) -> None:
+    """If further ones are as those before, or, where there are none, as the pilot's."""
+    more = count_more(pilot, tested, "", max_error, 0.05)
+    assert more is not None
+    alike = tested or pilot
+
+    def prove(tickets: int) -> Bound | None:
+        some = [
+            each
+            for each, count in Counter(alike).items()
+            for _ in range(round(count * tickets / len(alike)))
+        ]
+        return find_bound(pilot, some, "", max_error, 0.05).bound
+
+    assert prove(len(tested) + more)
+    assert not prove((len(tested) + more) // 2)
+
+
 RULES = Guidance(
     "valves",
     3,
@@ -200,9 +256,39 @@ BOUND = Bound("", 0.02, {"G1": 0, MODEL: 0.9}, 300, 200, 1)
 KEPT = Automation(0.95, name_guidance(RULES), "both", "ab12", 300, ("Torque",), (BOUND,))
 
 
-def test_a_guidance_file_keeps_what_is_promised() -> None:
-    bounded = replace(RULES, automation=KEPT)
+BY_VERDICT = tuple(
+    replace(BOUND, verdict=verdict, max_error=max_error, tickets=150, decided=120)
+    for verdict, max_error in (("pass", 1.0), ("fail", 0.02))
+)
+
+
+@pytest.mark.parametrize("bounds", [(BOUND,), BY_VERDICT, ()])
+def test_a_guidance_file_keeps_what_is_promised(bounds: tuple[Bound, ...]) -> None:
+    bounded = replace(RULES, automation=replace(KEPT, bounds=bounds))
     assert from_json(to_json(bounded), "g.json")["valves"] == bounded
+
+
+def test_a_promise_is_told_of_the_verdicts_that_it_is_of_and_none_where_there_is_no_limit() -> None:
+    said = [
+        replace(KEPT, bounds=bounds).describe() for bounds in ((BOUND,), BY_VERDICT, BY_VERDICT[:1])
+    ]
+    assert said == [
+        "decides 67 % alone; at most 2 % of these are wrong (95 % confidence)",
+        "decides 80 % alone; at most 2 % of those judged fail are wrong (95 % confidence)",
+        "decides 40 % alone",
+    ]
+
+
+def test_a_promise_that_does_not_hold_here_is_told_as_one_that_was() -> None:
+    guidance = {"valves": replace(RULES, automation=KEPT), "pumps": replace(RULES, mission="pumps")}
+    promises = find_promises(guidance, "both", "ab12")
+    [kept] = describe_promises(guidance, promises)
+    assert kept == f"valves: {KEPT.describe()}"
+    [broken] = describe_promises(guidance, find_promises(guidance, "both", "cd34"))
+    assert broken == (
+        f"valves: nothing is promised of how tickets are judged here; promised was: "
+        f"{KEPT.describe()} (stageb automate)"
+    )
 
 
 @pytest.mark.parametrize(

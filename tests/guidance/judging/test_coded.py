@@ -38,6 +38,15 @@ def test_a_model_beside_which_rules_are_weighed_is_told_verdicts_and_points(
         assert (one.ruling, one.leads) == (ruling.verdict, ruling.leads)
 
 
+def test_rules_are_read_by_the_fields_that_tickets_of_their_own_mission_have() -> None:
+    rule = Rule("G1", "Fail if reel is torn.")
+    guidance = replace(START, rules=(*START.rules, rule))
+    reel = ticket({"reel": "torn"})
+    for own, verdict in ((True, "fail"), (False, None)):
+        tickets = [*TICKETS, reel if own else replace(reel, mission="n")]
+        assert Coder(tickets, WORDS["en"]).rule_on(guidance, [reel])[0].verdict == verdict
+
+
 def test_a_model_that_judges_alone_is_told_nothing_of_rules_as_code() -> None:
     told = Coder(TICKETS, WORDS["en"]).note_rulings(
         replace(GUIDANCE, calibration=replace(UNCALIBRATED, slope=2.0)), TICKETS

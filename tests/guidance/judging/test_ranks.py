@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,20 @@ import pytest
 
 from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Decode, Prompt, Request
+from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
 from stageb.engines.scripted import ScriptedEngine
-from stageb.guidance.config import LoopConfig, RunnerConfig
+from stageb.errors import ConfigError
+from stageb.guidance.config import (
+    DecodeConfig,
+    DistillConfig,
+    GateConfig,
+    LoopConfig,
+    PromptConfig,
+    ReflectionConfig,
+    RunnerConfig,
+    SamplerConfig,
+)
+from stageb.guidance.judging.loading import load_engine
 from stageb.guidance.judging.questions import (
     Dialogue,
     JudgeTickets,
@@ -23,6 +35,7 @@ from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.types import Answers, Judgement, Round, Rule, Ticket
 from stageb.job.world import World, run
 
@@ -114,7 +127,190 @@ def test_what_is_distilled_is_answered_by_the_model_whoever_judges(judge: Any, k
     assert [each.by_rules for each in answers] == [judge == "both" and kind == "round"] * 4
 
 
-@pytest.mark.parametrize("judges", ["model", "both", "rules"])
+@pytest.mark.parametrize(
+    ("kind", "epoch", "temperatures"),
+    [("round", 1, [0.9, 0.9, 0.4, 0.4]), ("round", 0, [0.1] * 4), ("distill", 0, [0.2])],
+    ids=["learns", "is judged", "is distilled"],
+)
+def test_a_round_is_sampled_as_what_it_is_for_asks(
+    kind: Any, epoch: int, temperatures: list[float]
+) -> None:
+    config = LoopConfig(
+        tickets=["none"],
+        model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"),
+        sampler=SamplerConfig(2, grid=[DecodeConfig(0.9), DecodeConfig(0.4)], eval_temperature=0.1),
+        distill=DistillConfig(temperature=0.2),
+    )
+    answers: list[Answers] = []
+
+    def main(world: World) -> int:
+        ranks = GuidanceRanks(config, [Ticket("m", "g", "pass", (("image_1", "a: b"),))], world)
+        ranks.load()
+        batch = Round((epoch, 0, 2, 0), epoch, "m", "train", 0, (0,), last=True, kind=kind)
+        answers.extend(ranks.roll_out(batch, make_neutral("m", WORDS["en"]), lambda count: None))
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+    assert [each.temperature for each in answers[0].candidates] == temperatures
+
+
+def test_a_round_that_learns_is_drawn_anew_in_each_epoch_and_others_are_not() -> None:
+    """So under the same guidance val and test come out the same."""
+    config = LoopConfig(
+        tickets=["none"],
+        model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"),
+    )
+    found: dict[Any, list[Answers]] = {}
+
+    def main(world: World) -> int:
+        ranks = GuidanceRanks(config, [Ticket("m", "g", "pass", (("image_1", "a: b"),))], world)
+        ranks.load()
+        for epoch, split in product((1, 2), SPLITS):
+            batch = Round((epoch, 0, 2, 0), epoch, "m", split, 0, (0,), last=True)
+            found[epoch, split] = ranks.roll_out(
+                batch, make_neutral("m", WORDS["en"]), lambda count: None
+            )
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+    assert {split: found[1, split] == found[2, split] for split in SPLITS} == {
+        "train": False,
+        "val": True,
+        "test": True,
+    }
+
+
+def shout(prompt: Prompt, decode: Decode, key: int) -> str:
+    return echo(prompt, decode, key).upper()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_model_that_reflects_answers_reflections_and_is_the_one_that_judges_unless_named(
+    own: bool,
+) -> None:
+    """Where it is another one, other ranks have none and answer nothing."""
+    judge, other = (
+        ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:{name}")
+        for name in ("echo", "shout")
+    )
+    config = LoopConfig(
+        tickets=["none"], model=judge, reflection=ReflectionConfig(model=other if own else None)
+    )
+    question = SampleAnswers((Request(Prompt("s", "u"), Decode(), (1,)),))
+    given: list[tuple[Completion, ...]] = []
+
+    def main(world: World) -> int:
+        ranks = GuidanceRanks(config, [], world)
+        ranks.load()
+        given.extend(ranks.answer(question))
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+    assert given == ScriptedEngine(shout if own else echo).generate(question.requests)
+    elsewhere: Any = SimpleNamespace(
+        world_size=2, is_global_zero=False, map=lambda name, work, groups: []
+    )
+    assert GuidanceRanks(config, [], elsewhere).answer(question) == []
+
+
+class Weighing(ScriptedEngine):
+    """Holds the first answer for the more probable one."""
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        return [(-1.0, -2.0) for _ in questions]
+
+
+def weigh(model: ModelConfig, device: str) -> Weighing:
+    return Weighing(echo, thinks=model.thinking_ends is not None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "engine", "thinks", "begun", "judges_by"),
+    [
+        ("auto", f"{__name__}:weigh", False, False, "probability"),
+        ("auto", f"{__name__}:weigh", True, False, "answer"),
+        ("auto", f"{__name__}:weigh", True, True, "probability"),
+        ("answer", f"{__name__}:weigh", False, False, "answer"),
+        ("probability", f"{__name__}:weigh", True, False, "probability"),
+        ("auto", "scripted", False, False, "answer"),
+        ("probability", "scripted", False, False, None),
+    ],
+)
+def test_the_gate_judges_by_probability_where_the_model_can_and_does_not_think_first(
+    asked: Any, engine: str, thinks: bool, begun: bool, judges_by: str | None
+) -> None:
+    config = LoopConfig(
+        tickets=["none"],
+        model=ModelConfig(
+            engine=engine,
+            model_name_or_path=f"{__name__}:echo",
+            thinking_ends="</think>" if thinks else None,
+        ),
+        prompt=PromptConfig(prefill=begun),
+        gate=GateConfig(judge_by=asked),
+    )
+
+    def main(world: World) -> int:
+        ranks = GuidanceRanks(config, [], world)
+        if judges_by is None:
+            with pytest.raises(ConfigError, match="engine scripted cannot give probabilities"):
+                ranks.load()
+        else:
+            ranks.load()
+            assert ranks.models.judges_by == judges_by
+            assert ranks.models.lets_think == (thinks and not begun)
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+
+
+class Blind:
+    """Answers with a text, and sees none."""
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        return [1] * len(prompts)
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        return [(Completion("Verdict: pass", 3, "stop"),) * len(each.keys) for each in requests]
+
+
+def blind(model: ModelConfig, device: str) -> Blind:
+    return Blind()
+
+
+def test_an_engine_without_eyes_is_refused_where_it_is_to_see_and_nowhere_else() -> None:
+    model = ModelConfig(engine=f"{__name__}:blind")
+
+    def main(world: World) -> int:
+        assert isinstance(load_engine(model, world), Blind)
+        for use_images in (True, "instead"):
+            with pytest.raises(ConfigError, match="it cannot show images"):
+                load_engine(model, world, use_images)
+        return 0
+
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
+
+
+def test_a_round_is_cut_alike_at_every_world_size_only_where_bytes_have_to_be_equal() -> None:
+    def cut(equal_bytes: bool) -> list[int]:
+        return [
+            GuidanceRanks(
+                LoopConfig(
+                    tickets=["none"],
+                    runner=RunnerConfig(per_rank_rollout_batch_size=96 // world_size),
+                    sampler=SamplerConfig(equal_bytes=equal_bytes),
+                ),
+                [],
+                SimpleNamespace(world_size=world_size),  # type: ignore[arg-type]
+            ).group_size
+            for world_size in (1, 2, 4)
+        ]
+
+    assert len({*cut(True)}) == 1
+    assert cut(False) == [96, 48, 24]
+
+
+@pytest.mark.parametrize("judges", ["model", "both", "rules", "sure", "unsure"])
 @pytest.mark.parametrize(
     ("labels", "texts"),
     [
@@ -125,7 +321,8 @@ def test_what_is_distilled_is_answered_by_the_model_whoever_judges(judge: Any, k
 def test_the_gate_asks_the_model_of_the_tickets_that_a_round_asks_it_of(
     judges: str, labels: tuple[str, ...], texts: Sequence[str]
 ) -> None:
-    """What rules as code give costs nothing in either, and counts as saved, right or wrong."""
+    """What rules as code give costs nothing in either, and counts as saved, right or wrong. Where
+    they are weighed beside a model, it is asked unless they are sure."""
     tickets = [
         Ticket("m", f"g{n}", labels[n % len(labels)], (("image_1", f"a: {n // 6}"),))
         for n in range(12)
@@ -137,9 +334,14 @@ def test_the_gate_asks_the_model_of_the_tickets_that_a_round_asks_it_of(
     )
     rules = tuple(Rule(f"G{n}", text) for n, text in enumerate(texts, 1))
     start = make_neutral("m", WORDS["en"], labels)
-    guidance = replace(
-        start, rules=(*start.rules, *rules), judge="rules" if judges == "rules" else ""
-    )
+    guidance = replace(start, rules=(*start.rules, *rules))
+    if judges in ("rules", "sure", "unsure"):
+        reach = 0.5 if judges == "sure" else 1.5
+        guidance = replace(
+            guidance,
+            judge="rules" if judges == "rules" else "weighed",
+            calibration=replace(guidance.calibration, rules=1.0, reach=reach),
+        )
     everyone = tuple(range(len(tickets)))
     answers: list[Answers] = []
     judgements: list[Judgement] = []
@@ -153,7 +355,7 @@ def test_the_gate_asks_the_model_of_the_tickets_that_a_round_asks_it_of(
         return 0
 
     assert run(FabricConfig(accelerator="cpu"), main) == 0
-    decided = [judges != "model" and n < 6 for n in everyone]
+    decided = [judges not in ("model", "unsure") and n < 6 for n in everyone]
     assert [each.by_rules for each in answers] == decided
     assert [each.by_rules for each in judgements] == decided
     assert [each.tokens == 0 for each in judgements] == decided

@@ -20,11 +20,13 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.judging.loading import check_reasons
+from stageb.guidance.judging.questions import WriteReasons, add_reasons, answer_all
 from stageb.guidance.judging.rollout import rollout, write_reasons
+from stageb.guidance.judging.selection import select
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Words, words_of
 from stageb.guidance.tickets.tickets import read_tickets
-from stageb.guidance.words.types import Candidate, Guidance, Rule, Ticket
+from stageb.guidance.words.types import Candidate, Guidance, Record, Round, Rule, Ticket
 
 EN, BEGUN = WORDS["en"], words_of(PromptConfig(prefill=True))
 NAMES = (17, "rollout", 1)
@@ -182,6 +184,51 @@ def test_what_is_no_verdict_is_sampled_whole(text: str, verdict: str | None, rea
     assert (written.verdict, written.reason) == (verdict, reason)  # never changed by what follows
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Verdict: pass\nReason: all is well", "all is well"),
+        ("Verdict: pass\nNo, it is torn.\nVerdict: fail. Reason: torn", ""),
+    ],
+)
+def test_a_reason_of_another_verdict_than_the_first_one_is_none(text: str, reason: str) -> None:
+    """Which an instruct model may take back; what was selected stays."""
+    words = words_of(PromptConfig(style="instruct", prefill=False))
+    engine = ScriptedEngine(lambda prompt, decode, key: text)
+    ((begun, openings),) = roll_out(valves(1), TORN, engine, SAMPLER, words, "wrong")
+    starts = [(valves(1)[0], begun[0], openings[0])]
+    (written,) = write_reasons(starts, TORN, engine, SAMPLER, words, NAMES)
+    assert (begun[0].verdict, written.verdict, written.reason) == ("pass", "pass", reason)
+
+
+def test_reasons_are_asked_for_where_a_verdict_is_wrong_and_records_keep_no_tokens() -> None:
+    engine = ScriptedEngine(lambda prompt, decode, key: "Verdict: fail\nReason: torn")
+    tickets, sampler = valves(12), replace(SAMPLER, reasons="wrong")
+    answers = rollout(tickets, TORN, engine, sampler, EN, NAMES)
+    records = [
+        Record(ticket, 1, 0, 1, given, select(ticket, given, 0.5))
+        for ticket, given in zip(tickets, answers, strict=True)
+    ]
+    batch = Round((1, 0, 2, 0), 1, "valves", "train", 0, tuple(range(12)), last=True)
+    asked: list[int] = []
+
+    def answer(question: WriteReasons) -> list[Candidate]:
+        asked.extend(position for position, _, _ in question.asked)
+        starts = [(tickets[i], candidate, opening) for i, candidate, opening in question.asked]
+        return write_reasons(starts, TORN, engine, sampler, EN, NAMES)
+
+    found = answer_all(add_reasons(batch, records, TORN), answer)
+    wrong = [place for place, ticket in enumerate(tickets) if ticket.label == "pass"]
+    assert asked == wrong and 0 < len(wrong) < 12
+    assert [each.selection.reason for each in found] == [
+        "torn" if place in wrong else "" for place in range(12)
+    ]
+    assert not any(each.answers.openings for each in found)
+    right = [record for record in records if record.selection.label_match]
+    some = replace(batch, tickets=tuple(range(len(right))))
+    assert answer_all(add_reasons(some, right, TORN), lambda question: 1 / 0)
+
+
 def test_an_engine_that_cannot_go_on_still_answers_without_reasons() -> None:
     ((found, _),) = roll_out(valves(1), TORN, Fixed("Verdict: fail"), SAMPLER, EN, "none")
     assert [(each.verdict, each.reason, each.format_ok) for each in found] == [
@@ -197,6 +244,7 @@ def test_what_an_engine_cannot_do_is_refused_with_the_key() -> None:
     assert not isinstance(fixed, Resumer)
     for reasons in ("all", "none"):
         check_reasons(fixed, "mine", SamplerConfig(reasons=reasons), EN)
+    check_reasons(thinking, "mine", SamplerConfig(reasons="all"), EN)
     with pytest.raises(
         ConfigError, match=r"sampler\.reasons.*engine mine cannot resume.*all or none"
     ):

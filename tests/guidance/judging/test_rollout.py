@@ -136,6 +136,7 @@ def promised(round_size: int, limit: int) -> list[int]:
         (96, 32, 8),
         (24, 8, 2),
         (24, 2, 1),  # 3 tickets a rank at 8, 8 at 3
+        (480, 8, 5),  # 20 tickets a rank at 24
         (9, 32, 3),
         (35, 4, 1),
     ],
@@ -308,6 +309,13 @@ def test_an_engine_that_cannot_weigh_is_asked_to_go_on_from_the_first_word() -> 
     assert {request.begin for request in engine.asked} == {"Verdict:"}
 
 
+def test_an_engine_that_can_weigh_writes_its_own_verdicts_unless_they_are_begun_for_it() -> None:
+    engine = Weighing()
+    found = rollout([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES)
+    assert found == rollout([ticket()], GUIDANCE, Listening(), SAMPLER, WORDS["en"], NAMES)
+    assert not engine.questions
+
+
 def test_a_malformed_answer_stays_a_candidate_without_a_verdict() -> None:
     answers = rollout(
         [ticket(str(n)) for n in range(40)], GUIDANCE, Listening(), SAMPLER, WORDS["en"], NAMES
@@ -352,6 +360,10 @@ def test_a_long_prompt_is_set_aside_and_recorded_and_never_cut() -> None:
         round_, GUIDANCE, engine, replace(SAMPLER, max_prompt_tokens=length), WORDS["en"], NAMES
     )[1]
     assert len(fits.candidates) == 4
+    enough = replace(SAMPLER, max_prompt_tokens=length)
+    for judge_by in ("answer", "probability"):
+        judged = judge_tickets(round_, GUIDANCE, Weighing(), enough, WORDS["en"], judge_by)
+        assert judged == judge_tickets(round_, GUIDANCE, Weighing(), SAMPLER, WORDS["en"], judge_by)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -409,6 +421,21 @@ def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, p_correct
     (read,) = engine.count_tokens([rollout_prompt(ticket(), GUIDANCE, WORDS["en"])])
     assert judged == Judgement(p_correct, read + len(answer.partition("\n")[0].split()) + 1)
     assert [(decode.temperature, decode.stop) for decode in seen] == [(0.0, ("\n",))]
+
+
+def test_a_model_that_thinks_aloud_is_judged_by_its_greedy_answer_and_may_think_as_long_as_ever() -> (
+    None
+):
+    seen: list[Decode] = []
+
+    def answering(prompt: Prompt, decode: Decode, key: int) -> str:
+        seen.append(decode)
+        return "<think>hm\nVerdict: fail</think>Verdict: pass\nReason: all is well"
+
+    engine = ScriptedEngine(answering, thinks=True)
+    (judged,) = judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], "answer")
+    assert judged.p_correct == 1.0
+    assert seen == [replace(make_decode(SAMPLER.grid[0]), temperature=0.0)]
 
 
 @given(st.floats(-40, 40), st.sampled_from([0.1, 0.7, 1.0, 2.0]))

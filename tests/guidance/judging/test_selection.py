@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -33,6 +34,12 @@ def test_the_majority_wins_and_malformed_answers_have_no_vote() -> None:
 def test_a_tie_goes_to_fail() -> None:
     chosen = select(TICKET, of("pass", "fail"), 0.5)
     assert (chosen.verdict, chosen.label_match, chosen.selected_candidate) == ("fail", False, 1)
+
+
+@pytest.mark.parametrize("verdicts", [("mid", "low", "high"), ("high", "mid", "low")])
+def test_a_tie_of_other_labels_goes_to_the_name_that_comes_first(verdicts: tuple[str, ...]) -> None:
+    assert select(TICKET, of(*verdicts), 0.0).verdict == "high"
+    assert select(TICKET, of(*verdicts, "mid", "low"), 0.0).verdict == "low"
 
 
 def test_the_winner_is_the_coolest_then_the_first() -> None:

@@ -12,6 +12,7 @@ from stageb.guidance.learning.calibration import (
     fit_calibration,
     measure_calibration_error,
 )
+from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import (
     PASS_FAIL,
     UNCALIBRATED,
@@ -82,6 +83,8 @@ def test_a_ticket_far_above_the_least_points_is_surer_than_one_that_just_reaches
     assert found.points > 0
     near, far = (found.given("fail", (("fail", lead),)).of(0.0) for lead in (1, 6))
     assert far < near < 0 < found.given("pass", (("fail", -6),)).of(0.0)
+    near, far = (found.given("pass", (("pass", lead),)).of(0.0) for lead in (1, 6))
+    assert 0 < near < far
     labels = ("low", "medium", "high")
     calibration = Calibration.of_labels(labels, 1.0, [0.0] * 3, rules=1.0, points=0.5)
     assert calibration.given("low", (("low", 2), ("high", -4))).weigh((0.0, 0.0, 0.0)) == (
@@ -115,6 +118,35 @@ def test_two_calibrations_in_turn_are_one(
     assert [each - together[-1] for each in together] == pytest.approx(
         [each - in_turn[-1] for each in in_turn]
     )
+
+
+@given(
+    NUMBERS,
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.sampled_from([0.5, 3.0]),
+    st.sampled_from(PASS_FAIL),
+)
+def test_a_lead_that_is_sure_decides_as_the_model_would_after_a_second_calibration(
+    offset: float, slope: float, reach: float, ruling: Verdict
+) -> None:
+    """Whatever a model says that is within the reach of the first."""
+    first = Calibration(2.0, -0.5, rules=1.0, points=0.5, reach=reach)
+    together = Calibration(slope, offset).after(first)
+    sure = [lead for lead in range(40) if together.is_sure(ruling, ((ruling, lead),), PASS_FAIL)]
+    assert sure
+    for lead in sure:
+        weighed = together.given(ruling, ((ruling, lead),))
+        for asked in (-reach, reach):
+            log_odds = weighed.of((asked - first.offset) / first.slope)
+            assert (log_odds > 0) == (ruling == "pass")
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=4), st.sampled_from([0.5, 2.0]))
+def test_a_temperature_flattens_shares_of_any_number_of_labels(
+    scores: list[float], temperature: float
+) -> None:
+    scaled = [score / temperature for score in scores]
+    assert find_shares(scores, temperature) == pytest.approx(find_shares(scaled, 1.0), abs=2e-6)
 
 
 def test_what_rules_say_moves_a_verdict_either_way_and_their_silence_does_not() -> None:

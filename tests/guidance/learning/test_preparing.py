@@ -3,11 +3,14 @@ a calibration."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from programs import small
 
+from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Prompt
+from stageb.engines.protocol import Decode, Prompt
 from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.first_guidance import check_sealed
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
@@ -18,7 +21,7 @@ from stageb.guidance.learning.preparing import Preparer, prepare
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import is_unprepared
-from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -105,6 +108,28 @@ def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -
     assert not is_unprepared(replace(START, bundles=1), CONFIG)
     assert not is_unprepared(START, replace(CONFIG, model=ModelConfig()))
     assert not is_unprepared(START, replace(CONFIG, runner=RunnerConfig(judge="both")))
+
+
+def look(prompt: Prompt, decode: Decode, key: int) -> str:
+    """Fails what is torn, in the words of an instruct model."""
+    torn = "torn" in prompt.user
+    return f"Verdict: {'fail' if torn else 'pass'}. It is {'torn' if torn else 'sound'}."
+
+
+def test_a_run_with_another_model_begins_by_showing_it_labelled_tickets(tmp_path: Path) -> None:
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=50)
+    keys = {
+        "model.model_name_or_path": f"{__name__}:look",
+        "prompt.style": "instruct",
+        "runner.epochs": 1,
+        "sampler.samples_per_decode": 1,
+        "reflection.num_proposals": 1,
+        "reflection.scope": "bundle",
+        "gate": "none",
+    }
+    assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
+    learnt = load_seed(tmp_path / "out" / "run" / "valves" / "guidance.json")["valves"]
+    assert {each.verdict for each in learnt.demonstrations} == {"pass", "fail"}
 
 
 @pytest.mark.parametrize("tokens", [0, 1536])

@@ -50,6 +50,19 @@ JSON = st.recursive(
 )
 
 
+TORN = {"source": "g1::fail", "per_image": {"image_1": "torn"}, "verdict": "fail"}
+NO_DEMONSTRATIONS: list[Any] = [
+    {},
+    [TORN, "torn"],
+    [TORN, {}],
+    [{**TORN, "per_image": [["image_1", "torn"]]}],
+    [{**TORN, "per_image": {"image_1": 1}}],
+    [{**TORN, "source": 7}],
+    [{**TORN, "verdict": "maybe"}],
+    [{**TORN, "more": "x"}],
+]
+
+
 def seed(tmp_path: Path, content: object) -> Path:
     path = tmp_path / "guidance.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
@@ -74,6 +87,17 @@ def test_a_user_may_write_experiences_alone_in_any_order(tmp_path: Path) -> None
     assert [rule.key for rule in missions["m"].rules] == ["G0", "G2", "G10"]
     assert (missions["m"].step, missions["m"].next_number) == (0, 11)
     assert set(missions) == {"m", "n"}
+
+
+def test_a_user_may_write_demonstrations_without_their_rules(tmp_path: Path) -> None:
+    path = seed(tmp_path, {"m": {"experiences": {"G0": "h"}, "demonstrations": [TORN]}})
+    [shown] = load_seed(path)["m"].shown
+    assert (shown.source, shown.per_image, shown.verdict, shown.rule) == (
+        "g1::fail",
+        (("image_1", "torn"),),
+        "fail",
+        "",
+    )
 
 
 def test_a_byte_order_mark_is_forgiven(tmp_path: Path) -> None:
@@ -108,6 +132,10 @@ def test_a_byte_order_mark_is_forgiven(tmp_path: Path) -> None:
         ({"experiences": {"G0": "h"}, "named": [["Type", "a\nb"]]}, "named: not"),
         ({"experiences": {"G0": "h"}, "named": [["Type", "x" * 5000]]}, "named: not"),
         ({"experiences": {"G0": "h"}, "rules": {}}, "unknown field 'rules'"),
+        *(
+            ({"experiences": {"G0": "h"}, "demonstrations": shown}, "demonstrations: not")
+            for shown in NO_DEMONSTRATIONS
+        ),
     ],
 )
 def test_each_fault_names_file_mission_and_place(tmp_path: Path, body: object, says: str) -> None:

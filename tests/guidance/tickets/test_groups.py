@@ -26,6 +26,7 @@ from stageb.guidance.tickets.groups import (
     RepeatCounter,
     find_repeats,
     join_equal,
+    name_content,
     normalize_text,
     whole_groups,
 )
@@ -172,7 +173,18 @@ def test_where_tickets_say_few_things_the_remedy_is_told(kinds: int, told: bool)
     alike = join_equal(
         [Ticket("m", f"{n}", "pass", (("image_1", f"{n % kinds}"),)) for n in range(40)]
     )
-    assert ("--columns.repeats apart" in str(next(find_repeats(alike)))) is told
+    said = str(next(find_repeats(alike)))
+    assert ("--columns.repeats apart" in said) is told
+    assert "labelled both ways" not in said
+
+
+def test_what_a_ticket_says_has_the_same_name_in_every_version() -> None:
+    """Guidance files hold such names of the tickets that taught and chose them."""
+    says = (("image_1", "Hose:  leaking."), ("image_2", "1.2345"))
+    ticket = Ticket("m", "g", "pass", says)
+    assert name_content(ticket) == "0f19db7f3173"
+    assert name_content(replace(ticket, group_id="h", label="fail")) == "0f19db7f3173"
+    assert name_content(replace(ticket, apart=True)) == "98a1008932b2"
 
 
 def test_further_rows_leave_the_name_of_a_group() -> None:

@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from programs import small
 
+from stageb.__main__ import main
+from stageb.config import FabricConfig
 from stageb.errors import BadInputError
 from stageb.guidance.config import UseImages
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
+from stageb.guidance.tickets.images import check_images
 from stageb.guidance.tickets.tickets import fingerprint, read_tickets
 from stageb.guidance.words.types import Guidance, Rule, Ticket
+from stageb.job.world import World, run
 
 GUIDANCE = Guidance("m", 0, (Rule("G0", "A ticket passes."),), 1)
 
@@ -60,6 +65,42 @@ def test_images_are_shown_beside_summaries_or_instead_of_them_and_otherwise_not_
     assert fingerprint([beside]) == fingerprint([plain])
     (tmp_path / "a" / "1.png").unlink()
     assert one(path, False) == plain
+
+
+def test_the_digest_of_images_is_of_what_they_hold(tmp_path: Path) -> None:
+    found: list[str] = []
+
+    def tell(*tickets: Ticket) -> str:
+        def look(world: World) -> int:
+            found.append(check_images(world, tickets))
+            return 0
+
+        assert run(FabricConfig(accelerator="cpu"), look) == 0
+        return found[-1]
+
+    ticket = one(written(tmp_path, ["a/1.png"]), True)
+    white = tell(ticket)
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "a" / "1.png")
+    assert len({white, tell(ticket), tell()}) == 3
+    written(tmp_path, ["a/1.png"])
+    assert tell(ticket) == white
+
+
+def test_a_run_goes_on_only_with_images_that_hold_what_they_held(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.new("RGB", (9, 9)).save(tmp_path / "1.png")
+    rows = [
+        {**row, "images": dict.fromkeys(row["per_image"], "1.png")} for row in small.rows(groups=30)
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    keys = {"sampler.use_images": True, "runner.epochs": 0}
+    command = small.arguments(path, tmp_path / "out", keys=keys)
+    assert main(command) == main(command) == 0
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "1.png")
+    assert main(command) == 2
+    assert "other ticket" in " ".join(capsys.readouterr().err.split())
 
 
 def test_faults_name_file_line_and_remedy_and_can_be_skipped(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from guidance.made import tickets
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.commands.fit.summary import describe_splits
@@ -18,6 +18,7 @@ from stageb.guidance.tickets.splits import (
     FURTHER_BY_CODE,
     SPLITS,
     bundle_size,
+    describe_labels,
     find_default,
     leave_out,
     list_missions,
@@ -180,6 +181,8 @@ def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_
     drawn = Counter(RARE[i].label for i in (*splits.race_set, *splits.test_order))
     assert drawn["fail"] >= 190  # of 200; where both run short, a few are left over
     assert drawn["pass"] / drawn["fail"] == pytest.approx(FURTHER * 3800 / (20 * 200), rel=0.25)
+    [chance] = set(splits.inclusion_prob.values())
+    assert chance == pytest.approx((drawn["pass"] / 3800) / (drawn["fail"] / 200), rel=0.25)
     studied = Counter(RARE[i].label for i in splits.rollout_pool)
     assert set(splits.rollout_pool) < set(splits.test_order)
     assert studied["fail"] == Counter(RARE[i].label for i in splits.test_order)["fail"]
@@ -256,6 +259,36 @@ def test_val_is_judged_on_all_rare_failures_and_a_sample_that_stands_for_the_oth
     assert split_tickets(RARE, replace(config, gate="none"))["m"].val_sample == splits.val
 
 
+def test_where_train_is_not_drawn_by_price_val_is_judged_as_a_whole() -> None:
+    """However rare the dear failures are among its own tickets."""
+    own = [
+        replace(ticket, split="val")
+        if n % 2
+        else replace(ticket, split="train", label="fail" if n % 4 else "pass")
+        for n, ticket in enumerate(RARE[1:])
+    ]
+    splits = split_tickets(own, DEAR)["m"]
+    assert not splits.inclusion_prob and not splits.scale
+    assert splits.val_sample == splits.val and len(splits.val) > 1900
+
+
+def test_a_split_is_told_by_its_failures_or_by_labels_of_its_own() -> None:
+    def tell(*labels: str) -> list[str]:
+        own = [
+            replace(ticket, label=label, split="train")
+            for ticket, label in zip(numbered(len(labels)), labels, strict=True)
+        ]
+        return describe_labels(own, split_tickets(own, CONFIG)["m"])
+
+    assert tell("pass", "fail", "pass")[0] == "3 train tickets, 1 of them fail"
+    told = tell("mid", "low", "mid", "high")
+    assert told == [
+        "4 train tickets: high (1), low (1), mid (2)",
+        "0 val tickets",
+        "0 test tickets",
+    ]
+
+
 def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> None:
     both = [*RARE, *(replace(ticket, label="pass") for ticket in RARE if ticket.label == "fail")]
     splits = split_tickets(both, DEAR)["m"]
@@ -330,6 +363,8 @@ def test_labels_and_the_verdict_that_begins_are_of_train_alone(
 
 
 @given(st.lists(st.integers(1, 7), min_size=3, max_size=30), st.integers(1, 20))
+@example([2, 2, 2], 1)
+@example([5, 2, 4], 1)
 def test_joined_groups_race_whole_and_no_more_of_their_tickets_than_wanted(
     copies: list[int], wanted: int
 ) -> None:
@@ -349,4 +384,6 @@ def test_joined_groups_race_whole_and_no_more_of_their_tickets_than_wanted(
             if name in raced
         }
     )
-    assert len(race_set) <= min(wanted, len(world) // 3) or len(raced) == 1
+    room, smallest = min(wanted, len(world) // 3), min(copies)
+    assert len(race_set) <= room or list(raced.values()) == [smallest]
+    assert bool(raced) == (3 * smallest <= len(world))

@@ -153,6 +153,31 @@ def test_tickets_without_a_label_are_left_out_only_where_labels_are_needed(
     ]
 
 
+def test_a_row_of_too_few_cells_is_no_row_without_a_label(tmp_path: Path) -> None:
+    path = write(tmp_path, "mission,group_id,seal,label\nm,1,new\nm,2,,,\nm,3,worn,fail\n")
+    told = faults(path, ColumnsConfig(unlabelled="skip"))
+    assert [(line, what) for line, what, _ in told] == [
+        (2, "3 cells where the header names 4"),
+        (3, "5 cells where the header names 4"),
+    ]
+
+
+def test_rows_without_names_of_their_own_that_differ_in_what_nobody_reads_are_told(
+    tmp_path: Path,
+) -> None:
+    columns = ColumnsConfig(mission_name="m", group_id=None, texts=["seal"])
+    files = [
+        write(tmp_path, f"label,seal,by\nfail,worn,{by}\npass,worn,{by}\n", f"{by}.csv")
+        for by in ("Ann", "Bo")
+    ]
+    tickets, _ = read_tickets(files[:1], "error", columns)
+    assert len({ticket.group_id for ticket in tickets}) == 1, (
+        "named by what they say, not by labels"
+    )
+    with pytest.raises(BadInputError, match="rows have no names of their own: leave one out"):
+        read_tickets(files, "error", columns)
+
+
 def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
     text = 'ID,Station,Part,Result\n1,a,seal,OK\n2,a,seal\n3,a,seal,maybe\n,a,seal,OK\n5,a,,OK\n1,a,hose,OK\n6,a,"x\ny",\n'
     told = faults(write(tmp_path, text))
@@ -399,6 +424,9 @@ def test_of_many_columns_the_nearest_the_first_and_the_last_are_named(tmp_path: 
         "measurement 29, diagnosis, 1 that the config names"
     )
     assert len(what) < 400
+    named = ColumnsConfig(mission_name="m", group_id=None, label="Diagnose")
+    ((_, what, _),) = faults(path, named)
+    assert what.endswith("measurement 29, diagnosis")
 
 
 def test_a_word_cannot_mean_both() -> None:

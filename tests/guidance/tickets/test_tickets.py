@@ -7,16 +7,18 @@ import pytest
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
+from stageb.guidance.rules.prompts import ticket_text
 from stageb.guidance.tickets.stream import TicketStream
 from stageb.guidance.tickets.tickets import (
     BadRecord,
     describe_left_out,
     find_label,
     fingerprint,
+    read_entries,
     read_tickets,
 )
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.types import Ticket
+from stageb.guidance.words.types import UNKNOWN, Ticket
 from stageb.untrusted.strict_json import FaultError
 
 GOOD = {"mission": "valves", "group_id": "g1", "label": "pass", "per_image": {"image_1": "a: b"}}
@@ -102,6 +104,7 @@ def test_a_leading_header_is_dropped_and_nothing_else(tmp_path: Path) -> None:
         (row(label="Pass"), 'label "Pass"'),
         (row(label=["pass"]), 'label ["pass"]'),
         (row(label=None), "label null"),
+        (row(label=""), 'label ""'),
         (row(mission=""), 'mission ""'),
         (row(mission=" \t"), "mission"),
         (row(mission=7), "mission 7"),
@@ -188,6 +191,8 @@ def test_a_ticket_that_comes_twice_names_both_lines(tmp_path: Path) -> None:
     assert (bad.path, bad.line) == (str(second), 2)
     assert "'g1::pass' of mission 'valves'" in bad.what
     assert f"{first}:1 " in bad.what
+    with pytest.raises(BadInputError, match="keep one of the two, or give another group_id"):
+        read_tickets([first, second], "error", ColumnsConfig(group_id=None))
 
 
 def test_bytes_that_are_not_utf8_are_told_by_line_and_a_mark_at_the_start_is_fine(
@@ -231,7 +236,7 @@ def test_unreadable_and_empty_files_always_stop(tmp_path: Path, mode: Any) -> No
     for name, says in cases.items():
         with pytest.raises(BadInputError, match=says):
             read_tickets([good, tmp_path / name], mode)
-    with pytest.raises(BadInputError, match="no tickets"):
+    with pytest.raises(BadInputError, match="tickets: no tickets"):
         read_tickets([], mode)
 
 
@@ -320,6 +325,7 @@ def test_a_whole_number_that_counts_nothing_is_a_value(tmp_path: Path) -> None:
     (ticket,), _ = read_tickets([written(tmp_path, row(per_image={"1": seen, "2": seen}))], "error")
     assert ticket.content
     assert [dict(ticket.content.fields)[name] for name in ("plugs", "serial")] == ["4", serial]
+    assert "\nall images: plugs: 4; " in ticket_text(ticket)
 
 
 def test_a_number_that_python_does_not_read_is_told_without_python(tmp_path: Path) -> None:
@@ -331,17 +337,48 @@ def test_a_number_that_python_does_not_read_is_told_without_python(tmp_path: Pat
 
 def test_lines_without_a_label_may_be_skipped(tmp_path: Path) -> None:
     bare = {key: value for key, value in GOOD.items() if key != "label"}
-    path = written(tmp_path, row(), bare, row(label=None), row(group_id="g2", label="fail"))
+    path = written(
+        tmp_path, row(), bare, row(label=None), row(group_id="g2", label="fail"), row(label="")
+    )
     tickets, left_out = read_tickets([path], "error", ColumnsConfig(unlabelled="skip"))
     assert [ticket.key for ticket in tickets] == ["g1::pass", "g2::fail"]
     assert [(each.line.line, each.left_out) for each in left_out] == [
         (2, "unlabelled"),
         (3, "unlabelled"),
+        (5, "unlabelled"),
     ]
     with pytest.raises(
-        BadInputError, match=r"2 unusable (?s:.)*label null; .*columns.unlabelled skip"
+        BadInputError,
+        match=r"3 unusable (?s:.)*label null; .*columns.unlabelled skip(?s:.)*"
+        r'label ""; .*columns.unlabelled skip',
     ):
         read_tickets([path], "error")
+
+
+def test_a_ticket_to_be_judged_needs_no_label_and_is_told_what_else_it_lacks(
+    tmp_path: Path,
+) -> None:
+    for name in ("mission", "group_id", "per_image"):
+        line = {key: value for key, value in GOOD.items() if key not in (name, "label")}
+        [entry] = read_entries(str(written(tmp_path, line)), ColumnsConfig(), labelled=False)
+        with pytest.raises(FaultError, match=f"no {name}") as raised:
+            entry.ticket(False)
+        assert raised.value.remedy == "give every ticket mission, group_id, per_image"
+        with pytest.raises(FaultError) as raised:
+            entry.ticket(True)
+        assert raised.value.remedy == "give every ticket mission, group_id, label, per_image"
+    [bare] = read_entries(str(written(tmp_path, row(label=""))), ColumnsConfig(), labelled=False)
+    assert bare.ticket(False).label == UNKNOWN
+
+
+def test_a_reason_that_a_line_does_not_give_is_none(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        *(row(group_id=f"g{n}", why=why) for n, why in enumerate([None, "", "worn\tout", 7])),
+        row(group_id="g4"),
+    )
+    tickets, _ = read_tickets([path], "error", ColumnsConfig(reason="why"))
+    assert [ticket.reason for ticket in tickets] == ["", "", "worn out", "7", ""]
 
 
 def test_exact_copies_count_once_and_others_of_the_name_are_faults(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from stageb.guidance.words.costs import (
     EQUAL,
     Confusion,
     PriceConfig,
+    count_alarms,
     describe_classes,
+    describe_review,
     effective_counts,
     find_cheapest,
     measure_classes,
@@ -78,6 +80,33 @@ def test_figures_are_said_in_words() -> None:
     assert sampled == f"estimated for all 1,000 from the 200 that were judged: {said}"
     assert "Cost" not in describe_classes(measure_classes(CATCHES, EQUAL))
     assert describe_classes(measure_classes(NOTHING, EQUAL)) == "no tickets"
+
+
+def test_where_no_ticket_passes_nothing_is_said_of_false_alarms() -> None:
+    figures = measure_classes({**CATCHES, "pass": NOTHING["pass"]}, EQUAL)
+    assert count_alarms(figures["classes"]["pass"]) == 0
+    assert "among" not in describe_classes(figures)
+    assert describe_classes(figures).startswith("25 of 35 failures caught (71%), 1 without")
+
+
+def test_figures_of_other_labels_name_each_label_that_a_ticket_has() -> None:
+    none = {"low": 0, "mid": 0, "high": 0, "none": 0}
+    found = {"low": {**none, "low": 3, "mid": 1}, "mid": {**none, "mid": 4}, "high": none}
+    assert describe_classes(measure_classes(found, EQUAL)) == (
+        "low: 75% of 4 found (100% of its verdicts right), mid: 100% of 4 found (80% of its "
+        "verdicts right); macro-F1 0.873; always low would score 50.0%"
+    )
+    unsaid = {**found, "mid": {**none, "low": 1, "high": 3}, "low": {**none, "high": 4}}
+    assert describe_classes(measure_classes(unsaid, EQUAL)).startswith(
+        "low: 0% of 4 found (0% of its verdicts right), mid: 0% of 4 found; macro-F1"
+    )
+
+
+def test_a_review_is_of_the_tickets_that_need_one() -> None:
+    figures = {"n": 500, "without_review": {"n": 488, "acc": 0.976}}
+    assert describe_review(figures) == "12 (others 97.6%)"
+    assert describe_review({**figures, "n": 488}) == "0"
+    assert describe_review({"n": 12, "without_review": {"n": 0, "acc": None}}) == "12"
 
 
 COUNTS = st.fixed_dictionaries(

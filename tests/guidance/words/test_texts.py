@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.words.texts import find_copied, find_renamed, one_line
+from stageb.guidance.words.texts import find_copied, find_renamed, one_line, verdict_words_fault
 from stageb.untrusted.clean_text import text_fault
 
 SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
@@ -42,6 +42,12 @@ def test_plain_lines_have_no_fault(text: str) -> None:
 )
 def test_line_breaks_controls_and_invisible_characters_are_named(character: str) -> None:
     assert f"U+{ord(character):04X}" in text_fault(f"Fail if a{character}is b.")
+
+
+def test_a_verdict_word_has_at_most_forty_characters_and_at_least_one() -> None:
+    assert verdict_words_fault({"pass": "a" * 40, "fail": "b" * 40}) == ""
+    for word in ("a" * 41, ""):
+        assert "of 1 to 40 printable characters" in verdict_words_fault({"pass": word, "fail": "b"})
 
 
 @given(st.text(max_size=60), st.integers(1, 40))

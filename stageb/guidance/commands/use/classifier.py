@@ -184,8 +184,12 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
         The rows must be ones that ``fit`` has not seen. ``groups`` names what each belongs to: of a
         group one row is drawn, by default of rows that say the same. Raises ``ValueError`` where a
-        row has a class that ``fit`` had not."""
+        row has a class that ``fit`` had not, and for shares that no rows can prove."""
         check_is_fitted(self)
+        if not 0 < max_error <= 1:
+            raise ValueError(f"max_error: {max_error!r}: give a share above 0, up to 1")
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence: {confidence!r}: give a share between 0 and 1")
         cells, classes = self._read(X, reset=False), column_or_1d(y)
         given = [] if groups is None else [groups]
         check_consistent_length(*islice(cells.values(), 1), classes, *given)

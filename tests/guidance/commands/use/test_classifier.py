@@ -410,6 +410,13 @@ def test_rows_are_decided_alone_under_a_bound_on_their_errors() -> None:
     assert learnt.automate(*make(600, 2), max_error=0.03, groups=groups).automation_ is None
     with pytest.raises(ValueError, match="fit had no 'maybe'"):
         learnt.automate(rows[:2], ["OK", "maybe"])
+    shares: list[tuple[str, dict[str, float]]] = [
+        *(("max_error", {"max_error": share}) for share in (0.0, -0.1, 1.1)),
+        *(("confidence", {"confidence": share}) for share in (0.0, 1.0, 95.0)),
+    ]
+    for named, share in shares:
+        with pytest.raises(ValueError, match=f"{named}: {share[named]}: give a share"):
+            learnt.automate(rows, checked, **share)
 
 
 def test_a_row_that_lacks_what_no_row_of_fit_lacked_is_not_decided_alone() -> None:
