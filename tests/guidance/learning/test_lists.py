@@ -723,6 +723,34 @@ def test_of_what_lines_hold_a_share_above_the_least_is_wanted(
     assert not held or (held & wanted).bit_count() > least * held.bit_count()
 
 
+@pytest.mark.parametrize(
+    ("seed", "rows", "least"), [(11, 150, 0.5), (14, 90, 0.75), (18, 90, 0.5), (20, 37, 0.75)]
+)
+def test_no_line_that_is_sought_beside_all_others_would_take_the_place_of_one(
+    seed: int, rows: int, least: float
+) -> None:
+    """In each of these tables, lines that are found one after the other could be mended so."""
+    readings, draw = table(rows, seed), Random(seed)
+    masks, everyone = find_terms(readings, Forms()).plain, (1 << rows) - 1
+    wanted = mask(
+        [n for n, each in enumerate(readings) if fails_by_rule(each) != (draw.random() < 0.15)]
+    )
+    negatives = everyone & ~wanted
+
+    def cost(lines: Sequence[Conjunction]) -> float:
+        held = hold_any(masks, lines)
+        missed, alarms = wanted & ~held, negatives & held
+        return (1 - least) * missed.bit_count() + least * alarms.bit_count()
+
+    lines = cover(masks, wanted, negatives, least)
+    assert len(lines) > 1
+    for line in lines:
+        others = [each for each in lines if each != line]
+        held = hold_any(masks, others)
+        further = cover(masks, wanted & ~held, negatives & ~held, least, most=1)
+        assert cost([*others, *further]) >= cost(lines) - 1e-9
+
+
 def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
     readings = [
         read_summaries((text,))
