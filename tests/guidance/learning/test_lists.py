@@ -647,6 +647,19 @@ def test_a_word_list_is_as_short_as_chance_lets_it_be(mended: int, listed: int) 
     assert len(wholes._find_smallest(found, study, folds(100)).whole.cards[0].points) == listed
 
 
+@pytest.mark.parametrize(("misfits", "size"), [(0, 4), (1, 2)])
+def test_what_is_right_of_all_that_taught_it_does_not_give_way_to_what_is_shorter(
+    misfits: int, size: int
+) -> None:
+    """Though that costs about as little."""
+    study = material(table(100), (1 << 100) - 1)
+    best, shorter = (
+        wholes._Found(held.bit_count(), conditions, 0, Whole((), "pass"), held, wrongly)
+        for held, conditions, wrongly in ((0x3FF, 4, misfits), (0xFFE, 2, 3))
+    )
+    assert wholes._find_smallest([shorter, best], study, folds(100)).size == size
+
+
 @pytest.mark.slow
 def test_a_dear_miss_makes_more_tickets_fail() -> None:
     draw = Random(3)
