@@ -110,7 +110,7 @@ def learn_lists(
         # Beside the present rules, nothing changes for tickets that have the verdict already.
         there = among if default is not None else among & ~material.find_judged(verdict)
         sides = {label: mask & there for label, mask in material.labelled.items()}
-        counts = find(*sides.values()) if find and all(sides.values()) else {}
+        counts = find(*sides.values()) if find else {}
         if find and not counts:
             return []
         wanted, ((other, negatives),) = sides.pop(verdict), sides.items()

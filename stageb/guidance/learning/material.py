@@ -150,7 +150,7 @@ def find_wrong(whole: Whole, material: Material, among: int) -> int:
     would say."""
     free = among & ~material.held
     judged = judge_whole(whole, material.masks, free)
-    rest = free & ~sum(judged.values())
+    rest = ~sum(judged.values())
     right = rest & (~material.wrong if whole.default is None else material.labelled[whole.default])
     right = reduce(or_, (mask & material.labelled[label] for label, mask in judged.items()), right)
     return (

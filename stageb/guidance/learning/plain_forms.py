@@ -148,7 +148,7 @@ def spell_out(
         mask = sum((held >> number & 1) << place for place, held in enumerate(shown))
         literals = [(term, mask, 0)]
         if deniable(term):
-            literals.append((negate(term), everything & ~mask, 1))
+            literals.append((negate(term), ~mask, 1))
         lines += [
             ((*line, literal), held & side, denied + denies)
             for line, held, denied in lines

@@ -91,7 +91,7 @@ def grow_cards(
     verdict, other = labelled
     terms, held = find_distinct(masks, among)
     labels = unpack([labelled[verdict]], among)[0].astype(np.float64)
-    if not terms or not 0 < labels.sum() < len(labels):
+    if not 0 < labels.sum() < len(labels):
         return []
     # Half of the price weighs tickets, half moves the limit: all by weight, few failures would
     # teach as if they were many.
@@ -101,7 +101,7 @@ def grow_cards(
     even = (log(prices[other]) - log(prices[verdict])) / 2
     first, tally = (
         np.ones((len(labels), 1)),
-        Contingency.of(terms, held, labelled[verdict] & among, among),
+        Contingency.of(terms, held, labelled[verdict], among),
     )
     fitted = _fit(first, labels, weights, np.zeros(1))
     gains = _promise_first(tally, fitted[0], *of_each)

@@ -285,7 +285,7 @@ def _learn_by_label(
             judged_right |= decided_now & wanted
             decided_out_of_fold |= decided_now
             taken |= judge_whole(found.whole, material.masks, open_tickets)[label]
-    judged_right |= material.labelled[default] & among & ~decided_out_of_fold
+    judged_right |= material.labelled[default] & ~decided_out_of_fold
     if not lists:
         return None
     whole, wrong = Whole(tuple(lists), default), among & ~judged_right

@@ -29,8 +29,6 @@ def find_lists(tally: Contingency, whole_words: Set[str], most: int) -> list[lis
     others. Return their places in two lists, or in one, the surest word first."""
     places = [place for place, term in enumerate(tally.terms) if term.word in whole_words]
     count, all_wanted = tally.tickets, tally.wanted
-    if not places or not 0 < all_wanted < count:
-        return []
     held, right = tally.held[places], tally.right[places]
     share, wrong = held / count, held - right
     surplus = right - all_wanted * share

@@ -2,14 +2,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.calibration import (
+    FEWEST,
     LEAST_SLOPE,
+    Numbers,
     calibrate,
+    find_chances,
     fit_calibration,
+    fit_logistic,
     measure_calibration_error,
 )
 from stageb.guidance.words.calibration import find_shares
@@ -66,7 +71,9 @@ def test_a_model_that_is_wrong_throughout_is_not_turned_round() -> None:
 
 
 def test_too_few_tickets_or_one_label_calibrate_nothing() -> None:
-    assert fit([1.0, -1.0], [True, False]) == UNCALIBRATED
+    passes = [place % 2 == 0 for place in range(FEWEST)]
+    log_odds = [1.0 if is_pass else -1.0 for is_pass in passes]
+    assert fit(log_odds[1:], passes[1:]) == UNCALIBRATED != fit(log_odds, passes)
     assert fit([1.0] * 50, [True] * 50) == UNCALIBRATED
 
 
@@ -188,6 +195,63 @@ def test_the_calibration_error_is_how_far_shares_are_from_probabilities() -> Non
     assert math.isclose(
         measure_calibration_error([(40.0, 0.0)] * 400, name(passes)), 0.25, abs_tol=1e-6
     )
+
+
+@pytest.mark.parametrize("labels", [PASS_FAIL, ("low", "medium", "high")])
+def test_the_calibration_error_is_the_same_in_whichever_order_labels_stand(
+    labels: tuple[Verdict, ...],
+) -> None:
+    """Each label counts, not the first alone."""
+    labelled = [labels[n % 7 % len(labels)] for n in range(200)]
+    scores = [[float(n * place % 5) for place in range(len(labels))] for n in range(200)]
+    turned = [each[::-1] for each in scores]
+    assert measure_calibration_error(scores, labelled, labels) == pytest.approx(
+        measure_calibration_error(turned, labelled, labels[::-1])
+    )
+
+
+@pytest.mark.parametrize("labels", [PASS_FAIL, ("low", "medium", "high")])
+@pytest.mark.parametrize("spread", [1.0, 10.0])
+def test_few_tickets_that_are_all_right_make_no_verdict_certain(
+    labels: tuple[Verdict, ...], spread: float
+) -> None:
+    labelled = [labels[n % len(labels)] for n in range(FEWEST + 2)]
+    scores = [[spread * (each == label) for each in labels] for label in labelled]
+    found = fit_calibration(scores, labelled, labels)
+    chances = [
+        find_shares(found.weigh(each), 1.0)[labels.index(label)]
+        for each, label in zip(scores, labelled, strict=True)
+    ]
+    assert all(0.7 < each < 0.99 for each in chances)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.sampled_from([0.0, 0.2, 1.0])),
+        min_size=2,
+        max_size=12,
+    ),
+    st.sampled_from([0.1, 1.0, 5.0]),
+    st.lists(st.floats(0.5, 4), min_size=12, max_size=12),
+)
+def test_no_other_weights_of_a_regression_lose_less(
+    drawn: list[tuple[float, float, float]], ridge: float, counts: list[float]
+) -> None:
+    """By the likelihood of the labels, and by the ridge that draws all weights to 0."""
+    rows, labels = (
+        np.array([[1.0, *each[:2]] for each in drawn]),
+        np.array([each[2] for each in drawn]),
+    )
+    weights, penalty = np.array(counts[: len(drawn)]), np.array([0.01, ridge, ridge])
+
+    def lose(fitted: Numbers) -> float:
+        chances = find_chances(rows @ fitted)
+        told = labels * np.log(chances) + (1 - labels) * np.log(1 - chances)
+        return float((penalty * fitted**2).sum() / 2 - weights @ told)
+
+    fitted = fit_logistic(rows, labels, weights, np.zeros(3), penalty)
+    for step in 0.01 * np.vstack([np.eye(3), -np.eye(3)]):
+        assert lose(fitted) < lose(fitted + step)
 
 
 def test_a_guidance_that_is_calibrated_again_weighs_what_the_model_says_by_both() -> None:

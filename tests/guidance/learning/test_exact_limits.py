@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 
 import pytest
@@ -15,9 +15,13 @@ from times import TIMES
 
 from lab.bench.labels import are_right, learn
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
+from stageb.guidance.learning.lists import refine
 from stageb.guidance.learning.scales import Scale
+from stageb.guidance.learning.terms import Masks, Scales, hold_any
+from stageb.guidance.rules.conditions import Expression, Limit, compile_expression
+from stageb.guidance.rules.evidence_forms import find_numbers
 from stageb.guidance.rules.limits import write_limit
-from stageb.guidance.rules.value_types import parse_quantity
+from stageb.guidance.rules.value_types import OPERATORS, Computed, parse_quantity, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Content, Ticket
@@ -210,3 +214,48 @@ def test_a_limit_lies_in_the_middle_of_a_wide_gap(under: float, gap: float, side
     step = 10.0 ** -max(len(f"{end:g}".partition(".")[2]) for end in (under, over))
     if over - under > 1.5 * step:  # numbers as fine as these fit in between
         assert under + quarter - 1e-9 <= found.number <= over - quarter + 1e-9
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), min_size=4, max_size=30
+    ),
+    st.sampled_from([0.2, 0.5, 0.8]),
+    st.tuples(st.integers(1, 8), st.integers(1, 8)),
+)
+def test_no_limit_of_a_refined_line_could_be_moved_to_where_it_costs_less(
+    rows: list[tuple[int, int, bool]], least: float, start: tuple[int, int]
+) -> None:
+    """A false alarm costs ``least`` and a miss the rest of 1. A limit that should rather be dropped
+    stays where it is."""
+    cells = [*((a, b) for a, b, _ in rows), *((n, n) for n in range(10))]  # the last teach nothing
+    readings = [read_summaries((f"a: {a}; b: {b}",)) for a, b in cells]
+    masks, everyone = Masks({}, Scales(find_numbers(readings))), (1 << len(rows)) - 1
+    wanted = sum(1 << n for n, row in enumerate(rows) if row[2])
+
+    def cost(*line: Expression) -> float:
+        held = hold_any(masks, [line]) & everyone
+        missed, alarms = wanted & ~held, held & ~wanted
+        return (1 - least) * missed.bit_count() + least * alarms.bit_count()
+
+    low, high = Limit("a", "above", f"{start[0]}.5"), Limit("b", "below", f"{start[1]}.5")
+    ((one, other),) = refine([(low, high)], masks, wanted, everyone & ~wanted, least)
+    for kept, of, side in ((other, "a", "above"), (one, "b", "below")):
+        free = masks[kept] & everyone  # which the limit may part
+        others = [Limit(of, "above" if side == "above" else "below", f"{n}.5") for n in range(9)]
+        costs = [cost(each, kept) for each in others if masks[each] & free not in (0, free)]
+        best = min(costs, default=cost(one, other))
+        assert cost(one, other) <= best + 1e-9 or cost(kept) < best
+
+
+@pytest.mark.parametrize("operator", sorted(OPERATORS))
+def test_limits_on_what_two_fields_give_hold_as_the_rule_does(operator: str) -> None:
+    """Where a field is 0, and where one is missing; nothing is divided by 0."""
+    texts = [f"a: {a}; b: {b}" for a in range(-2, 5) for b in range(-2, 5)] + ["a: 3", "b: 3"]
+    readings = [read_summaries((text,)) for text in texts]
+    masks = Masks({}, Scales(find_numbers(readings)))
+    of = Computed("a", operator, "b")
+    for side, limit in product(("above", "below"), ("-1.5", "0", "0.7", "3")):
+        term = Limit(of, "above" if side == "above" else "below", limit)
+        judged = map(compile_expression(term), readings)
+        assert masks[term] == sum((said is True) << n for n, said in enumerate(judged))

@@ -18,7 +18,7 @@ from stageb.__main__ import main
 from stageb.guidance.learning.forms import learn_cards
 from stageb.guidance.learning.material import Material
 from stageb.guidance.learning.terms import Contingency, find_terms
-from stageb.guidance.learning.word_lists import find_lists
+from stageb.guidance.learning.word_lists import FEWEST, find_lists
 from stageb.guidance.rules.conditions import Mentions
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
 from stageb.guidance.rules.evidence_forms import Forms, reading
@@ -192,6 +192,7 @@ def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
     lists = find_lists(tally, {"leak", "worn", "dim"}, most)
     listed = [place for each in lists for place in each]
     assert len(lists) <= 2 and len({*listed}) == len(listed) <= most
+    assert all(len(each) >= FEWEST for each in lists)  # one word makes no list
     assert {names[place] for place in listed} <= {"leak", "worn", "dim"}
     for place in listed:
         share = held[place] @ wanted / max(1.0, held[place].sum())
@@ -203,6 +204,35 @@ def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
     assert all(sure.get(other, 0.0) <= sure[place] + 1e-6 for other in others for place in listed)
     # that which names a list stands first
     assert all(sure[one] >= sure[two] - 1e-6 for each in lists for one, two in pairwise(each))
+
+
+@pytest.mark.parametrize(("strong", "weak"), [(2, 0), (3, 0), (2, 2), (2, 3), (3, 3), (4, 2)])
+def test_words_that_tell_much_and_words_that_tell_a_little_are_two_lists(
+    strong: int, weak: int
+) -> None:
+    """Half of 200 tickets are wanted. A strong word stands in 40 of them and in none of the others,
+    a weak one in 60 and 40; which of these are surer is no matter."""
+    words = [f"w{n}" for n in range(strong + weak)]
+    right = np.array([40.0] * strong + [60.0] * weak)
+    wrong = np.array([0.0] * strong + [40.0] * weak)
+    tally = Contingency([Mentions((word,)) for word in words], right + wrong, right, 200, 100)
+    places = [*range(strong + weak)]
+    found = [places[:strong], places[strong:]] if weak else [places]
+    assert find_lists(tally, {*words}, 9) == found
+
+
+@given(
+    st.lists(st.integers(0, 255), min_size=1, max_size=4), st.integers(0, 255), st.integers(0, 255)
+)
+def test_a_table_that_is_turned_counts_all_other_tickets_as_wanted(
+    held: list[int], wanted: int, among: int
+) -> None:
+    terms = [Mentions((f"w{n}",)) for n in range(len(held))]
+    turned = Contingency.of(terms, held, wanted, among).turned
+    direct = Contingency.of(terms, held, among & ~wanted, among)
+    assert turned.held.tolist() == direct.held.tolist()
+    assert turned.right.tolist() == direct.right.tolist()
+    assert (turned.tickets, turned.wanted) == (direct.tickets, direct.wanted)
 
 
 def test_beside_lists_no_stem_has_points() -> None:

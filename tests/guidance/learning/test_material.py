@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 from statistics import mean
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stageb.guidance.learning.material import Material, find_gain, find_optimism
 from stageb.guidance.learning.terms import Masks
@@ -70,6 +73,33 @@ def test_tickets_that_say_the_same_tell_as_little_as_one_of_them() -> None:
     )
     assert together == pytest.approx(once.wrong, abs=0.01)
     assert apart < 0.6 * once.wrong
+
+
+def test_what_is_worse_on_some_tickets_and_better_on_none_is_never_as_good() -> None:
+    """However many tickets both are wrong on: these say nothing of which is better."""
+    both, more = (1 << 100) - 1, (1 << 12) - 1 << 100
+    assert find_optimism([both | more, both], both, 1.0, EVEN, ALL) == (0, 0)
+    assert find_gain(both, both | more, EVEN, ALL) > 3
+    assert find_gain(0, ALL, EVEN, ALL) == inf  # what is better on every ticket is surely better
+
+
+@given(
+    st.integers(0, ALL),
+    st.integers(0, ALL),
+    st.lists(st.sampled_from(range(12)), min_size=TICKETS, max_size=TICKETS),
+)
+def test_what_one_guidance_gains_on_another_this_one_loses(
+    one: int, other: int, owners: list[int]
+) -> None:
+    """At unequal prices, with tickets in groups, too, of which one alone tells no more than the
+    same change in a ticket that costs as much."""
+    groups = tuple(
+        sum(1 << place for place, owner in enumerate(owners) if owner == group)
+        for group in range(6)
+    )
+    priced = make(dict(EVEN.labelled), {"fail": 3.0, "pass": 1.0}, groups)
+    gain = find_gain(one, other, priced, ALL)
+    assert find_gain(other, one, priced, ALL) == (pytest.approx(-gain) if gain < inf else 0)
 
 
 def test_prices_say_which_guidance_would_be_chosen_and_what_it_costs() -> None:

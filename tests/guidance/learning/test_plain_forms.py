@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from random import Random
 
 import pytest
 from hypothesis import example, given
@@ -18,6 +19,7 @@ from stageb.guidance.learning.plain_forms import (
     spell_out,
     turn_points,
     write_as_count,
+    write_as_list,
 )
 from stageb.guidance.learning.scorecards import Scorecard, judge_compared
 from stageb.guidance.learning.terms import (
@@ -37,6 +39,12 @@ ROWS = list(product((False, True), repeat=len(TERMS)))  # a ticket for each
 MASKS = Masks(
     {term: sum(row[place] << n for n, row in enumerate(ROWS)) for place, term in enumerate(TERMS)}
 )
+
+
+def make(masks: Masks) -> Material:
+    """Tickets of which one fails, all of equal price."""
+    labelled, prices = {"fail": 1, "pass": (1 << len(ROWS)) - 2}, {"fail": 1.0, "pass": 1.0}
+    return Material(masks, {}, labelled, 1, frozenset(), prices)
 
 
 @given(
@@ -66,6 +74,7 @@ def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(
     st.lists(st.integers(-1, 6).filter(bool), min_size=2, max_size=len(TERMS)), st.integers(-1, 14)
 )
 @example([5, 4, 4], 7)
+@example([1, 1, 1], 2)
 def test_a_card_that_any_so_many_conditions_reach_is_a_count_of_these(
     points: list[int], least: int
 ) -> None:
@@ -74,8 +83,7 @@ def test_a_card_that_any_so_many_conditions_reach_is_a_count_of_these(
         "fail", {(term,): each for term, each in zip(TERMS, points, strict=False)}, least
     )
     everyone = (1 << len(ROWS)) - 1
-    labelled, prices = {"fail": 1, "pass": everyone - 1}, {"fail": 1.0, "pass": 1.0}
-    material = Material(MASKS, {}, labelled, 1, frozenset(), prices)
+    material = make(MASKS)
     whole = write_as_count(card, "pass", material)
     sums = [sum(each for each, held in zip(points, row, strict=False) if held) for row in ROWS]
     met = [sum(row[: len(points)]) for row in ROWS]
@@ -90,6 +98,18 @@ def test_a_card_that_any_so_many_conditions_reach_is_a_count_of_these(
         reached = sum((total >= least) << place for place, total in enumerate(sums))
         assert judge_whole(whole, MASKS, everyone)["fail"] & everyone == reached
         assert whole.size == card.size
+    spelt_out = write_as_list(card, "pass", material, everyone)
+    assert spelt_out is None or spelt_out.size <= card.size + 1  # a list is hardly longer
+
+
+def test_no_words_are_counted() -> None:
+    """A card of words that any two of three reach stays a card."""
+    words: list[Expression] = [Mentions((word,)) for word in ("leak", "rust", "dent")]
+    masks = Masks(dict(zip(words, (MASKS[term] for term in TERMS[:3]), strict=True)))
+    assert (
+        write_as_count(Scorecard("fail", {(word,): 1 for word in words}, 2), "pass", make(masks))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,9 +144,10 @@ def test_a_count_of_what_some_tickets_lack_says_where_it_is_given(gappy: list[st
 
 
 VALUES = ("x", "y", "z", "")  # of each of two fields; the last one: it is missing
-MIXED = list(product(VALUES, VALUES, (False, True)))  # a ticket for each combination
+# a ticket for each combination, with two words
+MIXED = list(product(VALUES, VALUES, (False, True), (False, True)))
 OF_FIELDS = [OneOf(name, some) for name in "ab" for some in (("x",), ("y",), ("x", "z"))]
-WORD = Mentions(("leak",))
+WORDS = [Mentions(("leak",)), Mentions(("rust",))]
 OF_MIXED = Masks(
     {
         **{
@@ -135,14 +156,20 @@ OF_MIXED = Masks(
             )
             for term in OF_FIELDS
         },
-        WORD: sum(row[2] << n for n, row in enumerate(MIXED)),
+        **{
+            word: sum(row[2:][place] << n for n, row in enumerate(MIXED))
+            for place, word in enumerate(WORDS)
+        },
     }
 )
 
 
 @given(
     st.dictionaries(
-        st.sampled_from([*OF_FIELDS, WORD]), st.integers(-5, 5).filter(bool), min_size=1, max_size=6
+        st.sampled_from([*OF_FIELDS, *WORDS]),
+        st.integers(-5, 5).filter(bool),
+        min_size=1,
+        max_size=6,
     ),
     st.integers(-6, 8),
     st.sets(st.sampled_from(range(len(MIXED))), min_size=1),
@@ -155,7 +182,7 @@ def test_lists_say_what_the_card_does_of_values_that_tickets_show_in_any_combina
     for place in range(len(MIXED)):
         total = sum(each for term, each in points.items() if OF_MIXED[term] >> place & 1)
         reached |= (total >= least) << place
-    values = [{MIXED[place][field] for place in seen} for field in range(3)]
+    values = [{MIXED[place][field] for place in seen} for field in range(4)]
     shown = sum(
         all(value in known for value, known in zip(row, values, strict=True)) << n
         for n, row in enumerate(MIXED)
@@ -166,6 +193,7 @@ def test_lists_say_what_the_card_does_of_values_that_tickets_show_in_any_combina
         for lines, side in zip(lists, (reached, ~reached), strict=True):
             is_same = hold_any(OF_MIXED, lines) & shown == side & shown
             assert is_same or (not lines and not denied)
+            assert denied or not any(term.is_denied for line in lines for term in line)
 
 
 def test_what_a_value_implies_of_others_is_not_said() -> None:
@@ -189,7 +217,7 @@ def find_reached(card: Scorecard, masks: Masks, among: int) -> int:
 
 @given(
     st.dictionaries(
-        st.sampled_from([*OF_FIELDS, WORD]), st.integers(-5, 5).filter(bool), min_size=1
+        st.sampled_from([*OF_FIELDS, *WORDS]), st.integers(-5, 5).filter(bool), min_size=1
     ),
     st.integers(-6, 8),
     st.sets(st.sampled_from(range(len(MIXED))), min_size=8),
@@ -203,7 +231,7 @@ def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verd
     turned = affirm(card, opposites)
     assert find_reached(turned, OF_MIXED, among) == find_reached(card, OF_MIXED, among)
     assert not any(opposites.get(line[0]) for line, each in turned.points.items() if each < 0)
-    assert WORD not in opposites  # nobody reads that a text lacks a word
+    assert opposites.keys().isdisjoint(WORDS)  # nobody reads that a text lacks a word
     whole = turn_points(card, "pass", opposites)
     assert bool(whole) == (least <= 0)
     if whole:
@@ -298,9 +326,50 @@ def test_no_condition_of_another_field_stands_for_an_opposite() -> None:
     assert all(each.fields == term.fields for term, each in opposites.items())
 
 
+def test_a_limit_has_its_other_side_for_an_opposite_whatever_else_tickets_there_show() -> None:
+    worn, new = (OneOf("seal", (value,)) for value in ("worn", "new"))
+    high, low = Limit("torque", "above", "5"), Limit("torque", "below", "5")
+    known = Masks({worn: 0b1111, low: 0b1111, new: 0b11110000, high: 0b11110000})
+    assert find_opposites(known, 0b11111111) == {worn: new, new: worn}
+    alone = Masks({worn: 0b1111, high: 0b11110000, low: 0b1111})
+    assert find_opposites(alone, 0b11111111) == {high: low}
+
+
 def test_a_value_says_more_than_all_others() -> None:
     one, others = OneOf("a", ("x",)), OneOf("a", ("y", "z"))
     assert find_opposites(Masks({one: 0b1111, others: 0b11110000}), 0b11111111) == {others: one}
+
+
+def test_a_ticket_without_any_point_never_reaches_a_card_that_is_learnt() -> None:
+    """Where most tickets fail, points are given to those that pass."""
+    draw = Random(1)
+    readings = [
+        read_summaries(("; ".join(f"{name}: {draw.choice('xyz')}" for name in "abcdefgh"),))
+        for _ in range(300)
+    ]
+    passes = sum(
+        1 << n
+        for n, each in enumerate(readings)
+        if sum(value == "x" for value in each.pairs.values()) > 3 + draw.randint(0, 1)
+    )
+    everyone = (1 << 300) - 1
+    labelled = {"fail": everyone & ~passes, "pass": passes}
+    prices = {"fail": 1.0, "pass": 1.0}
+    masks = find_terms(readings, Forms(wide=True))
+    material = Material(masks, {}, labelled, passes, frozenset(), prices)
+    cards = [card for each in learn_cards(None, 12, material, everyone) for card in each.cards]
+    assert {card.verdict for card in cards} == {"pass"} and all(card.least > 0 for card in cards)
+
+
+def test_where_a_line_tells_every_label_cards_compare_all_of_them() -> None:
+    readings = [read_summaries((f"health: {'abc'[n % 3]}; size: {n % 7}",)) for n in range(90)]
+    labelled = {name: sum(1 << n for n in range(place, 90, 3)) for place, name in enumerate("ABC")}
+    everyone = (1 << 90) - 1
+    masks = find_terms(readings, Forms())
+    material = Material(masks, {}, labelled, everyone, frozenset(), {})
+    *_, whole = learn_compared(0, None, 2, material, everyone)
+    assert not whole.lists and len(whole.cards) >= 2
+    assert find_wrong(whole, material, everyone) == 0
 
 
 @pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (3, False)])

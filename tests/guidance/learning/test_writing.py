@@ -128,12 +128,15 @@ def test_limits_of_a_field_stand_together_from_below_upwards(line: list[Expressi
 
 LABELS = ("no", "one", "two")  # the first of tickets that no rule speaks of
 OF_TWO = [OneOf(name, (value,)) for name in "ab" for value in "xy"]
+OF_THREE = AtLeast(2, (OneOf("a", ("x",)), OneOf("b", ("x",)), OneOf("c", ("x",))))
 LABELLED = [
     Ticket("m", f"g{n}", label, (), content=Content(tuple(pairs.items()), ()))
-    for n, (a, b, label) in enumerate(list(product(("x", "y", ""), ("x", "y", ""), LABELS)) * 3)
-    if (pairs := {name: value for name, value in zip("ab", (a, b), strict=True) if value})
+    for n, (*cells, label) in enumerate(product(*[("x", "y", "")] * 3, LABELS))
+    if (pairs := {name: value for name, value in zip("abc", cells, strict=True) if value})
 ]
-LINES = st.lists(st.sampled_from(OF_TWO), min_size=1, max_size=2, unique=True).map(tuple)
+LINES = st.lists(st.sampled_from([*OF_TWO, OF_THREE]), min_size=1, max_size=2, unique=True).map(
+    tuple
+)
 
 
 @given(
