@@ -21,7 +21,7 @@ from stageb.guidance.commands.use.doubted_labels import find_doubts
 from stageb.guidance.commands.use.fit import fit_here
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.prompts import WORDS as WORDINGS
-from stageb.guidance.tickets.corrected import write_workbook
+from stageb.guidance.tickets.corrected import write_corrected, write_workbook
 from stageb.guidance.tickets.tables import table_lines
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket, Verdict
@@ -212,13 +212,35 @@ def read_parts(path: str) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_a_label_in_merged_cells_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".csv", ".TSV"])
+def test_a_workbook_may_become_a_table_of_text(suffix: str, tmp_path: Path) -> None:
+    rows = [["id", "seen", "label"], ["a", "new, dry", "pass"], ["b", 'a "worn" seal', "pass"]]
+    write_xlsx(path := tmp_path / "my.xlsx", rows)
+    columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["seen"])
+    write_corrected(str(path), columns, {3: "fail"}, new := tmp_path / f"new{suffix}")
+    with new.open(newline="") as file:
+        read = csv.reader(file, "excel" if suffix == ".csv" else "excel-tab")
+        assert [*read] == [*rows[:2], [*rows[2][:2], "fail"]]
+
+
+def test_a_table_keeps_the_mark_that_it_begins_with_and_the_ends_of_its_lines(
+    tmp_path: Path,
+) -> None:
+    before = '\ufeffid,seen,label\r\na,"new, dry",pass\r\nb,worn,pass\n'.encode()
+    (path := tmp_path / "my.csv").write_bytes(before)
+    columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["seen"])
+    write_corrected(str(path), columns, {3: "fail"}, new := tmp_path / "new.csv")
+    assert new.read_bytes() == before.replace(b"worn,pass", b"worn,fail")
+
+
+@pytest.mark.parametrize("line", [2, 3])
+def test_a_label_in_merged_cells_is_refused(line: int, tmp_path: Path) -> None:
     write_xlsx(
         path := tmp_path / "my.xlsx", [["id", "label"], ["a", "pass"], ["b", ""]], merged=["B2:B3"]
     )
     columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["id"])
     with pytest.raises(InputError, match="merged cells"):
-        write_workbook(str(path), columns, {2: "fail"}, tmp_path / "new.xlsx")
+        write_workbook(str(path), columns, {line: "fail"}, tmp_path / "new.xlsx")
     assert [*tmp_path.iterdir()] == [path]
 
 
@@ -319,6 +341,10 @@ def test_verdicts_are_tasks_of_label_studio(
     capsys.readouterr()
     assert main([*command[:5], "my.jsonl", *command[6:]]) == 2
     assert "name the files that were judged" in capsys.readouterr().err
+    other = {**rows[0], "group_id": "v-other"}
+    told_rows.write_text(f"{json.dumps(other)}\n")
+    assert main(command) == 2
+    assert "my.csv:2 does not hold 'v-other'" in " ".join(capsys.readouterr().err.split())
     told_rows.write_text('{"file": "my.csv"}\n')
     assert main(command) == 2
     assert "no rows of predict" in capsys.readouterr().err
