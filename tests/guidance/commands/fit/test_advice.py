@@ -19,7 +19,13 @@ from stageb.__main__ import main
 from stageb.guidance.commands.fit.advice import advise
 from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.commands.fit.progress import FitProgress
-from stageb.guidance.config import BudgetConfig, GateConfig, GuidanceConfig, LoopConfig
+from stageb.guidance.config import (
+    BudgetConfig,
+    GateConfig,
+    GuidanceConfig,
+    LoopConfig,
+    ReflectionConfig,
+)
 from stageb.guidance.learning.attempts import (
     ALL_RIGHT,
     NO_CANDIDATE,
@@ -80,6 +86,41 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
         assert any(
             line.startswith(said) for line in advise(metrics(40, 60), attempts, config(), "")
         )
+
+
+def tried(*outcomes: str, estimate: bool = False) -> Attempts:
+    """Edits that came to these ends in many reflections."""
+    return Attempts(
+        9, tuple(Mock(outcome=each, estimate=estimate) for each in outcomes), {}, {}, None
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "gate", "said"),
+    [
+        (tried("unproven", "dropped"), {}, "1 edit could not be proven"),
+        (tried("turns no evidence", "dropped"), {}, "1 of 2 edits fixed none of the tickets"),
+        (tried("turns no evidence", "unproven", "dropped"), {}, ""),
+        (tried(), {}, ""),
+        (tried("unproven", estimate=True), {"provisional": "drop"}, "The rules seem better"),
+        (tried("unproven", estimate=True), {}, ""),
+        (tried("unproven"), {"provisional": "drop"}, ""),
+        (replace(NONE_TRIED, reflections=1), {}, "There was 1 reflection: raise runner.epochs"),
+    ],
+)
+def test_what_edits_came_to_says_what_to_try(
+    attempts: Attempts, gate: dict[str, Any], said: str
+) -> None:
+    told = "\n".join(advise(metrics(40, 60), attempts, config(**gate), ""))
+    assert said in told
+    for other in ("fixed none", "The rules seem better", "raise runner.epochs"):
+        assert (other in told) == (other in said)
+
+
+def test_code_that_learns_at_once_is_not_told_to_reflect_more() -> None:
+    at_once = replace(config(), reflection=ReflectionConfig(scope="all"))
+    once = replace(NONE_TRIED, reflections=1)
+    assert not any("runner.epochs" in line for line in advise(metrics(40, 60), once, at_once, ""))
 
 
 def test_a_run_that_began_with_a_rule_by_hand_is_not_told_to_write_one() -> None:

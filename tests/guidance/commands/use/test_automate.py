@@ -24,6 +24,7 @@ from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_boun
 from stageb.guidance.commands.use.config import AutomateConfig
 from stageb.guidance.commands.use.rows import VerdictWriter
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.judging.automation import BoundSearch
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.selection import majority
 from stageb.guidance.rules.guidance_file import load_seed, read_guidance
@@ -488,6 +489,22 @@ def test_a_verdict_that_no_labelled_ticket_gets_is_no_promise_and_no_failed_one(
     )
     assert "valves: cannot promise 5 % of those judged fail: about 6" in said
     assert "(of 1 ticket none has one of the surest verdicts)" in said
+
+
+@pytest.mark.parametrize(
+    ("decided", "wrong", "tried"),
+    [
+        (0, 0, "of 9 tickets none has one of the surest verdicts"),
+        (5, 1, "1 of the 5 surest verdicts of 9 tickets is wrong"),
+        (5, 2, "2 of the 5 surest verdicts of 9 tickets are wrong"),
+    ],
+)
+def test_how_near_it_came_to_a_bound_is_told(decided: int, wrong: int, tried: str) -> None:
+    search = BoundSearch(None, decided, wrong)
+    found = MissionBounds(None, {"": search}, {"": 0.05}, {"": 60}, 0, 9)
+    assert list(found.describe()) == [
+        f"cannot promise 5 %: about 60 more labelled tickets would do ({tried})"
+    ]
 
 
 def test_missions_with_labels_of_their_own_have_bounds_of_their_own(

@@ -19,6 +19,7 @@ from stageb.__main__ import main
 from stageb.errors import InputError
 from stageb.guidance.commands.use.doubted_labels import find_doubts
 from stageb.guidance.commands.use.fit import fit_here
+from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.prompts import WORDS as WORDINGS
 from stageb.guidance.tickets.corrected import write_corrected, write_workbook
@@ -258,6 +259,7 @@ def told(run: str) -> list[str]:
         ),
         ({"right_label": ""}, 'no label of "my.csv" is corrected'),
         ({"right_label": "OK", "label": "other"}, "labelled other; the file has changed"),
+        ({"right_label": "OK", "line": "999"}, "on its line of the ticket file is no ticket"),
         ({"right_label": "OK", "line": "7 or so"}, 'line "7 or so"; leave it as it was written'),
         ({"right_label": "OK", "file": "other.csv"}, 'it has some of "other.csv"'),
     ],
@@ -389,6 +391,33 @@ def test_labels_that_nothing_explains_are_told_from_wrong_ones_whatever_labels_a
         ("v-8", even, "unexplained"),
         ("v-10", even, "unexplained"),
     ]
+
+
+def test_doubts_of_the_rule_that_is_mostly_right_come_first() -> None:
+    """Whichever decides more."""
+    rules = ("A ticket passes unless a rule fails it.", "Fail if seal is worn.")
+    rows: list[tuple[str, str, Verdict]] = [
+        *[("worn", "tight", "fail")] * 16,
+        *[("worn", "tight", "pass")] * 4,
+        *[("new", "loose", "fail")] * 8,
+        ("new", "loose", "pass"),
+    ]
+    found = doubt(PASS_FAIL, (*rules, "Fail if bolt is loose."), rows)
+    assert [name for name, *_ in found] == ["v-28", "v-16", "v-17", "v-18", "v-19"]
+
+
+@pytest.mark.parametrize(
+    ("run", "columns"),
+    [
+        ("table", ColumnsConfig()),  # those of the run
+        ("lines", ColumnsConfig(mission_name="valves", group_id="id", label="checked")),
+    ],
+)
+def test_tickets_that_are_named_are_read_by_the_columns_that_are_or_those_of_the_run(
+    run: str, columns: ColumnsConfig, learnt: Path
+) -> None:
+    found, why = find_tickets(f"{learnt}/out/{run}", "", [f"{learnt}/my.csv"], columns)
+    assert not why and [each.group_id for each in found] == [f"v-{n}" for n in range(80)]
 
 
 @pytest.mark.parametrize("headline", ["passes unless a rule fails", "fails unless a rule passes"])
