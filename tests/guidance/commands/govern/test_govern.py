@@ -29,6 +29,7 @@ from programs.processes import child
 import stageb
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
+from stageb.guidance.commands.govern.promote import add_named
 from stageb.guidance.commands.govern.show import describe_rules
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules import rules_file
@@ -38,7 +39,7 @@ from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.calibration import Calibration
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.types import Guidance, Rule, Verdict
+from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 
 G0 = "A ticket passes unless a rule fails it."
 G1 = "Fail if state is torn."
@@ -121,6 +122,21 @@ def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Ask
     ]
     assert f"* step 1: R1, epoch 1\n      add: {G1}\n      gate: mean gain" in told
     assert all(f"val: {row['acc']:.1%} of {row['n']} tickets" in told for row in val)
+
+
+def test_what_rules_speak_of_is_told_by_the_tickets_of_their_own_mission() -> None:
+    """Another mission's fields may have other values, and be of numbers."""
+    guidance = Guidance("valves", 1, (Rule("G0", G0), Rule("G1", G1)), 2)
+    mine, others = (
+        [
+            Ticket(mission, f"{n}", "pass", (("image_1", f"state: {state}; size: {n}"),))
+            for n, state in enumerate(states)
+        ]
+        for mission, states in (("valves", ["torn", "whole"]), ("pumps", ["torn", "3", "worn"]))
+    )
+    known = add_named(guidance, mine, WORDS["en"])
+    assert known.named and add_named(guidance, [*others, *mine], WORDS["en"]) == known
+    assert add_named(guidance, [], WORDS["en"]) == guidance
 
 
 @pytest.mark.parametrize("rules", [0.0, 1.5])
