@@ -73,12 +73,7 @@ def rank_rules(answers: Sequence[tuple[str, bool]], max_error: float) -> list[Ru
     counts = Counter(rule for rule, _ in answers)
     wrong = Counter(rule for rule, is_wrong in answers if is_wrong)
     found = [
-        RuleErrors(
-            rule,
-            count,
-            wrong[rule],
-            1 - binomial_tail(wrong[rule] - 1, count, max_error) if wrong[rule] else 1.0,
-        )
+        RuleErrors(rule, count, wrong[rule], 1 - binomial_tail(wrong[rule] - 1, count, max_error))
         for rule, count in counts.items()
     ]
     return sorted(found, key=lambda each: (each.p, -each.wrong, each.rule))
@@ -117,7 +112,7 @@ def describe_drift(drawn: Sequence[Drawn]) -> Iterator[str]:
         for of in earlier:
             for what, counts in of.shares.get(mission, {}).items():
                 before.setdefault(what, Counter()).update(counts)
-        for what in before.keys() - shares.keys() if before else ():
+        for what in (each for each in before if each not in shares):
             yield f"{mission}: no {what} as before in {newest.file}"
         for what, counts in shares.items():
             if what not in before:

@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from math import comb
+from math import comb, exp
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from times import TIMES
 
 from stageb.__main__ import main
-from stageb.errors import BadInputError
+from stageb.errors import BadInputError, InputError
 from stageb.guidance.commands.audit.files import (
     AuditFolder,
     AuditPlan,
@@ -34,6 +34,7 @@ from stageb.guidance.commands.audit.files import (
 from stageb.guidance.commands.audit.main import conclude, draw
 from stageb.guidance.commands.audit.watch import (
     LEVEL,
+    count_shares,
     describe_drift,
     find_fault,
     has_shifted,
@@ -44,6 +45,7 @@ from stageb.guidance.commands.audit.watch import (
 from stageb.guidance.rules.guidance_file import load_seed
 from stageb.guidance.words.automation import Automation, Bound
 from stageb.guidance.words.column_names import ColumnsConfig
+from stageb.guidance.words.types import Ticket
 
 RULES = {"G0": made.HEADLINE, "G1": "Fail if Temp is above 95.", "G2": "Fail if Kind is odd."}
 COLUMNS = "--columns=mission_name=valves"
@@ -62,6 +64,21 @@ def test_false_alarms_are_as_rare_as_is_said_however_often_one_looks(max_error: 
         for _ in range(runs)
     )
     assert alarms <= LEVEL * runs + 3 * (runs * LEVEL * (1 - LEVEL)) ** 0.5
+
+
+@given(
+    st.sampled_from([0, 1, 99, 100, 199, 200]),
+    st.integers(0, 2**32),
+    st.sampled_from([0.02, 0.1, 0.5]),
+)
+def test_wealth_is_expected_to_stay_as_it_is_where_errors_are_as_frequent_as_is_allowed(
+    count: int, key: int, max_error: float
+) -> None:
+    """Whatever was answered before, and where another bettor begins, too."""
+    before = answer(max_error, count, Random(key))
+    right, wrong = (exp([*trace_wealth([*before, each], max_error)][-1]) for each in (False, True))
+    now = exp([*trace_wealth(before, max_error)][-1]) if before else 1.0
+    assert max_error * wrong + (1 - max_error) * right == pytest.approx(now)
 
 
 @pytest.mark.slow
@@ -117,6 +134,22 @@ def test_shares_that_chance_explains_have_not_shifted() -> None:
     assert sum(has_shifted(count(old, 500), count(new, 300)) for _ in range(50)) > 25
     assert has_shifted({"a": 400}, {"b": 400})
     assert not has_shifted({"a": 400}, {"b": 9})  # too few to tell
+
+
+def test_a_drift_is_told_by_the_value_whose_share_has_moved_most() -> None:
+    """However many tickets there were before; and columns that are gone, in their order."""
+    fields = [f"field {each}" for each in "kafbgcjdie"]
+    gone = {field: {"x": 1000} for field in fields}
+    before = {"Kind": {"a": 600, "b": 300, "c": 50, "d": 50}, **gone}
+    now = {"Kind": {"a": 120, "b": 20, "c": 30, "d": 30}}
+    drawn = [
+        Drawn(f"day{day}", "", [], {"valves": shares}, {})
+        for day, shares in enumerate((before, now))
+    ]
+    assert list(describe_drift(drawn)) == [
+        *(f"valves: no {each} as before in day1" for each in fields),
+        "valves: Kind in day1: 'b' in 10 % of the tickets, 30 % before",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +244,11 @@ def test_an_audit_of_a_shared_file_knows_columns_and_words_as_predict_did(promis
     shutil.copy("day.jsonl", "copied.jsonl")
     assert main(["audit", "copied.jsonl", *begins, "--folder=other"]) == 2
     assert main(["audit", "copied.jsonl", *begins, "--folder=other", own]) == 0
-    assert Path("other/sheet-0001.csv").exists()
+    fill(Path("other/sheet-0001.csv"), Path("day.csv"), words={"pass": "fine", "fail": "broken"})
+    assert main(["audit", "--folder=other"]) == 2
+    words = "--columns={passes: [pass, fine], fails: [fail, broken]}"  # of this call alone
+    assert main(["audit", "--folder=other", words]) == 0
+    assert main(["audit", "--folder=other"]) == 2
 
 
 def test_what_was_judged_before_the_promise_has_to_be_judged_anew(
@@ -263,6 +300,75 @@ def test_a_share_holds_until_another_is_given(
 
 
 PROMISES = {"valves": Promise(("pass", "fail"), Automation(0.95, "", "rules", "", 9, (), ()))}
+
+
+KEPT: dict[str, object] = {
+    "labels": ["pass", "fail"],
+    "automation": PROMISES["valves"].automation.to_plain(),
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_whole"),
+    [
+        ({}, True),
+        ({"share": 1}, True),
+        ({"share": "half"}, False),
+        ({"columns": []}, False),
+        ({"missions": {}}, False),
+        ({"missions": [KEPT]}, False),
+        ({"missions": {"valves": KEPT, "pumps": [KEPT]}}, False),
+        ({"missions": {"valves": {**KEPT, "labels": []}}}, False),
+        ({"missions": {"valves": {**KEPT, "automation": {"confidence": 0.95}}}}, False),
+    ],
+)
+def test_a_plan_that_another_program_changed_is_refused(
+    changed: dict[str, object], is_whole: bool, tmp_path: Path
+) -> None:
+    folder, plan = AuditFolder(tmp_path), AuditPlan(PROMISES, ColumnsConfig(), 1.0)
+    folder.keep(plan)
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    if is_whole:
+        assert folder.read_plan() == plan
+    else:
+        with pytest.raises(InputError, match="another program changed it; restore it"):
+            folder.read_plan()
+
+
+def test_predictions_that_were_all_left_to_people_send_to_what_predict_said(tmp_path: Path) -> None:
+    row = {"file": "day.csv", "line": 2, "mission": "valves", "group_id": "1"}
+    row |= {"verdict": "fail", "rule": "G1", "decides": "person"}
+    (path := tmp_path / "day.jsonl").write_text(json.dumps(row) + "\n")
+    plan = AuditPlan(PROMISES, ColumnsConfig(), 1.0)
+    with pytest.raises(InputError, match="no ticket was decided alone there; predict says why"):
+        draw(str(path), "", plan, plan.columns, [])
+
+
+def test_shares_are_of_verdicts_and_rules_and_of_fields_that_have_few_values() -> None:
+    """Where no rule decides, that is counted, too."""
+    said = [f"kind: k{n % 32}; name: part {n}" for n in range(64)]
+    tickets = {
+        ("day.csv", n): Ticket("valves", f"{n}", "pass", (("image_1", text),))
+        for n, text in enumerate(said)
+    }
+    rows = [
+        {
+            "file": "day.csv",
+            "line": n,
+            "mission": "valves",
+            "verdict": "fail" if n % 4 else "",
+            "rule": "G1" if n % 4 else "",
+        }
+        for n in range(64)
+    ]
+    shares, edges = count_shares(rows, tickets, [])
+    assert shares["valves"] == {
+        "verdicts": {"none": 16, "fail": 48},
+        "rules": {"none": 16, "G1": 48},
+        "field kind": {f"k{n}": 2 for n in range(32)},
+    }
+    assert edges == {"valves": {"kind": [], "name": []}}
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5])

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,8 +17,15 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.commands.fit.advice import advise
+from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.commands.fit.progress import FitProgress
-from stageb.guidance.config import BudgetConfig, GateConfig, GuidanceConfig, LoopConfig
+from stageb.guidance.config import (
+    BudgetConfig,
+    GateConfig,
+    GuidanceConfig,
+    LoopConfig,
+    ReflectionConfig,
+)
 from stageb.guidance.learning.attempts import (
     ALL_RIGHT,
     NO_CANDIDATE,
@@ -30,6 +39,7 @@ from stageb.guidance.learning.reflection_file import parse_row
 from stageb.guidance.learning.state import TOLD_TO_STOP, State
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Guidance, Rule
+from stageb.store.journal import Journal
 
 NONE_TRIED = Attempts(0, (), {}, {}, None)
 
@@ -76,6 +86,41 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
         assert any(
             line.startswith(said) for line in advise(metrics(40, 60), attempts, config(), "")
         )
+
+
+def tried(*outcomes: str, estimate: bool = False) -> Attempts:
+    """Edits that came to these ends in many reflections."""
+    return Attempts(
+        9, tuple(Mock(outcome=each, estimate=estimate) for each in outcomes), {}, {}, None
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "gate", "said"),
+    [
+        (tried("unproven", "dropped"), {}, "1 edit could not be proven"),
+        (tried("turns no evidence", "dropped"), {}, "1 of 2 edits fixed none of the tickets"),
+        (tried("turns no evidence", "unproven", "dropped"), {}, ""),
+        (tried(), {}, ""),
+        (tried("unproven", estimate=True), {"provisional": "drop"}, "The rules seem better"),
+        (tried("unproven", estimate=True), {}, ""),
+        (tried("unproven"), {"provisional": "drop"}, ""),
+        (replace(NONE_TRIED, reflections=1), {}, "There was 1 reflection: raise runner.epochs"),
+    ],
+)
+def test_what_edits_came_to_says_what_to_try(
+    attempts: Attempts, gate: dict[str, Any], said: str
+) -> None:
+    told = "\n".join(advise(metrics(40, 60), attempts, config(**gate), ""))
+    assert said in told
+    for other in ("fixed none", "The rules seem better", "raise runner.epochs"):
+        assert (other in told) == (other in said)
+
+
+def test_code_that_learns_at_once_is_not_told_to_reflect_more() -> None:
+    at_once = replace(config(), reflection=ReflectionConfig(scope="all"))
+    once = replace(NONE_TRIED, reflections=1)
+    assert not any("runner.epochs" in line for line in advise(metrics(40, 60), once, at_once, ""))
 
 
 def test_a_run_that_began_with_a_rule_by_hand_is_not_told_to_write_one() -> None:
@@ -162,6 +207,19 @@ def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:
     )
 
 
+def test_what_led_to_a_step_is_what_was_accepted_until_then(tmp_path: Path) -> None:
+    rows = [reflection(1), *(reflection(number, accepted=True) for number in (2, 3)), reflection(4)]
+    for step, row in zip((0, 1, 2, 2), rows, strict=True):
+        row["guidance_step_after"] = step
+    with Journal.open(tmp_path, "run", {}) as journal:
+        files = MissionFiles(journal, "valves")
+        files.append("reflection.jsonl", rows)
+        assert files.list_attempts().reflections == 4
+        for until in range(3):
+            found = files.list_attempts(until)
+            assert found.reflections == len(found.accepted) == until
+
+
 def test_a_run_is_of_its_last_change_and_of_all_that_its_gate_spent() -> None:
     def measured(number: int, judge: str, share: float) -> dict[str, Any]:
         row = reflection(number, accepted=True)
@@ -177,10 +235,15 @@ def test_a_run_is_of_its_last_change_and_of_all_that_its_gate_spent() -> None:
     assert list_attempts([*map(parse_row, rows[:2])]).budget == (5.0, 3.0)
 
 
-def begin_progress() -> tuple[FitProgress, Guidance]:
+def begin_progress(
+    to_come: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[FitProgress, Guidance]:
     """Of one mission, and its guidance."""
     schedule = Mock(
-        missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {}
+        missions=["valves"],
+        bundle_size=lambda name: 1,
+        count=lambda *_: 9,
+        to_come=lambda *_: to_come,
     )
     guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
     return FitProgress(config(), schedule, State({}), []), guidance
@@ -198,6 +261,18 @@ def test_edits_that_are_kept_unproven_are_tried_and_not_accepted(
     progress.show_round(batch, Mock(accuracy=lambda scale: 0.5, unreadable=0), 2)
     progress.close()
     assert "1 of 3 edits accepted" in capsys.readouterr().err
+
+
+def test_judging_is_foretold_by_the_pace_of_a_round_once_the_first_has_warmed_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress, _ = begin_progress({"judged": 600})
+    batch = Mock(tickets=range(9), mission="valves", epoch=0, split="val", last=False)
+    for _ in range(2):
+        assert "At this pace" not in capsys.readouterr().err
+        progress.show_round(batch, Mock(accuracy=lambda scale: 0.5, unreadable=0), 0)
+    progress.close()
+    assert "At this pace, judging takes less than a minute;" in capsys.readouterr().err
 
 
 def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(

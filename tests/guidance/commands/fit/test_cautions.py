@@ -9,20 +9,28 @@ import pytest
 from stageb.guidance.commands.fit.advice import (
     list_cautions,
     warn_of_copies,
+    warn_of_few,
     warn_of_fields,
     warn_of_labels,
     warn_of_names,
     warn_of_numbers,
 )
-from stageb.guidance.commands.fit.forecast import forecast
+from stageb.guidance.commands.fit.forecast import describe_inputs, forecast
 from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
-from stageb.guidance.config import LoopConfig, PromptConfig, ReflectionConfig, RunnerConfig
+from stageb.guidance.config import (
+    GateConfig,
+    GuidanceConfig,
+    LoopConfig,
+    PromptConfig,
+    ReflectionConfig,
+    RunnerConfig,
+)
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import Budget, Ticket, Verdict
+from stageb.guidance.words.types import Budget, Rule, Ticket, Verdict
 
 TEXTS = [
     " ".join(f"w{a}{chr(97 + n)}{chr(97 + n * k % 26)}" for k, a in enumerate("pqrstu"))
@@ -195,6 +203,12 @@ def test_too_few_tickets_are_told_with_how_many_a_proof_takes(tmp_path: Path) ->
         "m: 20 of 40 tickets are labelled fail, 3 of which test what is learnt: rules that tell "
         "fewer than 7 of these from the others cannot be proven. Give more, some 110 in all"
     )
+    for proves_nothing in (
+        replace(CONFIG, gate="none"),
+        replace(CONFIG, runner=RunnerConfig(epochs=0)),
+        replace(CONFIG, gate=GateConfig(choose="test_own_examples:never")),
+    ):
+        assert not list(warn_of_few(read(few, tmp_path)[1], proves_nothing))
     many = made(900, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
     assert not cautions(many, tmp_path)
 
@@ -253,6 +267,28 @@ def test_rules_in_another_language_than_tickets_are_told(
     assert len(told) == is_told
     chinese = replace(CONFIG, prompt=PromptConfig("zh"))
     assert not any("Chinese" in line for line in cautions(tickets, tmp_path, chinese))
+
+
+@pytest.mark.parametrize("path", [None, "rules.json"])
+def test_missions_of_which_the_first_guidance_has_no_rules_are_named(
+    path: str | None, tmp_path: Path
+) -> None:
+    """Where there is guidance to start from; and tickets that were left out are told."""
+    each = made(60, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
+    tickets = [replace(of, mission=f"m{number}") for number in range(2) for of in each]
+    split = replace(CONFIG.split, leave_out=["g-3"])
+    config, inputs = read(tickets, tmp_path, replace(CONFIG, split=split))
+    first = inputs.guidance["m0"]
+    whole = replace(first, rules=(*first.rules, Rule("G1", "Fail if size is above 5.")))
+    inputs = replace(inputs, guidance={**inputs.guidance, "m0": whole})
+    config = replace(config, guidance=GuidanceConfig(path=path))
+    left_out = ("left out by split.leave_out: 2 of 120 tickets", "info")
+    assert list(describe_inputs(inputs, config)) == [
+        left_out,
+        *([("guidance.path has no rules for: m1", "warning")] if path else []),
+    ]
+    ruled = replace(inputs, guidance=dict.fromkeys(inputs.guidance, whole))
+    assert list(describe_inputs(ruled, config)) == [left_out]
 
 
 @pytest.mark.parametrize("missions", [1, 3])

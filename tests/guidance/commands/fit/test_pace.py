@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from stageb.guidance.commands.fit.progress import AGREEING, Pace, describe_left, describe_time
 
 
@@ -44,10 +46,21 @@ def test_it_falls_silent_while_it_jumps() -> None:
     assert pace.left(405.0, {"judged": 99}) is None
 
 
+@pytest.mark.parametrize(("to_come", "left"), [(1800, 1750.0), (300, None)])
+def test_a_jump_is_told_by_the_time_that_is_left(to_come: int, left: float | None) -> None:
+    """A run whose end moves by a hundred seconds: little in half an hour, and much in five
+    minutes."""
+    pace = Pace({})
+    pace.add("judged", 1.0, 1)
+    said = [pace.left(now, {"judged": to_come}) for now in (0.0, 50.0, 100.0)]
+    assert said == [None, None, left]
+
+
 def test_the_time_left_is_told_coarsely() -> None:
-    assert [describe_left(seconds) for seconds in (None, 20.0, 250.0, 5000.0)] == [
+    assert [describe_left(seconds) for seconds in (None, 20.0, 60.0, 250.0, 5000.0)] == [
         "",
         "less than a minute left",
+        "about 1 min left",
         "about 4 min left",
         "about 1 h 23 min left",
     ]

@@ -29,14 +29,17 @@ from programs.processes import child
 import stageb
 from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
+from stageb.guidance.commands.govern.promote import add_named
+from stageb.guidance.commands.govern.show import describe_rules
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules import rules_file
 from stageb.guidance.rules.guidance_file import load_seed, read_guidance
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.tickets.tickets import read_tickets
+from stageb.guidance.words.calibration import Calibration
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.types import Guidance
+from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
 
 G0 = "A ticket passes unless a rule fails it."
 G1 = "Fail if state is torn."
@@ -119,6 +122,60 @@ def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Ask
     ]
     assert f"* step 1: R1, epoch 1\n      add: {G1}\n      gate: mean gain" in told
     assert all(f"val: {row['acc']:.1%} of {row['n']} tickets" in told for row in val)
+
+
+def test_what_rules_speak_of_is_told_by_the_tickets_of_their_own_mission() -> None:
+    """Another mission's fields may have other values, and be of numbers."""
+    guidance = Guidance("valves", 1, (Rule("G0", G0), Rule("G1", G1)), 2)
+    mine, others = (
+        [
+            Ticket(mission, f"{n}", "pass", (("image_1", f"state: {state}; size: {n}"),))
+            for n, state in enumerate(states)
+        ]
+        for mission, states in (("valves", ["torn", "whole"]), ("pumps", ["torn", "3", "worn"]))
+    )
+    known = add_named(guidance, mine, WORDS["en"])
+    assert known.named and add_named(guidance, [*others, *mine], WORDS["en"]) == known
+    assert add_named(guidance, [], WORDS["en"]) == guidance
+
+
+@pytest.mark.parametrize("rules", [0.0, 1.5])
+@pytest.mark.parametrize("labels", [("pass", "fail"), ("urgent", "repair", "fine")])
+def test_a_calibration_is_told_with_what_rules_as_code_add_to_it(
+    labels: tuple[Verdict, ...], rules: float
+) -> None:
+    own = len(labels) > 2
+    known = (
+        Calibration.of_labels(labels, 0.5, (0.1, 0.2, 0.3), rules)
+        if own
+        else Calibration(0.5, 0.1, rules)
+    )
+    of = Guidance("m", 1, (Rule("G0", G0),), 1, labels=labels, calibration=known)
+    told = [*describe_rules(of, "shared.json", False, [], WORDS["en"])]
+    each = "log-probability of each label" if own else "log-odds of a pass"
+    assert f"  calibrated: {each} times 0.5, plus 0.1" in "\n".join(told)
+    of_code = [line for line in told if "as code" in line]
+    if not rules:
+        assert not of_code
+    elif own:
+        assert of_code == ["  rules as code: 1.5 more for the label that they give a ticket"]
+    else:
+        assert of_code == [
+            "  rules as code: 1.5 more where they pass a ticket, 1.5 less where they fail it"
+        ]
+
+
+def test_accuracies_without_an_interval_are_told_as_they_are(here: Path, asked: Asked) -> None:
+    file = here / "out/run/valves/metrics.jsonl"
+    file.write_text(
+        re.sub(
+            r'"acc_interval": ?\[[^]]*\]',
+            lambda found: '"acc_interval":null'.ljust(len(found[0])),
+            file.read_text(),
+        )
+    )
+    code, told, _ = asked("history", "out/run")
+    assert code == 0 and re.search(r"      val: [\d.]+% of \d+ tickets\n", told)
 
 
 def test_a_rule_that_decides_few_train_tickets_is_marked(here: Path, asked: Asked) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -61,3 +62,20 @@ def test_a_step_is_the_same_guidance_for_good_whatever_is_promoted_rolled_back_o
                 steps[name] = noted
             before = there.get(mission)
             assert before in (None, after) or list_texts(before) in steps[mission].values()
+
+
+def test_nobody_is_asked_to_put_in_use_what_is_in_use_already(tmp_path: Path) -> None:
+    """But an earlier step that has the same rules is another step."""
+    path = tmp_path / "shared.json"
+    for number in (0, 1, 0):
+        rules = (Rule("G0", "A headline."), Rule("G1", TEXTS[number]))
+        change = GuidanceChange("promoted from", "x", Guidance("m", 0, rules, 2), True)
+        assert apply_change(path, change, lambda *_: True)
+    in_use, there = load_seed(path)["m"], {each: each.read_bytes() for each in tmp_path.iterdir()}
+    assert in_use.step == 2
+    for again in (change, GuidanceChange("rolled back", "", in_use, new=False)):
+        assert apply_change(path, again, lambda *_: pytest.fail("nothing is to be asked")) == in_use
+    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == there
+    past = read_guidance(f"{path}@0", "m")["m"]
+    assert apply_change(path, GuidanceChange("rolled back", "", past, new=False), lambda *_: True)
+    assert load_seed(path)["m"] == past != in_use

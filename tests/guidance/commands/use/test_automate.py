@@ -24,10 +24,11 @@ from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_boun
 from stageb.guidance.commands.use.config import AutomateConfig
 from stageb.guidance.commands.use.rows import VerdictWriter
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.judging.automation import BoundSearch, name_guidance
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.selection import majority
 from stageb.guidance.rules.guidance_file import load_seed, read_guidance
-from stageb.guidance.rules.guidance_json import from_json, to_json
+from stageb.guidance.rules.guidance_json import format_file, from_json, to_json
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.groups import name_content
@@ -451,6 +452,32 @@ def test_of_other_rules_and_other_judges_nothing_is_promised(
     assert {row["decides"] for row in predict(str(run), "old.csv")} == {None}
 
 
+@pytest.mark.parametrize("form", ["python", "sql"])
+def test_an_export_keeps_a_promise_where_it_holds_of_its_rules_alone(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where a rule was changed since, nor where the promise is of a model's verdicts."""
+    monkeypatch.chdir(tmp_path)
+    made.write_parts(Path("t.csv"), 40, 1)
+    rules = tuple(Rule(key, text) for key, text in RULES.items())
+    guidance = Guidance("valves", 1, rules, len(rules))
+    bound = Bound("", 0.02, dict.fromkeys(RULES, 0.0), 9, 9, 0)
+    promise = Automation(0.95, name_guidance(guidance), "rules", "", 9, (), (bound,))
+
+    def export(automation: Automation | None, of: Guidance) -> str:
+        Path("g.json").write_text(format_file([replace(of, automation=automation)]))
+        given = ["--format", form, "--output", "out", "--tickets", "t.csv", "--columns", COLUMNS]
+        assert main(["guidance", "export", "g.json", *given]) == 0
+        return Path("out").read_text()
+
+    assert export(promise, guidance) != export(None, guidance)
+    assert export(replace(promise, by="model"), guidance) == export(None, guidance)
+    changed = replace(
+        guidance, rules=(rules[0], replace(rules[1], text="Fail if Temp is above 9."))
+    )
+    assert export(promise, changed) == export(None, changed)
+
+
 @pytest.mark.slow
 def test_a_shared_file_takes_the_bound_of_its_run_and_ones_of_its_own(
     run: Path, capsys: pytest.CaptureFixture[str]
@@ -489,6 +516,22 @@ def test_a_verdict_that_no_labelled_ticket_gets_is_no_promise_and_no_failed_one(
     )
     assert "valves: cannot promise 5 % of those judged fail: about 6" in said
     assert "(of 1 ticket none has one of the surest verdicts)" in said
+
+
+@pytest.mark.parametrize(
+    ("decided", "wrong", "tried"),
+    [
+        (0, 0, "of 9 tickets none has one of the surest verdicts"),
+        (5, 1, "1 of the 5 surest verdicts of 9 tickets is wrong"),
+        (5, 2, "2 of the 5 surest verdicts of 9 tickets are wrong"),
+    ],
+)
+def test_how_near_it_came_to_a_bound_is_told(decided: int, wrong: int, tried: str) -> None:
+    search = BoundSearch(None, decided, wrong)
+    found = MissionBounds(None, {"": search}, {"": 0.05}, {"": 60}, 0, 9)
+    assert list(found.describe()) == [
+        f"cannot promise 5 %: about 60 more labelled tickets would do ({tried})"
+    ]
 
 
 def test_missions_with_labels_of_their_own_have_bounds_of_their_own(

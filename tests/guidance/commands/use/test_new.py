@@ -11,6 +11,7 @@ from guidance.made_sheets import write_xlsx
 
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
+from stageb.guidance.commands.use.guess import find_marks
 from stageb.guidance.words.column_names import ColumnsConfig
 
 RACKS = "Rack,Seal,Length,Checked\n" + "".join(
@@ -164,6 +165,17 @@ def test_predict_reads_the_same_config(capsys: pytest.CaptureFixture[str]) -> No
         (TOPICS.format("Ticket type", "Verdict"), (), "label", "Verdict"),
         (TOPICS.format("Category", "Priority"), ("--label", "Priority"), "label", "Priority"),
         ("x,Severity,Scrapped\n" + "1,low,0\n2,high,1\n" * 3, (), "label", "Scrapped"),
+        # which says both, and few other things
+        ("x,A,B\n" + "1,OK,ok\n2,NG,ok\n" * 3, (), "label", "A"),
+        ("x,A,B\n" + "1,OK,ng\n2,NG,ng\n" * 3, (), "label", "A"),
+        (
+            "x,A,B\n1,OK,ok\n2,NG,ng\n" + "".join(f"{n},OK,part {n}\n" for n in range(9)),
+            (),
+            "label",
+            "A",
+        ),
+        ("x,Defect\n1,yes\n2,no\n", ("--passes", "yes"), "fails", ["no"]),
+        ("x,Defect\n1,yes\n2,no\n", ("--fails", "no"), "passes", ["yes"]),
     ],
 )
 def test_what_is_guessed_and_what_options_say(
@@ -194,6 +206,12 @@ def test_marks_of_missing_values_among_numbers_are_found(
 def test_what_is_no_mark_of_missing_values_is_left_as_it_is() -> None:
     rows = [f"{n if n % 7 else '#REF!'},{'OK' if n % 3 else 'NG'}" for n in range(40)]
     assert new("\n".join(["Speed,Checked", *rows])).missing == []
+
+
+def test_a_column_is_one_of_numbers_where_it_has_more_of_them_than_marks() -> None:
+    assert find_marks(["1", "?"]) == find_marks(["1", "?", ""]) == set()
+    assert find_marks(["1", "2", "?", "", "2"]) == {"?"}
+    assert find_marks(["1", "2", "3", "?", "up"]) == set()  # a word that says something
 
 
 def test_other_columns_that_may_be_the_label_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,16 +322,25 @@ def test_rows_of_one_text_stay_together_and_who_judged_it_is_no_text(
     )
 
 
-def test_a_second_label_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "words", "is_left_out"),
+    [
+        ("target", ("0", "1"), True),
+        ("Colour", ("ok", "bad"), True),  # by its words
+        ("Colour", ("ok", "red"), False),
+    ],
+)
+def test_a_second_label_is_named_and_left_out(
+    name: str, words: tuple[str, str], is_left_out: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = "".join(
-        f"{n},{'worn' if n % 3 else 'new'},{n % 3 > 0:d},{'NG' if n % 3 else 'OK'}\n"
+        f"{n},{'worn' if n % 3 else 'new'},{words[n % 3 > 0]},{'NG' if n % 3 else 'OK'}\n"
         for n in range(60)
     )
-    assert new(f"id,Seal,target,Checked\n{rows}").texts == ["Seal"]
-    assert (
-        '"target" (it alone tells the label of every row, as a second label does)'
-        in capsys.readouterr().out
-    )
+    texts = new(f"id,Seal,{name},Checked\n{rows}", "--label", "Checked").texts
+    assert texts == (["Seal"] if is_left_out else ["Seal", name])
+    said = f'"{name}" (it alone tells the label of every row, as a second label does)'
+    assert (said in capsys.readouterr().out) == is_left_out
 
 
 def test_what_alone_tells_the_label_under_another_name_is_named(

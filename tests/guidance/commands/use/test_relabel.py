@@ -19,9 +19,10 @@ from stageb.__main__ import main
 from stageb.errors import InputError
 from stageb.guidance.commands.use.doubted_labels import find_doubts
 from stageb.guidance.commands.use.fit import fit_here
+from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.prompts import WORDS as WORDINGS
-from stageb.guidance.tickets.corrected import write_workbook
+from stageb.guidance.tickets.corrected import write_corrected, write_workbook
 from stageb.guidance.tickets.tables import table_lines
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket, Verdict
@@ -212,13 +213,35 @@ def read_parts(path: str) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_a_label_in_merged_cells_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".csv", ".TSV"])
+def test_a_workbook_may_become_a_table_of_text(suffix: str, tmp_path: Path) -> None:
+    rows = [["id", "seen", "label"], ["a", "new, dry", "pass"], ["b", 'a "worn" seal', "pass"]]
+    write_xlsx(path := tmp_path / "my.xlsx", rows)
+    columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["seen"])
+    write_corrected(str(path), columns, {3: "fail"}, new := tmp_path / f"new{suffix}")
+    with new.open(newline="") as file:
+        read = csv.reader(file, "excel" if suffix == ".csv" else "excel-tab")
+        assert [*read] == [*rows[:2], [*rows[2][:2], "fail"]]
+
+
+def test_a_table_keeps_the_mark_that_it_begins_with_and_the_ends_of_its_lines(
+    tmp_path: Path,
+) -> None:
+    before = '\ufeffid,seen,label\r\na,"new, dry",pass\r\nb,worn,pass\n'.encode()
+    (path := tmp_path / "my.csv").write_bytes(before)
+    columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["seen"])
+    write_corrected(str(path), columns, {3: "fail"}, new := tmp_path / "new.csv")
+    assert new.read_bytes() == before.replace(b"worn,pass", b"worn,fail")
+
+
+@pytest.mark.parametrize("line", [2, 3])
+def test_a_label_in_merged_cells_is_refused(line: int, tmp_path: Path) -> None:
     write_xlsx(
         path := tmp_path / "my.xlsx", [["id", "label"], ["a", "pass"], ["b", ""]], merged=["B2:B3"]
     )
     columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["id"])
     with pytest.raises(InputError, match="merged cells"):
-        write_workbook(str(path), columns, {2: "fail"}, tmp_path / "new.xlsx")
+        write_workbook(str(path), columns, {line: "fail"}, tmp_path / "new.xlsx")
     assert [*tmp_path.iterdir()] == [path]
 
 
@@ -236,6 +259,7 @@ def told(run: str) -> list[str]:
         ),
         ({"right_label": ""}, 'no label of "my.csv" is corrected'),
         ({"right_label": "OK", "label": "other"}, "labelled other; the file has changed"),
+        ({"right_label": "OK", "line": "999"}, "on its line of the ticket file is no ticket"),
         ({"right_label": "OK", "line": "7 or so"}, 'line "7 or so"; leave it as it was written'),
         ({"right_label": "OK", "file": "other.csv"}, 'it has some of "other.csv"'),
     ],
@@ -319,6 +343,10 @@ def test_verdicts_are_tasks_of_label_studio(
     capsys.readouterr()
     assert main([*command[:5], "my.jsonl", *command[6:]]) == 2
     assert "name the files that were judged" in capsys.readouterr().err
+    other = {**rows[0], "group_id": "v-other"}
+    told_rows.write_text(f"{json.dumps(other)}\n")
+    assert main(command) == 2
+    assert "my.csv:2 does not hold 'v-other'" in " ".join(capsys.readouterr().err.split())
     told_rows.write_text('{"file": "my.csv"}\n')
     assert main(command) == 2
     assert "no rows of predict" in capsys.readouterr().err
@@ -363,6 +391,33 @@ def test_labels_that_nothing_explains_are_told_from_wrong_ones_whatever_labels_a
         ("v-8", even, "unexplained"),
         ("v-10", even, "unexplained"),
     ]
+
+
+def test_doubts_of_the_rule_that_is_mostly_right_come_first() -> None:
+    """Whichever decides more."""
+    rules = ("A ticket passes unless a rule fails it.", "Fail if seal is worn.")
+    rows: list[tuple[str, str, Verdict]] = [
+        *[("worn", "tight", "fail")] * 16,
+        *[("worn", "tight", "pass")] * 4,
+        *[("new", "loose", "fail")] * 8,
+        ("new", "loose", "pass"),
+    ]
+    found = doubt(PASS_FAIL, (*rules, "Fail if bolt is loose."), rows)
+    assert [name for name, *_ in found] == ["v-28", "v-16", "v-17", "v-18", "v-19"]
+
+
+@pytest.mark.parametrize(
+    ("run", "columns"),
+    [
+        ("table", ColumnsConfig()),  # those of the run
+        ("lines", ColumnsConfig(mission_name="valves", group_id="id", label="checked")),
+    ],
+)
+def test_tickets_that_are_named_are_read_by_the_columns_that_are_or_those_of_the_run(
+    run: str, columns: ColumnsConfig, learnt: Path
+) -> None:
+    found, why = find_tickets(f"{learnt}/out/{run}", "", [f"{learnt}/my.csv"], columns)
+    assert not why and [each.group_id for each in found] == [f"v-{n}" for n in range(80)]
 
 
 @pytest.mark.parametrize("headline", ["passes unless a rule fails", "fails unless a rule passes"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,40 @@ def test_lines_that_cannot_be_summarized_are_told_all_at_once(tmp_path: Path) ->
         )
         == 3
     )
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"output": ""}, "output"),
+        ({"output": "summarized/"}, "output"),
+        ({"output": "t.jsonl"}, "output"),
+        ({"prompt": " \n"}, "prompt"),
+    ],
+)
+def test_what_names_no_file_and_a_prompt_that_asks_nothing_are_refused(
+    keys: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(stageb.ConfigError) as refused:
+        stageb.summarize(**{"tickets": "t.jsonl", "output": "o.jsonl", **keys})
+    assert refused.value.key == named
+
+
+@pytest.mark.parametrize("asks", ["Look at this {mission}.", "Look."])
+def test_a_prompt_that_names_the_mission_needs_tickets_that_do(asks: str, tmp_path: Path) -> None:
+    tickets = photos.write(tmp_path, 1)
+    row = {"images": lines(tickets)[0]["images"]}
+    tickets.write_text(f"{json.dumps(row)}\n")
+    keys: dict[str, Any] = {"engine": "scripted", "model_name_or_path": "programs.models:seeing"}
+    made = partial(
+        stageb.summarize,
+        tickets=str(tickets),
+        output=str(tmp_path / "o.jsonl"),
+        prompt=asks,
+        model=keys,
+    )
+    if "{mission}" in asks:
+        with pytest.raises(stageb.BadInputError, match=r"no mission; .* take \{mission\} out"):
+            made()
+    else:
+        assert len(list(made())) == 1

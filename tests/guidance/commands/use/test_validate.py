@@ -52,13 +52,19 @@ def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
     }
     assert found.prompts is not None
     assert 0 < found.prompts.set_aside < 320
+    longest = {"max_prompt_tokens": found.prompts.longest}
+    whole = stageb.validate(tickets=[path], output={"root": tmp_path / "out"}, sampler=longest)
+    assert whole.prompts is not None and whole.prompts.set_aside == 0
     assert f"{found.prompts.set_aside} tickets are longer than sampler.max_prompt_tokens" in said
     weights = json.loads((Path(stageb.__file__).parent / "tiny/checkpoint/config.json").read_text())
     per_token = (
         2 * weights["num_hidden_layers"] * weights["num_key_value_heads"] * weights["head_dim"] * 4
     )
     assert found.memory.caches is not None and found.memory.weights is not None
-    assert found.memory.caches % per_token == 0
+    tokens, remainder = divmod(found.memory.caches, per_token)
+    assert remainder == 0
+    answers = 2 * 2 * 96  # of two tickets at once, each at full length
+    assert found.prompts.shortest + answers < tokens < 2 * 121 + answers
     assert (
         Path(stageb.__file__).parent / "tiny/checkpoint/model.safetensors"
     ).stat().st_size * 1.9 < found.memory.weights
@@ -241,8 +247,17 @@ def test_what_the_model_cannot_do_is_a_fault(
     assert "ticket long::pass of mission valves" in said
     assert "set it to 4000 to set such tickets aside" in said
     assert main(["validate", *keys, "--sampler.max_prompt_tokens=4000"]) == 0
-    assert main(["validate", *keys, "--model.engine=scripted", "--gate.judge_by=probability"]) == 2
-    assert "engine scripted cannot give probabilities" in capsys.readouterr().err
+    server = ["--model.engine=openai", "--model.base_url=http://localhost:9/v1"]
+    server += ["--model.model_name_or_path=theirs"]
+    assert main(["validate", *keys, *server, "--sampler.reasons=all"]) == 0
+    assert "lengths are estimates; name the model's tokenizer" in capsys.readouterr().out
+    for key, other, said in (
+        ("--gate.judge_by=probability", ["--model.engine=scripted"], "scripted cannot give prob"),
+        ("--sampler.reasons=wrong", server, "openai cannot resume an answer from its exact tokens"),
+    ):
+        assert main(["validate", *keys, "--sampler.max_prompt_tokens=4000", key]) == 0
+        assert main(["validate", *keys, *other, key]) == 2
+        assert f"engine {said}" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow
