@@ -109,14 +109,15 @@ def test_an_edit_may_do_as_much_as_a_limit_says_and_no_more() -> None:
     world = World(numbered(10), [0.5, 1.0, 0.5, 1.0, 0.0, 1.0, 0.0, *[1.0] * 3])
     edit = world.edit("turns three", [0.5, 0.0, 0.4, 1.0, 1.0, 1.0, 1.0, *[1.0] * 3])
 
-    def exceeds(**limits: float) -> bool:
-        judge = world.judge(GateConfig(**limits))
+    def exceeds(changed: float = 1.0, passes: float = 1.0) -> bool:
+        limits = GateConfig(max_changed_verdicts=changed, max_false_passes=passes)
+        judge = world.judge(limits)
         return world.answer(judge.exceeds_limits(edit.guidance, range(10)))
 
-    assert not exceeds(max_changed_verdicts=0.3)
-    assert exceeds(max_changed_verdicts=0.2)
-    assert not exceeds(max_false_passes=0.1)
-    assert exceeds(max_false_passes=0.09)
+    assert not exceeds(changed=0.3)
+    assert exceeds(changed=0.2)
+    assert not exceeds(passes=0.1)
+    assert exceeds(passes=0.09)
 
 
 def test_where_there_is_no_limit_no_verdict_is_asked_for() -> None:
