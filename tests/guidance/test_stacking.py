@@ -25,7 +25,7 @@ from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.proof import Proof
 from stageb.guidance.learning.stacking import Stacker, Weighed
-from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.state import LearningStopped, MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.guidance_json import from_json, to_json
@@ -37,6 +37,7 @@ from stageb.guidance.words.calibration import find_shares, sigmoid
 from stageb.guidance.words.types import (
     PASS_FAIL,
     UNCALIBRATED,
+    Budget,
     Calibration,
     Guidance,
     Judgement,
@@ -317,6 +318,23 @@ def test_where_all_tickets_teach_nothing_no_block_is_judged_under_what_it_might_
         _, preparers, _ = answer_all(proof.prove(0.05), answer)
         assert preparers and preparers.present.weighed
         assert ({*asked} == {START.rules}) == (learnt is None)
+
+
+def test_where_a_model_judges_a_stop_leaves_the_guidance_and_its_budget_as_they_are() -> None:
+    """Nobody knows yet how far to trust the rules beside it."""
+    trial, left = Trial(right=1.0), Budget((0.01, 0.02, 0.0))
+
+    def stop(doing: str) -> None:
+        raise LearningStopped
+
+    learner, mission = RuleLearner(trial.stacker.tools), MissionState(START, left=left)
+    mission, bundles = answer_all(learner.draw(mission), trial.answer)
+    (lesson,) = answer_all(learner.propose(bundles, START), trial.answer)
+    told = replace(lesson.teacher, tools=replace(learner.tools, pause=stop))
+    proving = learner.prove(mission, bundles[0], replace(lesson, teacher=told))
+    result = answer_all(proving, trial.answer)
+    assert result.is_stopped and result.left == left
+    assert (result.decision.tried, result.decision.winner, result.prepared) == ((), None, None)
 
 
 def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:

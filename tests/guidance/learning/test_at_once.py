@@ -14,9 +14,11 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
+from stageb.guidance.judging.questions import JudgeTickets, answer_all
+from stageb.guidance.learning.at_once import RuleLearner, answer_by_code
 from stageb.guidance.learning.gate.budget import Pool
-from stageb.guidance.learning.proposer import Bundle
-from stageb.guidance.learning.state import NoRoom
+from stageb.guidance.learning.proposer import Bundle, GateResult
+from stageb.guidance.learning.state import LearningStopped, MissionState, NoRoom
 from stageb.guidance.learning.teacher import Teacher
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.guidance_file import make_neutral
@@ -26,7 +28,7 @@ from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import PASS_FAIL, Ticket
+from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Judgement, Ticket
 
 ALL = {
     "runner.judge": "both",
@@ -306,6 +308,66 @@ def test_a_limit_beside_the_gate_holds_for_what_is_provisional_too(tmp_path: Pat
             ("provisional", "over a limit")[share == 0.0],
             step,
         )
+
+
+STATES = [
+    Ticket(
+        "m",
+        f"g{n}",
+        "pass" if n % 3 else "fail",
+        (("image_1", f"state: {'new' if n % 3 else 'torn'}; number: {n}"),),
+    )
+    for n in range(240)
+]
+LEFT = Budget((0.01, 0.02, 0.005))
+
+
+def prove(alpha: float, steps: int | None = None) -> GateResult:
+    """What code proves of ``STATES`` with so much of what is left, unless it is stopped after so
+    many steps."""
+
+    def pause(doing: str) -> None:
+        taken.append(doing)
+        if steps is not None and len(taken) > steps:
+            raise LearningStopped
+
+    taken: list[str] = []
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        runner=RunnerConfig(judge="both"),
+        reflection=ReflectionConfig(scope="all"),
+        split=SplitConfig(1.0, 0.0, 0.0),
+    )
+    tools, start = make_tools(config, STATES), make_neutral("m", WORDS["en"])
+
+    def judge(question: JudgeTickets) -> list[list[Judgement]]:
+        return answer_by_code(question, tools)
+
+    left = Budget(tuple(each * alpha for each in LEFT.edits))
+    mission, bundles = answer_all(RuleLearner(tools).draw(MissionState(start, left=left)), judge)
+    (lesson,) = answer_all(RuleLearner(tools).propose(bundles, start), judge)
+    assert lesson.learnt
+    told = replace(lesson, teacher=replace(lesson.teacher, tools=replace(tools, pause=pause)))
+    return answer_all(RuleLearner(tools).prove(mission, bundles[0], told), judge)
+
+
+def test_one_test_has_all_that_is_left_and_gives_it_back_with_a_proof_alone() -> None:
+    proven, unproven = prove(1.0), prove(1e-30)
+    for result, level in ((proven, 0.035), (unproven, 0.035e-30)):
+        (trial,) = result.decision.tried
+        assert trial.test and trial.test.level == pytest.approx(level)
+    assert proven.decision.tried[0].outcome == "accepted"
+    assert proven.left == LEFT and proven.decision.left == pytest.approx(0.035)
+    assert unproven.decision.tried[0].outcome == "provisional"
+    assert (unproven.left, unproven.decision.left) == (Budget((0.0,) * FOLDS), 0.0)
+
+
+def test_where_code_judges_a_stop_concludes_on_what_was_bet_by_then() -> None:
+    result = prove(1.0, steps=0)
+    (trial,) = result.decision.tried
+    assert result.is_stopped and trial.test
+    assert (trial.test.seen, trial.outcome) == (0, "provisional")
+    assert result.left == Budget((0.0,) * FOLDS)
 
 
 def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:

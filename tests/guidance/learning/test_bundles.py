@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
 
 from stageb.engines.protocol import Completion, Prompt
-from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
+from stageb.guidance.config import (
+    GateConfig,
+    LoopConfig,
+    ReflectionConfig,
+    RunnerConfig,
+    SplitConfig,
+)
 from stageb.guidance.judging.questions import (
     Dialogue,
     JudgeTickets,
@@ -37,6 +43,7 @@ from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import (
     FOLDS,
+    PASS_FAIL,
     Answers,
     Budget,
     Guidance,
@@ -464,6 +471,34 @@ def test_no_edit_is_tried_that_the_limits_leave_no_room_for(most: int) -> None:
     add = operated(Operation("add", None, (), "Fail if 9.", "", (key,)))
     winner = world.gated(mission, bundle, [add], tools).decision.winner
     assert bool(winner) == bool(offered.edits) == (most == 3)
+
+
+@pytest.mark.parametrize(
+    ("judge", "labels", "most"),
+    [
+        ("model", 2, 4),
+        ("both", 2, 4),
+        ("model", 3, 4),  # a model reads all of it at once
+        ("both", 3, 12),  # four rules each
+        ("model", 16, 8),  # limits are meant for eight labels
+    ],
+)
+def test_limits_count_what_a_model_reads_or_code_has_for_each_label(
+    judge: Literal["model", "both"], labels: int, most: int
+) -> None:
+    """Background is no rule; where code judges, a list of words is looked up, and is none."""
+    world = made_up(Random("limits"), max_rules=4, max_guidance_tokens=9999)
+    config = replace(world.config, runner=RunnerConfig(judge=judge))
+    tools = replace(world.tools(), config=config, count_tokens=lambda some: [9] * len(some))
+    names = PASS_FAIL if labels == 2 else tuple(f"label {n}" for n in range(labels))
+
+    def fits(*more: Rule) -> bool:
+        rules = [Rule(f"G{n}", f"Fail if {n}.") for n in range(most)]
+        return tools.fits(Guidance("m", 1, (*rules, *more), 99, labels=names))
+
+    assert fits() and not fits(Rule("G90", "Fail if 90."))
+    assert fits(Rule("G90", "Valves are old.", {"background": True}))
+    assert fits(Rule("G90", '"leak" words: drip, leak, seep')) == (judge == "both")
 
 
 def test_edits_are_joined_unless_they_name_the_same_rule_or_have_no_room_together(

@@ -90,6 +90,13 @@ def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels
     assert from_json(to_json(guidance), "a test")["m"] == guidance
 
 
+def test_without_a_gate_whose_race_tickets_prepare_a_guidance_all_of_train_does() -> None:
+    mine = tools(replace(CONFIG, gate="none"))
+    guidance = answer_all(prepare(START, mine), judge)[0].guidance
+    assert not mine.splits.race_set and guidance.demonstrations
+    assert guidance.calibration != UNCALIBRATED
+
+
 def test_no_ticket_that_a_guidance_shows_calibrates_it() -> None:
     """Edits keep what the present guidance shows, and are calibrated on tickets that they race
     on."""
