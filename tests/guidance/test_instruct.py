@@ -255,6 +255,12 @@ def test_rules_are_read_whatever_models_put_around_them(answer: str, rules: list
     assert all(each.op == "add" and len(each.evidence) == 3 for each in found.operations)
 
 
+def test_a_headline_stands_whatever_rules_come_since_the_model_may_have_more_to_say() -> None:
+    guidance = replace(GUIDANCE, rules=(Rule("G0", EN.headlines["fail"]),))
+    found = parse_proposal("Fail if c is d.", SHOWN, guidance, ReflectionConfig(), EN, 0)
+    assert [each.op for each in found.operations] == ["add"]
+
+
 def test_an_answer_that_is_asked_to_mend_a_rule_takes_its_place() -> None:
     found = parse_proposal(
         "Fail if c is d.", replace(SHOWN, rule="G1"), GUIDANCE, ReflectionConfig(), EN, 0
@@ -263,10 +269,9 @@ def test_an_answer_that_is_asked_to_mend_a_rule_takes_its_place() -> None:
 
 
 def test_an_answer_without_a_rule_and_rules_beyond_the_limit_are_refused_with_the_reason() -> None:
-    (refusal,) = parse_proposal(
-        "I cannot tell.", SHOWN, GUIDANCE, ReflectionConfig(), EN, 0
-    ).refusals
-    assert refusal.reason == "no line begins with a verdict"
+    for answer in ("I cannot tell.", "5", "null", '[1, {"text": true}]', ""):
+        (refusal,) = parse_proposal(answer, SHOWN, GUIDANCE, ReflectionConfig(), EN, 0).refusals
+        assert refusal.reason == "no line begins with a verdict"
     found = parse_proposal(
         "Fail if c is d.\nFail if e is f.",
         SHOWN,
@@ -282,6 +287,8 @@ def test_a_rule_is_begun_for_a_model_whose_verdicts_are() -> None:
     (request,) = requests([SHOWN], GUIDANCE, ReflectionConfig(max_operations=1), EN, 0)
     assert request.begin == "Fail if" and request.decode.stop == ("\n",)
     assert request.prompt.user.endswith("Each begins: Fail if")
+    (request,) = requests([SHOWN], GUIDANCE, ReflectionConfig(max_operations=2), EN, 0)
+    assert request.begin == "Fail if" and request.decode.stop == (), "another line may follow"
     (request,) = requests([SHOWN], GUIDANCE, ReflectionConfig(), replace(EN, begin=""), 0)
     assert request.begin == "" and request.decode.stop == ()
 

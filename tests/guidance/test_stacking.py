@@ -25,7 +25,7 @@ from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.proof import Proof
 from stageb.guidance.learning.stacking import Stacker, Weighed
-from stageb.guidance.learning.state import MissionState
+from stageb.guidance.learning.state import LearningStopped, MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.guidance_json import from_json, to_json
@@ -37,6 +37,7 @@ from stageb.guidance.words.calibration import find_shares, sigmoid
 from stageb.guidance.words.types import (
     PASS_FAIL,
     UNCALIBRATED,
+    Budget,
     Calibration,
     Guidance,
     Judgement,
@@ -94,7 +95,7 @@ class Trial:
         found = []
         for guidance, positions in question.asked:
             # it is fitted on what the model says as it is
-            assert guidance.calibration == UNCALIBRATED
+            assert guidance.calibration == UNCALIBRATED and not guidance.judge
             shown = {each.source for each in guidance.shown}
             # it could copy the verdict
             assert not any(self.tickets[i].key in shown for i in positions)
@@ -140,6 +141,37 @@ def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
         == set(trial.stacker.find_rights(trial.blocks[1]))
         == set(trial.blocks[1])
     )
+
+
+def test_what_is_known_of_any_tickets_is_what_was_judged_calibrated() -> None:
+    trial = Trial(right=0.9)
+    trial.run()
+    known = trial.stacker.find_rights(range(len(trial.tickets)))
+    assert {*known} == {*trial.blocks[1], *trial.blocks[2]}
+
+
+def test_a_guidance_whose_judge_was_learnt_before_is_judged_by_the_model_all_the_same() -> None:
+    """Or nobody would learn how right the model is."""
+    again = replace(TORN, judge="rules", calibration=Calibration(3.0, 1.0))
+    assert Trial(right=0.9).run(again) == Trial(right=0.9).run(TORN)
+
+
+def test_a_model_that_sees_next_to_nothing_is_as_right_as_one_verdict_for_all_beside_any_rules() -> (
+    None
+):
+    """What the rules say plays no part in how the model alone is calibrated."""
+    trial = Trial(right=0.95, sees=0.1)
+    trial.run()
+    known = [trial.tickets[i].label for block in trial.blocks[1:] for i in block]
+    shares = trial.stacker.measure_judges()
+    assert shares["model"] > known.count("pass") / len(known) - 0.05
+    assert shares["rules"] > 0.9
+
+
+def test_without_rules_the_model_judges_by_a_calibration_of_its_own() -> None:
+    made = Trial(right=0.9).run(START)
+    assert made.judge == "model" and made.calibration != UNCALIBRATED
+    assert (made.calibration.rules, made.calibration.points, made.calibration.reach) == (0, 0, 0)
 
 
 def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
@@ -288,6 +320,23 @@ def test_where_all_tickets_teach_nothing_no_block_is_judged_under_what_it_might_
         assert ({*asked} == {START.rules}) == (learnt is None)
 
 
+def test_where_a_model_judges_a_stop_leaves_the_guidance_and_its_budget_as_they_are() -> None:
+    """Nobody knows yet how far to trust the rules beside it."""
+    trial, left = Trial(right=1.0), Budget((0.01, 0.02, 0.0))
+
+    def stop(doing: str) -> None:
+        raise LearningStopped
+
+    learner, mission = RuleLearner(trial.stacker.tools), MissionState(START, left=left)
+    mission, bundles = answer_all(learner.draw(mission), trial.answer)
+    (lesson,) = answer_all(learner.propose(bundles, START), trial.answer)
+    told = replace(lesson.teacher, tools=replace(learner.tools, pause=stop))
+    proving = learner.prove(mission, bundles[0], replace(lesson, teacher=told))
+    result = answer_all(proving, trial.answer)
+    assert result.is_stopped and result.left == left
+    assert (result.decision.tried, result.decision.winner, result.prepared) == ((), None, None)
+
+
 def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
     tools = replace(
         Trial(0.9).stacker.tools, count_tokens=lambda some: [len(each.system) for each in some]
@@ -341,6 +390,7 @@ def test_who_is_right_most_often_judges_and_of_equals_code() -> None:
         judge in ("model", "weighed")
         and shares[cast(JudgeName, judge)] == max(shares.values()) > shares["rules"] + 0.3
     )
+    assert shares["model"] > 0.8
     judge, shares = judge_after(Trial(right=0.85, sees=1.2))
     assert shares[cast(JudgeName, judge)] == max(shares.values())
 
@@ -470,6 +520,9 @@ def test_code_decides_alone_where_that_is_proven_to_cost_at_most_a_point() -> No
     assert lead(reach_of(sure * 2), 3)
     assert not lead(reach_of(sure[:100] + unsure[:100]), 3), "too few tickets to prove it"
     assert not lead(reach_of(sure + unsure, groups=60), 3), "copies of 60 cases are 60"
+    less = [(3.0, n % 10 > 0) for n in range(300)] + [(1.0, n % 10 > 0) for n in range(300)]
+    found = reach_of([(4.0, True)] * 600 + less)
+    assert lead(found, 4) and not lead(found, 3)
     wrong = [(3.0, n % 20 > 0) for n in range(1200)]
     assert not lead(reach_of(wrong), 3)
     cheap = {"pass": 1.0, "fail": 0.001}

@@ -121,9 +121,7 @@ def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
     """Keep at most ``most`` attempts, in their order: those that came furthest, of equals those
     that gained most."""
     order = [*OUTCOME_TEXTS]
-    ranked = sorted(
-        some, key=lambda each: (order.index(each.outcome), -(each.gain or 0.0), each.place)
-    )
+    ranked = sorted(some, key=lambda each: (order.index(each.outcome), -(each.gain or 0.0)))
     kept = set(map(id, ranked[:most]))
     return [each for each in some if id(each) in kept]
 

@@ -112,7 +112,7 @@ def fit_cases(
         longest = max(count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or most == 1:
             return sights, asked
-        most = max(1, min(most - 1, most * config.max_prompt_tokens // longest))
+        most = max(1, most * config.max_prompt_tokens // longest)
 
 
 def requests(

@@ -139,7 +139,7 @@ class GuidanceSchedule:
             ):
                 continue
             gone = span.count_done(-(-span.tickets // self._size), done) * self._size
-            kind = LEARNT if span.epoch and studied else JUDGED
+            kind = LEARNT if studied else JUDGED
             found[kind] += max(0, span.tickets - gone)
         return found
 
@@ -152,7 +152,7 @@ class GuidanceSchedule:
         samples = config.sampler.samples_per_decode * len(config.sampler.grid)
         for span in self._spans():
             rollouts += span.tickets * (1 if span.kind == "distill" else samples)
-            if span.epoch and span.split == "train" and span.kind == "round":
+            if span.split == "train" and span.kind == "round":
                 full = self._count_bundles(span)
                 bundles += full
                 judged += full * _gate_cost(config, len(self._splits[span.mission].train))
@@ -209,7 +209,7 @@ class GuidanceSchedule:
             return _Span(at, named, mission, "train", len(splits.train), "distill")
         split = next(split for split, number in PHASES.items() if number == phase)
         count = len(self._judged(mission, split))
-        if phase == TRAIN and epoch:
+        if phase == TRAIN:
             most = (
                 0
                 if self._config.reflection.scope == "all"

@@ -159,7 +159,7 @@ class Stacker(Preparer):
             i: by_folds[i] for i, each in self.weighed.items() if each.is_right and i in by_folds
         }
         code_accuracy = self._weigh({i: float(is_right) for i, is_right in code_is_right.items()})
-        return "rules" if code_is_right and shares[best] < code_accuracy - MOST_BEHIND else best
+        return "rules" if shares[best] < code_accuracy - MOST_BEHIND else best
 
     def measure_judges(self) -> dict[JudgeName, float]:
         """Return the price-weighted share of the known tickets that each judge judges right;

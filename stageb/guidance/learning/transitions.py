@@ -91,7 +91,7 @@ def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
         return f"learning ended: {ended}" if ended else ""
     step, _ = mission.judged.get(batch.split, (None, None))
     # Under the same guidance the streams are the same: nothing would come out differently.
-    return UNCHANGED if batch.epoch > 0 and step == mission.guidance.step else ""
+    return UNCHANGED if step == mission.guidance.step else ""
 
 
 def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) -> MissionState:
@@ -134,7 +134,7 @@ def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> M
     mission = replace(mission, left=learnt.left, p_correct=p_correct, seen=seen)
     if winner:
         guidance = sign_rules(guidance, split_seed(tools.config))
-        again = mission.again or tools.config.has_gate
+        again = tools.config.has_gate
         mission = replace(mission, failed=(), idle_bundles=0, changed=True, again=again)
     else:
         mission = replace(

@@ -14,9 +14,11 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
+from stageb.guidance.judging.questions import JudgeTickets, answer_all
+from stageb.guidance.learning.at_once import RuleLearner, WholeLesson, answer_by_code
 from stageb.guidance.learning.gate.budget import Pool
-from stageb.guidance.learning.proposer import Bundle
-from stageb.guidance.learning.state import NoRoom
+from stageb.guidance.learning.proposer import Bundle, GateResult
+from stageb.guidance.learning.state import LearningStopped, MissionState, NoRoom
 from stageb.guidance.learning.teacher import Teacher
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.guidance_file import make_neutral
@@ -26,7 +28,7 @@ from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import PASS_FAIL, Ticket
+from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Judgement, Ticket
 
 ALL = {
     "runner.judge": "both",
@@ -306,6 +308,106 @@ def test_a_limit_beside_the_gate_holds_for_what_is_provisional_too(tmp_path: Pat
             ("provisional", "over a limit")[share == 0.0],
             step,
         )
+
+
+STATES = [  # one in six is labelled otherwise than its state says
+    Ticket(
+        "m",
+        f"g{n}",
+        "fail" if (n % 3 == 0) != (n % 6 == 1) else "pass",
+        (("image_1", f"state: {'new' if n % 3 else 'torn'}; number: {n}"),),
+    )
+    for n in range(240)
+]
+LEFT = Budget((0.01, 0.02, 0.005))
+
+
+def learn_states(price: PriceConfig) -> WholeLesson:
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        runner=RunnerConfig(judge="both"),
+        reflection=ReflectionConfig(scope="all"),
+        split=SplitConfig(1.0, 0.0, 0.0),
+        price=price,
+        seed=1,  # the first tickets are none that the rule judges right
+    )
+    tools, start = make_tools(config, STATES), make_neutral("m", WORDS["en"])
+
+    def judge(question: JudgeTickets) -> list[list[Judgement]]:
+        return answer_by_code(question, tools)
+
+    _, bundles = answer_all(RuleLearner(tools).draw(MissionState(start)), judge)
+    (lesson,) = answer_all(RuleLearner(tools).propose(bundles, start), judge)
+    return lesson
+
+
+def prove(alpha: float, steps: int | None = None) -> GateResult:
+    """What code proves of ``STATES`` with so much of what is left, unless it is stopped after so
+    many steps."""
+
+    def pause(doing: str) -> None:
+        taken.append(doing)
+        if steps is not None and len(taken) > steps:
+            raise LearningStopped
+
+    taken: list[str] = []
+    lesson, left = learn_states(PriceConfig()), Budget(tuple(each * alpha for each in LEFT.edits))
+    tools, present = lesson.teacher.tools, lesson.teacher.present
+
+    def judge(question: JudgeTickets) -> list[list[Judgement]]:
+        return answer_by_code(question, tools)
+
+    told = replace(lesson, teacher=replace(lesson.teacher, tools=replace(tools, pause=pause)))
+    proving = RuleLearner(tools).prove(MissionState(present, left=left), told.teacher.bundle, told)
+    return answer_all(proving, judge)
+
+
+def test_one_test_has_all_that_is_left_and_gives_it_back_with_a_proof_alone() -> None:
+    proven, unproven = prove(1.0), prove(1e-30)
+    assert proven.decision.winner and proven.decision.winner.guidance.judge == "rules"
+    for result, level in ((proven, 0.035), (unproven, 0.035e-30)):
+        (trial,) = result.decision.tried
+        assert trial.test and trial.test.level == pytest.approx(level)
+    assert proven.decision.tried[0].outcome == "accepted"
+    assert proven.left == LEFT and proven.decision.left == pytest.approx(0.035)
+    assert unproven.decision.tried[0].outcome == "provisional"
+    assert (unproven.left, unproven.decision.left) == (Budget((0.0,) * FOLDS), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("price", "says"),
+    [
+        (PriceConfig(), "judge 83.3% rightly, 50.0% without them (240 tickets)"),
+        (PriceConfig(2.0, 1.0), "a ticket at the prices given"),
+    ],
+)
+def test_a_rule_that_code_proposes_tells_its_figures_and_names_tickets_that_it_judges_right(
+    price: PriceConfig, says: str
+) -> None:
+    (proposal,) = learn_states(price).proposals
+    (operation,) = proposal.operations  # the headline says already what it says
+    assert (operation.op, operation.text) == ("add", "Fail if state is torn.")
+    assert says in operation.rationale
+    known = {ticket.key: ticket for ticket in STATES}
+    named = [known[key] for key in operation.evidence]
+    assert len({*operation.evidence}) == 3
+    assert all("torn" in each.per_image[0][1] and each.label == "fail" for each in named)
+
+
+def test_code_is_wrong_about_the_tickets_that_its_folds_were_wrong_about_and_no_others() -> None:
+    lesson = learn_states(PriceConfig())
+    assert lesson.learnt
+    rights = lesson.teacher.find_rights(replace(lesson.learnt.whole, wrong=0b101100))
+    assert [place for place, is_right in enumerate(rights.values()) if not is_right] == [2, 3, 5]
+    assert [*rights] == [*lesson.teacher.places]
+
+
+def test_where_code_judges_a_stop_concludes_on_what_was_bet_by_then() -> None:
+    result = prove(1.0, steps=0)
+    (trial,) = result.decision.tried
+    assert result.is_stopped and trial.test
+    assert (trial.test.seen, trial.outcome) == (0, "provisional")
+    assert result.left == Budget((0.0,) * FOLDS)
 
 
 def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:

@@ -4,6 +4,7 @@ happens whatever was spent."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,18 @@ from hypothesis import strategies as st
 from programs import forks, small
 
 from stageb.__main__ import main
+from stageb.engines.config import ModelConfig
 from stageb.guidance.commands.fit.limits import RunLimits
-from stageb.guidance.config import BudgetConfig, EarlyStopConfig, LoopConfig
+from stageb.guidance.config import (
+    BudgetConfig,
+    EarlyStopConfig,
+    LoopConfig,
+    ReflectionConfig,
+    RunnerConfig,
+)
 from stageb.guidance.learning.schedule import GuidanceSchedule
-from stageb.guidance.learning.state import MissionState, Spent, State
-from stageb.guidance.learning.transitions import find_share, find_spent
+from stageb.guidance.learning.state import STOP, MissionState, Spent, State
+from stageb.guidance.learning.transitions import find_share, find_spent, is_due
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.splits import split_tickets
@@ -32,6 +40,7 @@ FILES = ("guidance.json", "metrics.jsonl", "reflection.jsonl", "selections.jsonl
 USED = st.lists(st.sampled_from([0, 10, 60, 80, 110, 150]), min_size=4, max_size=4)
 
 
+@example(300, [0, 10, 0, 0], 3, 2)
 @given(st.sampled_from([0, 200, 300]), USED, st.integers(1, 4), st.integers(0, 4))
 def test_shares_are_equal_and_what_one_mission_leaves_goes_to_the_others(
     limit: int, amounts: list[int], missions: int, ended: int
@@ -110,6 +119,38 @@ def test_seconds_of_all_steps_of_a_mission_count_and_of_no_other(steps: list[int
     state = State({name: MissionState(make_neutral(name, WORDS["en"])) for name in splits})
     over = {"m": "budget.seconds"} if sum(steps) >= 150 else {}
     assert limits.apply(state).over == over
+
+
+BY_CODE = LoopConfig(
+    tickets=["t.jsonl"],
+    model=ModelConfig(model_name_or_path="some/model"),
+    reflection=ReflectionConfig(scope="all"),
+)
+BY_MODEL = replace(BY_CODE, reflection=ReflectionConfig(scope="bundle"))
+CODE_JUDGES = RunnerConfig(judge="both")
+
+
+@pytest.mark.parametrize(
+    ("config", "is_free"),
+    [
+        (BY_CODE, True),
+        (replace(BY_CODE, runner=CODE_JUDGES), True),
+        (BY_MODEL, True),  # code teaches such a model once, before it reflects
+        (replace(BY_MODEL, runner=CODE_JUDGES), False),
+        (replace(BY_MODEL, model=ModelConfig()), False),
+        (replace(BY_MODEL, gate="none"), False),
+    ],
+)
+def test_where_a_share_is_spent_nothing_is_due_but_one_lesson_by_code(
+    config: LoopConfig, is_free: bool
+) -> None:
+    start = MissionState(make_neutral("m", WORDS["en"]), again=True)
+    spent = State({"m": start}, over={"m": "budget.rollouts"})
+    assert is_due(replace(spent, over={}), "m", 9, config)
+    assert is_due(spent, "m", 9, config) == is_free
+    assert not is_due(replace(spent, ended=STOP), "m", 9, config)
+    taught = spent.with_mission(replace(start, bundles=1))
+    assert not is_due(taught, "m", 9, config)
 
 
 def write(folder: Path) -> Path:

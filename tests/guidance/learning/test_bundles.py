@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
 
 from stageb.engines.protocol import Completion, Prompt
-from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
+from stageb.guidance.config import (
+    GateConfig,
+    LoopConfig,
+    ReflectionConfig,
+    RunnerConfig,
+    SplitConfig,
+)
 from stageb.guidance.judging.questions import (
     Dialogue,
     JudgeTickets,
@@ -26,7 +32,7 @@ from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Outcome, 
 from stageb.guidance.learning.gate.sequential import ExactTest
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflect import case_of
-from stageb.guidance.learning.state import MissionState, State
+from stageb.guidance.learning.state import MissionState, State, Tally
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import after_learning, is_due
 from stageb.guidance.rules.edits import rebase
@@ -37,6 +43,7 @@ from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import (
     FOLDS,
+    PASS_FAIL,
     Answers,
     Budget,
     Guidance,
@@ -382,9 +389,18 @@ def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(
     assert len(mission.seen) == 10
 
 
-@pytest.mark.parametrize("outcome", ["futile", "unproven"])
+@pytest.mark.parametrize(
+    ("outcome", "is_tested", "is_barred"),
+    [
+        ("futile", True, True),
+        ("unproven", True, True),
+        ("turns no evidence", False, True),
+        ("dropped", False, False),  # another race may bring other tickets
+        ("unpromising", False, False),
+    ],
+)
 def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where_another_does(
-    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+    outcome: Outcome, is_tested: bool, is_barred: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That a test failed tells of the tickets that it saw: another fold's edits are tested on some
     of them."""
@@ -393,7 +409,7 @@ def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where
     def fails(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
         yield from ()
         offered.append([edit.guidance.rules[1].text for edit in edits])
-        test = ExactTest(0.01, 100)
+        test = ExactTest(0.01, 100) if is_tested else None
         return Decision(
             tuple(Trial(edit, outcome, test=test) for edit in edits if len(offered) == 1), left
         )
@@ -412,7 +428,113 @@ def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where
         world.gated(mission, replace(bundle, number=number), proposals, tools)
     first, *later = offered
     assert first
-    assert later == [first if number % FOLDS else [] for number in range(3, 9)]
+    assert later == [[] if is_barred and number % FOLDS == 0 else first for number in range(3, 9)]
+
+
+def operated(*operations: Operation) -> Proposal:
+    return Proposal(0, "", operations, ())
+
+
+@dataclass
+class Offered:
+    """A gate of a user's own, which notes what it is given, and takes the last."""
+
+    edits: list[Edit] = field(default_factory=list)
+
+    def __call__(self, edits: Sequence[Edit], gate: Gate) -> Dialogue[Edit | None]:
+        yield from ()
+        self.edits += edits
+        return edits[-1]
+
+
+def test_a_gate_of_ones_own_decides_and_spends_nothing() -> None:
+    world, offered = made_up(Random("own")), Offered()
+    tools, mission = replace(world.tools(), choose=offered), MissionState(NEUTRAL, left=LEFT)
+    mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
+    asked, key = world.asked.total(), bundle.judged[0].ticket.key
+    adds = [Operation("add", None, (), f"Fail if {n}.", "", (key,)) for n in (8, 9)]
+    learnt = world.gated(mission, bundle, [*map(operated, adds)], tools)
+    assert [edit.guidance.rules[-1].text for edit in offered.edits] == ["Fail if 8.", "Fail if 9."]
+    assert learnt.decision.winner is offered.edits[1]
+    assert (learnt.left, world.asked.total()) == (LEFT, asked)
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_no_edit_is_tried_that_the_limits_leave_no_room_for(most: int) -> None:
+    """There was room when it was proposed; an edit that was accepted since may have taken it."""
+    world, offered = made_up(Random("room"), max_rules=most), Offered()
+    tools = replace(world.tools(), choose=offered)
+    rules = (*NEUTRAL.rules, Rule("G1", "Fail if 8."))
+    mission = MissionState(replace(NEUTRAL, rules=rules, next_number=2), left=LEFT)
+    mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
+    key = bundle.judged[0].ticket.key
+    add = operated(Operation("add", None, (), "Fail if 9.", "", (key,)))
+    winner = world.gated(mission, bundle, [add], tools).decision.winner
+    assert bool(winner) == bool(offered.edits) == (most == 3)
+
+
+@pytest.mark.parametrize(
+    ("judge", "labels", "most"),
+    [
+        ("model", 2, 4),
+        ("both", 2, 4),
+        ("model", 3, 4),  # a model reads all of it at once
+        ("both", 3, 12),  # four rules each
+        ("model", 16, 8),  # limits are meant for eight labels
+    ],
+)
+def test_limits_count_what_a_model_reads_or_code_has_for_each_label(
+    judge: Literal["model", "both"], labels: int, most: int
+) -> None:
+    """Background is no rule; where code judges, a list of words is looked up, and is none."""
+    world = made_up(Random("limits"), max_rules=4, max_guidance_tokens=9999)
+    config = replace(world.config, runner=RunnerConfig(judge=judge))
+    tools = replace(world.tools(), config=config, count_tokens=lambda some: [9] * len(some))
+    names = PASS_FAIL if labels == 2 else tuple(f"label {n}" for n in range(labels))
+
+    def fits(*more: Rule) -> bool:
+        rules = [Rule(f"G{n}", f"Fail if {n}.") for n in range(most)]
+        return tools.fits(Guidance("m", 1, (*rules, *more), 99, labels=names))
+
+    assert fits() and not fits(Rule("G90", "Fail if 90."))
+    assert fits(Rule("G90", "Valves are old.", {"background": True}))
+    assert fits(Rule("G90", '"leak" words: drip, leak, seep')) == (judge == "both")
+
+
+def test_edits_are_joined_unless_they_name_the_same_rule_or_have_no_room_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joins = []
+
+    def keep(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
+        yield from ()
+        for pair in ((0, 1), (0, 2), (2, 3)):
+            joined = join(*(edits[place] for place in pair))
+            joins.append(joined and [rule.text for rule in joined.guidance.rules[1:]])
+        return Decision((), left)
+
+    monkeypatch.setattr(learning, "decide", keep)
+    world = made_up(Random("join"), max_rules=3)
+    rules = (*NEUTRAL.rules, Rule("G1", "Fail if 6."))
+    mission = MissionState(replace(NEUTRAL, rules=rules, next_number=2), left=LEFT)
+    tools = world.tools()
+    mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
+    key = bundle.judged[0].ticket.key
+    operations = [
+        *(Operation("update", "G1", (), f"Fail if {n}.", "", (key,)) for n in (7, 8)),
+        *(Operation("add", None, (), f"Fail if {n}.", "", (key,)) for n in (9, 5)),
+    ]
+    world.gated(mission, bundle, [*map(operated, operations)], tools)
+    assert joins == [None, ["Fail if 7.", "Fail if 9."], None]
+
+
+def test_a_guidance_that_was_prepared_anew_is_a_step_further_so_it_is_judged_anew() -> None:
+    tools, anew = made_up(Random("anew")).tools(), replace(NEUTRAL, judge="model")
+    mission = replace(MissionState(NEUTRAL, left=LEFT), judged={"val": (0, Tally())})
+    result = GateResult(Decision((), 0.0, None), LEFT, prepared=anew)
+    after = after_learning(mission, result, tools)
+    assert (after.guidance.step, after.guidance.judge) == (1, "model")
+    assert after.guidance.rules == NEUTRAL.rules
 
 
 def test_what_failed_beside_a_former_guidance_is_forgotten_with_it_and_kept_without() -> None:

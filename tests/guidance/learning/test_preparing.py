@@ -14,21 +14,31 @@ from stageb.engines.protocol import Decode, Prompt
 from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.first_guidance import check_sealed
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
-from stageb.guidance.judging.questions import JudgeTickets, answer_all
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
+from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.gate.decide import Edit, Gate
 from stageb.guidance.learning.gate.judge import Verdicts
 from stageb.guidance.learning.preparing import Preparer, prepare
+from stageb.guidance.learning.proposer import Bundle, Lesson
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import is_unprepared
 from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.guidance_json import from_json, to_json
-from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.prompts import WORDS, Case
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.calibration import CALIBRATED_ON, sigmoid
-from stageb.guidance.words.types import UNCALIBRATED, Judgement, Ticket
+from stageb.guidance.words.types import (
+    UNCALIBRATED,
+    Calibration,
+    Judgement,
+    Operation,
+    Proposal,
+    Ticket,
+)
 
 CONFIG = LoopConfig(tickets=["t.jsonl"], model=ModelConfig(model_name_or_path="some/model"))
 TICKETS = [
@@ -83,6 +93,13 @@ def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels
     assert from_json(to_json(guidance), "a test")["m"] == guidance
 
 
+def test_without_a_gate_whose_race_tickets_prepare_a_guidance_all_of_train_does() -> None:
+    mine = tools(replace(CONFIG, gate="none"))
+    guidance = answer_all(prepare(START, mine), judge)[0].guidance
+    assert not mine.splits.race_set and guidance.demonstrations
+    assert guidance.calibration != UNCALIBRATED
+
+
 def test_no_ticket_that_a_guidance_shows_calibrates_it() -> None:
     """Edits keep what the present guidance shows, and are calibrated on tickets that they race
     on."""
@@ -106,6 +123,8 @@ def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -
     assert is_unprepared(START, CONFIG)
     assert not is_unprepared(answer_all(prepare(START, tools()), judge)[0], CONFIG)
     assert not is_unprepared(replace(START, bundles=1), CONFIG)
+    calibrated = replace(START.guidance, calibration=Calibration(2.0))
+    assert not is_unprepared(replace(START, guidance=calibrated), CONFIG)
     assert not is_unprepared(START, replace(CONFIG, model=ModelConfig()))
     assert not is_unprepared(START, replace(CONFIG, runner=RunnerConfig(judge="both")))
 
@@ -130,6 +149,33 @@ def test_a_run_with_another_model_begins_by_showing_it_labelled_tickets(tmp_path
     assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
     learnt = load_seed(tmp_path / "out" / "run" / "valves" / "guidance.json")["valves"]
     assert {each.verdict for each in learnt.demonstrations} == {"pass", "fail"}
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, gate="none")])
+def test_an_edit_comes_to_the_gate_with_demonstrations_and_a_calibration_of_its_own(
+    config: LoopConfig,
+) -> None:
+    """Without a gate nothing tests what these do, so what the present guidance has stays."""
+    offered: list[Edit] = []
+
+    def choose(edits: Sequence[Edit], gate: Gate) -> Dialogue[Edit | None]:
+        yield from ()
+        offered.extend(edits)
+        return edits[0]
+
+    mine = replace(tools(config), choose=choose)
+    cases = tuple(Case(TICKETS[i], False, None) for i in mine.pool.fold(0))
+    add = Operation("add", None, (), "Fail if a summary mentions text.", "", (cases[0].ticket.key,))
+    lesson = Lesson(proposals=(Proposal(0, "", (add,), ()),))
+    result = answer_all(Reflection(mine).prove(START, Bundle(0, 0, cases), lesson), judge)
+    assert result.decision.winner
+    guidance = result.decision.winner.guidance
+    assert guidance.rules[-1].text == add.text
+    if not config.has_gate:
+        assert not guidance.demonstrations and guidance.calibration == UNCALIBRATED
+    else:
+        assert result.decision.winner is offered[0] and guidance.demonstrations
+        assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)
 
 
 @pytest.mark.parametrize("tokens", [0, 1536])

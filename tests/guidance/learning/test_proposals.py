@@ -9,7 +9,7 @@ from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.conditions import Limit, Mentions, OneOf
 from stageb.guidance.rules.edits import apply
 from stageb.guidance.rules.evidence import NOTHING, Clue, Evidence
-from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput
+from stageb.guidance.rules.prompts import WORDS, Case, ReflectionInput, name_labels
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket, Verdict
 
 CONFIG = ReflectionConfig(max_operations=3, max_rule_chars=60)
@@ -177,6 +177,10 @@ def test_rules_that_all_say_what_the_headline_says_turn_it(language: str) -> Non
     passing = Rule("G1", texts["pass"][language])
     assert headline_of(propose([failing, passing], add("fail"))) == start
     assert headline_of(propose([failing, passing], add("fail"), {**REMOVE, "key": "G1"})) == turned
+    # Where no rule is left, or none was there, there is nothing to turn it by.
+    alone = Rule("G1", texts["fail"][language])
+    assert headline_of(propose([failing, alone], {**REMOVE, "key": "G1"})) == start
+    assert [rule.text for rule in propose([], add("fail")).rules] == [texts["fail"][language]]
     # Somebody's own headline, and a fixed one, stand.
     own = "Look at the flange first."
     assert headline_of(propose([Rule("G0", own)], add("fail"))) == own
@@ -207,6 +211,7 @@ def test_white_space_and_one_json_fence_are_forgiven() -> None:
         ('{"operations": [1e999]}', "too large"),
         (answer(ADD)[:-1] + ', "note": 1}', "nothing else"),
         ("[]", "nothing else"),
+        ('["operations"]', "nothing else"),
         ('{"operations": {}}', "nothing else"),
         ('{"operations": []}', "no operations"),
         ("[" * 60_000, "deep"),
@@ -284,6 +289,26 @@ def test_chinese_rules_speak_of_a_verdict_in_chinese() -> None:
 
 def test_a_merge_may_keep_the_text_of_one_of_its_rules() -> None:
     assert len(parse(answer({**MERGE, "text": "Fail if c is d."})).operations) == 1
+
+
+def test_a_rule_may_be_as_long_as_the_limit_says() -> None:
+    text = "Fail if x is ".ljust(CONFIG.max_rule_chars, "y")
+    assert len(parse(answer({**ADD, "text": text})).operations) == 1
+    assert "text of 61 characters, at most 60" in refusal({**ADD, "text": f"{text}y"})
+
+
+def test_of_labels_of_its_own_a_rule_is_added_again_to_decide_before_others() -> None:
+    """No headline is turned there, either: it names none of two verdicts."""
+    labels = ("low", "high", "none")
+    rules = (GUIDANCE.rules[0], Rule("G1", "Say high if a is b."))
+    guidance = replace(GUIDANCE, rules=rules, labels=labels)
+    given = ReflectionInput(tuple(CASES), NOTHING), guidance, CONFIG
+    words = name_labels(WORDS["en"], labels)
+    again = {**ADD, "text": rules[1].text}
+    proposal = parse_proposal(answer(again), *given, words, 0)
+    assert [operation.op for operation in proposal.operations] == ["add"]
+    update = {**UPDATE, "text": rules[1].text}
+    assert "no change" in parse_proposal(answer(update), *given, words, 0).refusals[0].reason
 
 
 def test_evidence_named_twice_counts_once() -> None:

@@ -3,6 +3,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -191,6 +192,7 @@ def test_half_of_the_answers_that_meet_errors_of_a_rule_mend_it() -> None:
     ]
     assert 0.34 < kinds(judged)["pass", "G1"] / 2000 < 0.41
     assert set(kinds(judged)) == {("pass", "G1"), ("pass", "")}
+    assert set(kinds(judged[4:])) == {("pass", "G1"), ("pass", "")}  # two of it are enough
     assert set(kinds(judged[5:])) == {("pass", "")}
 
 
@@ -265,6 +267,27 @@ def test_reflect_parses_each_answer_against_the_cases_it_saw() -> None:
         tuple(each.ticket.key for each in shown.cases) for shown in answered.shown
     ]
     assert reflection_of(judged, Parrot("nonsense")).proposals[0].refusals[0].raw == "nonsense"
+
+
+@pytest.mark.parametrize(
+    ("thinking", "why"),
+    [
+        ("on and on", "thinking never closed: raise reflection.max_new_tokens"),
+        ("", "not one JSON object"),
+    ],
+)
+def test_an_answer_without_a_text_is_refused_for_its_thoughts_if_it_has_any(
+    thinking: str, why: str
+) -> None:
+    class Thinker(Parrot):
+        def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+            return [(Completion("", 1, "length", thinking),) for _ in requests]
+
+    judged = [case("a", "fail", right=False), case("b", "pass")]
+    for proposal in reflection_of(judged, Thinker("")).proposals:
+        (refused,) = proposal.refusals
+        assert (proposal.operations, refused.raw) == ((), thinking)
+        assert refused.reason.startswith(why)
 
 
 def test_reflect_counts_what_was_read_and_written() -> None:

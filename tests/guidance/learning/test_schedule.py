@@ -1,10 +1,10 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from guidance.made import tickets
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import (
+    DecodeConfig,
     DistillConfig,
     EarlyStopConfig,
     GateConfig,
@@ -24,8 +25,9 @@ from stageb.guidance.config import (
 )
 from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.decide import decide
-from stageb.guidance.learning.schedule import Forecast, GuidanceSchedule
-from stageb.guidance.learning.state import MissionState, State
+from stageb.guidance.learning.schedule import Forecast, GuidanceSchedule, describe_learning
+from stageb.guidance.learning.state import MissionState, State, Tally
+from stageb.guidance.learning.transitions import UNCHANGED, learns_ahead, limit_passed, why_skip
 from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import words_of
@@ -355,6 +357,106 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     expected = forecast(world.tickets, config)
     assert expected.bundles == 1
     assert world.verdicts.judged <= expected.judged
+
+
+def test_a_forecast_counts_each_verdict_that_the_gate_may_ask_for() -> None:
+    reflection = ReflectionConfig(batch_size=20, num_proposals=9, max_cases=6)
+    gate = GateConfig(race_size=50, race_chunk=8, pool_size=30)
+    config = replace(CONFIG, reflection=reflection, gate=gate, runner=RunnerConfig(epochs=1))
+    train = len(split_tickets(numbered(200), config)["m"].train)
+    raced = 8 * (9 + 5 + 4 + 4 + 4 + 4)  # the better half goes on, but four at least
+    joined = 3 * 6 * 8  # each of three joins sees the whole race
+    one_bundle = 9 * 6 + raced + joined + 2 * 30 + train
+    found = forecast(numbered(200), config)
+    assert found.judged == found.bundles * one_bundle > 0
+
+
+def test_a_forecast_counts_the_answers_of_every_entry_of_the_grid() -> None:
+    grid = [DecodeConfig(), DecodeConfig(temperature=0.0)]
+    config = replace(CONFIG, sampler=SamplerConfig(samples_per_decode=3, grid=grid))
+    splits = split_tickets(numbered(100), config)
+    train, val, test = (
+        len(of) for of in (splits["m"].rollout_pool, splits["m"].val, splits["m"].test)
+    )
+    schedule = GuidanceSchedule(splits, config, 12)
+    assert schedule.forecast().rollouts == 6 * (2 * train + 3 * val + 2 * test)
+    assert schedule.forecast_rest() == 6 * (val + test)
+
+
+def test_tickets_to_distil_are_drawn_in_an_order_of_their_own() -> None:
+    config = replace(CONFIG, distill=DistillConfig(size=1))
+    splits = split_tickets(numbered(60), config)
+    (drawn,) = (
+        batch.tickets
+        for batch in GuidanceSchedule(splits, config, 60).after()
+        if batch.kind == "distill"
+    )
+    assert [*drawn] != [*splits["m"].train] and sorted(drawn) == sorted(splits["m"].train)
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_a_split_is_judged_once_under_one_guidance(epochs: int) -> None:
+    """Without an epoch, test is not judged twice either: the same answers would come again."""
+    config = replace(CONFIG, runner=RunnerConfig(epochs=epochs))
+    schedule = GuidanceSchedule(split_tickets(numbered(60), config), config, 8)
+    start = MissionState(make_neutral("m", words_of(config.prompt)))
+    judged = replace(start, judged=dict.fromkeys(("val", "test"), (0, Tally())))
+    learnt = replace(judged, guidance=replace(start.guidance, step=1))
+
+    def skipped(mission: MissionState, rounds: Iterable[Round]) -> set[str]:
+        return {why_skip(batch, State({"m": mission}), config) for batch in rounds}
+
+    later = [*(batch for epoch in schedule.epochs for batch in schedule.val(epoch))]
+    later += schedule.after()
+    assert skipped(start, [*schedule.before(), *later]) == {""}
+    assert skipped(judged, later) == {UNCHANGED}
+    assert skipped(learnt, later) == {""}
+
+
+def test_tickets_are_distilled_until_enough_answers_are_right() -> None:
+    config = replace(CONFIG, distill=DistillConfig(size=5))
+    schedule = GuidanceSchedule(split_tickets(numbered(60), config), config, 8)
+    mission = MissionState(make_neutral("m", words_of(config.prompt)))
+    for distilled, why in ((4, ""), (5, "enough")):
+        state = State({"m": replace(mission, distilled=distilled)})
+        rounds = [batch for batch in schedule.after() if batch.kind == "distill"]
+        assert {why_skip(batch, state, config) for batch in rounds} == {why}
+
+
+def test_no_learning_is_ahead_once_the_last_mission_has_closed_the_last_epoch() -> None:
+    """Before, a budget may end it; and without more epochs, none may follow."""
+    splits = dict.fromkeys(("m", "n"), split_tickets(numbered(20), CONFIG)["m"])
+    schedule = GuidanceSchedule(splits, CONFIG, 4)
+    ends = [schedule.close(1, "n"), schedule.close(2, "m"), schedule.close(2, "n")]
+    assert [learns_ahead(State({}, end), schedule) for end in ends] == [True, True, False]
+    none = GuidanceSchedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=0)), 4)
+    assert not learns_ahead(State({}), none)
+    chosen = schedule.choice("m")
+    for begin, end, limit in (
+        (ends[0], ends[1], "budget.tokens"),
+        (ends[-1], chosen, "runner.epochs"),
+        (ends[0], schedule.choice("n"), "runner.epochs"),
+        (chosen, schedule.choice("n"), "budget.tokens"),
+    ):
+        before = State({}, begin, "budget.tokens")
+        assert limit_passed(before, State({}, end), schedule) == limit
+
+
+@pytest.mark.parametrize(
+    ("scope", "judge", "said"),
+    [
+        ("all", "model", "Code learns rules .* the model judges tickets by them"),
+        ("all", "both", "Code judges by rules that it learns .* the model judges what code cannot"),
+        ("bundle", "model", "The model judges tickets, proposes rules"),
+        ("bundle", "both", "The model judges tickets, proposes rules"),
+    ],
+)
+def test_a_run_is_described_by_who_learns_and_who_judges(
+    scope: Literal["bundle", "all"], judge: Literal["model", "both"], said: str
+) -> None:
+    reflection, runner = ReflectionConfig(scope=scope), RunnerConfig(judge=judge)
+    config = replace(CONFIG, reflection=reflection, runner=runner)
+    assert re.match(said, describe_learning(config))
 
 
 def test_epochs_draw_orders_of_their_own() -> None:

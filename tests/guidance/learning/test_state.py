@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from statistics import fmean, pstdev
 
@@ -9,10 +10,11 @@ from hypothesis import strategies as st
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.state import MissionState, Spent, State, Tally
-from stageb.guidance.learning.transitions import after_choice
+from stageb.guidance.learning.transitions import after_choice, after_round
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.words.costs import EQUAL, PriceConfig, measure_ratio
 from stageb.guidance.words.types import (
+    BY_RULES,
     PASS_FAIL,
     Answers,
     Budget,
@@ -20,8 +22,10 @@ from stageb.guidance.words.types import (
     Choice,
     Guidance,
     Record,
+    Round,
     Rule,
     Selection,
+    Split,
     Ticket,
     Verdict,
 )
@@ -126,6 +130,9 @@ def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
             "precision": measure_ratio(said.count(label), len(said)),
             "unanswered": own.count(None),
         }
+    assert "confusion" not in row, "it would say what fp and fn say"
+    if cases:
+        assert counted(cases).accuracy({}) == pytest.approx(row["acc"], abs=1e-6)
     assert (row["rollouts"], row["tokens"]) == (
         sum(case[3] for case in cases),
         5 * sum(case[3] for case in cases),
@@ -147,6 +154,10 @@ def test_a_sample_of_one_label_is_scaled_up_to_what_it_stands_for(
             if name in ("acc", "cost")
             else row[name] == whole[name]
         )
+    if cases:
+        assert counted(cases).accuracy({"pass": float(times)}) == pytest.approx(
+            row["acc"], abs=1e-6
+        )
     assert (row["n"], row["fp"], row["fn"]) == tuple(
         counted(cases).row(prices)[name] for name in ("n", "fp", "fn")
     )
@@ -162,6 +173,54 @@ def test_accuracy_of_a_sample_is_known_as_well_as_its_tickets_tell() -> None:
     assert beside.row(EQUAL, {"pass": 10.0})["acc_interval"] == pytest.approx(
         alone.row(EQUAL)["acc_interval"], abs=0.005
     )
+
+
+def answered(read: Sequence[bool] | None) -> Record:
+    """A ticket with an answer for each of ``read``, whether it could be read; None: rules as code
+    judged it."""
+    ticket = Ticket("m", "g", "fail", (("image_1", "x"),))
+    candidates = tuple(Candidate(0, 0, 0.7, "", None, "", ok, 5) for ok in read or ())
+    if read is None:
+        candidates = (Candidate(0, BY_RULES, 0.0, "", "fail", "", True, 0),)
+    selection = Selection("fail", "", 0, 1.0, False, True, "")
+    return Record(ticket, 1, 0, 0, Answers(ticket.key, 9, candidates), selection)
+
+
+READ = st.none() | st.lists(st.booleans(), max_size=3)
+
+
+@given(st.lists(READ, max_size=6))
+def test_what_code_judges_costs_no_rollout_and_is_counted_as_saved(
+    reads: list[list[bool] | None],
+) -> None:
+    records, tally = [*map(answered, reads)], Tally.of(PASS_FAIL)
+    for record in records:
+        tally = tally.plus(record.ticket, record.answers, record.selection)
+    answers, by_code = [ok for read in reads for ok in read or ()], reads.count(None)
+    assert (tally.n, tally.by_rules, tally.rollouts) == (len(reads), by_code, len(answers))
+    assert tally.unreadable == answers.count(False)
+    spent = Spent(rollouts=1, saved=2).on(records, samples=4)
+    assert (spent.rollouts, spent.saved) == (1 + len(answers), 2 + 4 * by_code)
+    assert spent.tokens == 5 * len(answers) + 9 * sum(bool(read) for read in reads)
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_rounds_of_a_split_add_up_and_the_next_split_begins_anew(split: Split) -> None:
+    """Val tells what the guidance is worth, and records of train wait to be reflected on."""
+    record = answered([True, True])
+    former = Tally.of(PASS_FAIL).plus(record.ticket, record.answers, record.selection)
+    start = Guidance("m", 3, (Rule("G0", "headline"),), 1)
+    mission = MissionState(start, tally=former, choices=(Choice(start, 1, {}),))
+    for number in range(3):
+        batch = Round(
+            (1, 0, number, 0), 1, "m", split, number, (), number == 2, scale={"pass": 2.0}
+        )
+        mission = after_round(mission, batch, [answered([True]), answered([False, True])])
+    assert (mission.tally.n, mission.tally.rollouts, mission.tally.unreadable) == (6, 9, 3)
+    assert mission.judged == {split: (3, mission.tally)}
+    assert len(mission.pending) == (6 if split == "train" else 0)
+    chosen = Choice(start, 6, {"pass": 0, "fail": 0}, {"pass": 2.0})
+    assert mission.choices == (Choice(start, 1, {}), *([chosen] if split == "val" else []))
 
 
 def test_a_share_of_nothing_is_none() -> None:

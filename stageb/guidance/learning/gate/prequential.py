@@ -64,15 +64,14 @@ def prove_learning(
     begun = BettingTest(level, len(groups) - ends[0])
     tests: dict[str, BettingTest] = {}
     for begin, end in pairwise(ends):
-        is_proven = bool(tests) and all(test.accepts for test in tests.values())
-        if is_proven and memory is None:
+        if memory is None and tests and all(test.accepts for test in tests.values()):
             break
         block = groups[begin:end]
         try:
             bet, memory = yield from learn(groups[:begin], block, memory)
         except LearningStopped:
             return _find_least(tests, begun), memory, True
-        if bet and not is_proven:
+        if bet:
             stake = kelly_stake(bet.won, bet.lost)
             last = {name: tests.get(name, begun) for name in bet.gains}
             tests = {

@@ -218,7 +218,7 @@ def race(kinds: Sequence[TicketKind], edits: int, gains: AskGains, chunk: int) -
     pool = Counter(kinds)
     scores = [Score() for _ in range(edits)]
     laps = cut_chunks(kinds, chunk)
-    running = list(range(edits)) if laps else []  # without a ticket, no gain is expected
+    running = list(range(edits))
     free = [True] * edits
     ranked: list[int] = []
     seen: list[int] = []

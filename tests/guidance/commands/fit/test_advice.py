@@ -31,14 +31,17 @@ from stageb.guidance.learning.attempts import (
     NO_CANDIDATE,
     Attempts,
     describe_judge,
+    describe_provisional,
     describe_reflection,
     explain_refusals,
+    keep_furthest,
     list_attempts,
+    name_last_stage,
 )
 from stageb.guidance.learning.reflection_file import parse_row
 from stageb.guidance.learning.state import TOLD_TO_STOP, State
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import Guidance, Rule
+from stageb.guidance.words.types import PROVISIONAL, Guidance, Rule
 from stageb.store.journal import Journal
 
 NONE_TRIED = Attempts(0, (), {}, {}, None)
@@ -73,6 +76,7 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
         9, (), {}, {"no ticket has 'X'": 20, "not one JSON object: Expecting value": 4}, None
     )
     assert explain_refusals({"not one JSON object": 1}) == [("was not in the form asked for", 1)]
+    assert explain_refusals({"not one JSON object": 2}) == [("were not in the form asked for", 2)]
     assert any(
         "24 proposals could not be used, most of them since they named what no ticket has" in line
         for line in advise(metrics(40, 60), refused, config(), "")
@@ -228,11 +232,65 @@ def test_a_run_is_of_its_last_change_and_of_all_that_its_gate_spent() -> None:
         return row
 
     rows = [measured(1, "model", 0.7), measured(2, "rules", 0.9), reflection(3)]
+    # one that a model proposed chose no judge, and one had nothing to try
+    rows += [reflection(4, accepted=True), {**reflection(5), "gate": None, "why_not": ALL_RIGHT}]
     attempts = list_attempts([*map(parse_row, rows)])
     assert attempts.judge == "rules"
     (said,) = describe_judge(attempts.judge, attempts)
     assert said.endswith("(right of train tickets that taught none of it: rules 90.0%).")
     assert list_attempts([*map(parse_row, rows[:2])]).budget == (5.0, 3.0)
+    assert list_attempts([*map(parse_row, [rows[-1], *rows[:2], rows[-1]])]).budget == (5.0, 3.0)
+    assert list_attempts([parse_row(rows[-1])]).budget is None
+    assert attempts.outcomes == [("accepted", 3), ("turns no evidence", 1)]
+    assert attempts.idle == {ALL_RIGHT: 1}
+
+
+def test_of_all_edits_those_that_came_furthest_are_shown_and_of_equals_the_better() -> None:
+    rows = [reflection(1), reflection(2, race=8), reflection(3, race=4), reflection(4, race=4)]
+    attempts = list_attempts([*map(parse_row, rows)])
+    names = [[each.name for each in keep_furthest(attempts.tried, most)] for most in range(5)]
+    assert names == [[], ["R3"], ["R3", "R4"], ["R2", "R3", "R4"], ["R1", "R2", "R3", "R4"]]
+    assert [each.gain for each in attempts.tried] == [None, 0.25, 0.5, 0.5]
+    worse = reflection(5, accepted=True)
+    worse["gate"]["edits"][0]["outcome"] = "futile"
+    worse["gate"]["edits"][0]["test"]["mean_gain"] = -0.5
+    attempts = list_attempts([*map(parse_row, [*rows, worse])])
+    assert [each.name for each in keep_furthest(attempts.tried, 1)] == ["R5"]
+    assert name_last_stage(attempts) == "the edit that came furthest was given up in its test"
+
+
+def test_an_edit_that_was_not_tried_on_tickets_of_its_own_is_not_said_to_turn_none() -> None:
+    joined, untold = reflection(1), reflection(2)
+    joined["proposals"] *= 2
+    joined["proposals"][1] = {**joined["proposals"][1], "proposal": 1}
+    joined["gate"]["edits"][0]["proposals"] = [0, 1]
+    untold["gate"]["edits"][0]["evidence"] = {"tickets": 0, "turned": 0}
+    attempts = list_attempts([*map(parse_row, [joined, untold, reflection(3)])])
+    assert [each.turned for each in attempts.tried] == [None, None, (0, 2)]
+
+
+def test_a_reflection_without_an_edit_says_whether_anything_was_proposed() -> None:
+    row = reflection(1)
+    row["gate"]["edits"] = []
+    silent = {**row, "proposals": []}
+    idle = list_attempts([parse_row(row), parse_row(silent)]).idle
+    assert idle == {"no usable edit was proposed": 1, NO_CANDIDATE: 1}
+
+
+def test_an_edit_that_only_removes_a_rule_has_no_text_to_show() -> None:
+    row = reflection(1, race=8)
+    row["proposals"][0]["operations"][0] |= {"op": "remove", "key": "G1", "text": ""}
+    assert "such as" not in told(row)
+
+
+def test_rules_that_are_proven_are_not_called_provisional() -> None:
+    marked = Rule("G2", "Fail if c is d.", {PROVISIONAL: True})
+    assert describe_provisional([Rule("G1", "Fail if a is b."), marked]) == [
+        "G2 is provisional, not proven to help"
+    ]
+    assert describe_provisional([marked, replace(marked, key="G3")]) == [
+        "G2, G3 are provisional, not proven to help"
+    ]
 
 
 def begin_progress(

@@ -1,6 +1,7 @@
 import random
 from collections.abc import Callable, Sequence
 from math import exp, log, log1p
+from statistics import fmean, pstdev
 
 import pytest
 from hypothesis import given
@@ -108,6 +109,11 @@ def test_the_favourite_is_a_stake_that_grows_where_the_race_told_the_truth(
     if won > 1.2 * lost + 1e-6:
         assert won * log1p(stake) + lost * log1p(-stake) > 0
     assert kelly_stake(won, lost + 0.1) - 1e-9 <= stake <= kelly_stake(won + 0.1, lost) + 1e-9
+    if stake > min(STAKES):  # four fifths of the one that grows fastest, at which slopes are even
+        fastest = stake / 0.8
+        assert won * (1 - fastest) == pytest.approx(lost * (1 + fastest), abs=1e-9)
+    else:
+        assert won <= 1.2 * lost + 1e-9
 
 
 # The test
@@ -124,6 +130,7 @@ def test_a_test_tells_the_same_whatever_the_cuts(
         (sum(gains) / len(gains) if gains else 0.0,) * 2
     )
     assert parts.wealth.log == pytest.approx(whole.wealth.log)
+    assert parts.tickets == whole.tickets == len(gains)
     assert whole.accepts == (Wealth().plus(gains).log >= -log(level))
 
 
@@ -173,6 +180,25 @@ def test_levels_spent_in_vain_never_add_up_to_more_than_the_budget(
             left, spent = left - level, spent + level
     assert spent <= budget * (1 + 1e-9)
     assert spent + left == pytest.approx(budget)
+
+
+@given(st.lists(st.sampled_from([-1.0, -0.25, 0.0, 0.5]), max_size=40), st.integers(0, 40))
+def test_the_mean_gain_is_told_in_standard_errors_of_it(gains: list[float], cut: int) -> None:
+    """By these, rules without a proof seem better than chance explains, or do not."""
+    test = BettingTest(0.05, 100).plus(alone(gains[:cut])).plus(alone(gains[cut:]))
+    spread = pstdev(gains) if gains else 0.0
+    expected = fmean(gains) / (spread / len(gains) ** 0.5) if spread else 0.0
+    assert test.standard_errors == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("every", "is_futile"), [(48, True), (32, True), (24, False)])
+def test_a_slow_gain_is_given_up_unless_three_times_its_pace_would_do(
+    every: int, is_futile: bool
+) -> None:
+    """Looked at when half of the groups are seen."""
+    gains = [0.5 * (n % every == 0) for n in range(FIRST)]
+    test = BettingTest(0.00625, 2 * FIRST).plus(alone(gains))
+    assert (test.accepts, test.futile) == (False, is_futile)
 
 
 def test_a_test_that_has_seen_all_groups_is_not_futile() -> None:

@@ -207,6 +207,8 @@ def test_the_test_suits_what_the_race_showed_of_the_gains() -> None:
         (tried,) = decided(world, [edit], race_on, pool).tried
         assert isinstance(tried.test, kind)
         assert tried.outcome == "accepted"
+        if isinstance(tried.test, BettingTest):  # of gains without a loss, four fifths are staked
+            assert tried.test.wealth.favourite == pytest.approx(0.8)
 
 
 def test_what_is_drawn_of_gains_between_0_and_1_depends_on_the_edit_and_on_nothing_else() -> None:
@@ -266,6 +268,21 @@ def test_an_edit_that_breaks_much_of_what_it_mends_is_not_joined() -> None:
     two = [1.0 if i % 4 == 2 else 0.0 if i % 8 == 1 else p for i, p in enumerate(world.present)]
     decision = decided(world, [one, world.edit("two", two)], race_on, pool)
     assert outcomes(decision) == {"one": "accepted", "two": "dropped"}
+
+
+def test_edits_that_break_the_same_tickets_are_joined_since_the_second_breaks_no_more() -> None:
+    race_on, pool = halves(800)
+    world = World(numbered(800), [float(i % 2) for i in range(800)])
+    edits = [
+        world.edit(
+            f"mends {k}",
+            [1.0 if i % 4 == k else 0.0 if i % 8 == 1 else p for i, p in enumerate(world.present)],
+        )
+        for k in (0, 2)
+    ]
+    winner = decided(world, edits, race_on, pool).winner
+    assert winner is not None
+    assert len(winner.proposals) == 2
 
 
 def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_one_before_none() -> (

@@ -111,6 +111,15 @@ def test_a_win_in_place_of_a_loss_never_hurts(
     assert looked(level, looks).accepts >= before
 
 
+@given(LEVEL, LOOKS, WHOLE)
+def test_what_is_proven_stays_proven(
+    level: float, looks: list[list[float]], more: list[float]
+) -> None:
+    groups = max(1, sum(map(len, [*looks, more])))
+    if looked(level, looks, groups).accepts:
+        assert looked(level, [*looks, more], groups).accepts
+
+
 @given(LEVEL, LOOKS)
 def test_looking_on_the_way_costs_less_than_it_could(
     level: float, looks: list[list[float]]
@@ -206,6 +215,28 @@ def test_what_gains_nothing_is_given_up_before_the_pool_ends(gains: list[float])
     assert not looked(0.00625, [gains] * (352 // 4), 352).futile  # its tickets have ended
 
 
+def test_what_only_loses_is_given_up_as_soon_as_enough_is_seen() -> None:
+    assert not looked(0.00625, [[-1.0] * (FIRST - 1)], 352).futile
+    assert looked(0.00625, [[-1.0] * FIRST], 352).futile
+
+
+@pytest.mark.parametrize(
+    ("won", "lost", "groups", "is_futile"),
+    [
+        (1, 0, 3 * FIRST, False),  # with luck 8 more are won, and 9 of 9 are a proof
+        (1, 0, 2 * FIRST, True),  # 4 more are not
+        (6, 0, 2 * FIRST, False),
+        (6, 3, 2 * FIRST, True),  # where 3 more will be lost, 12 more won are not enough
+    ],
+)
+def test_a_slow_start_is_given_up_unless_luck_could_make_up_for_it(
+    won: int, lost: int, groups: int, is_futile: bool
+) -> None:
+    gains = [1.0] * won + [-1.0] * lost + [0.0] * (FIRST - won - lost)
+    test = looked(0.00625, [gains], groups)
+    assert (test.accepts, test.futile) == (False, is_futile)
+
+
 @given(
     LEVEL,
     st.lists(st.sampled_from([-1.0, 0.0, 0.0, 0.0, 1.0]), min_size=FIRST, max_size=FIRST),
@@ -242,3 +273,6 @@ def test_a_proof_may_use_all_of_its_level() -> None:
     """Two fair coins fall well with a chance of a quarter."""
     assert ExactTest(0.25, 2).plus([[1.0], [1.0]]).accepts
     assert not ExactTest(0.249, 2).plus([[1.0], [1.0]]).accepts
+    assert is_promising(1.0, 0.0, 2, 0.25)
+    assert not is_promising(1.0, 0.0, 2, 0.249)
+    assert is_promising(0.5, 0.0, 4, 0.0625)  # half of a proof, no less

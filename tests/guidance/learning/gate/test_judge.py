@@ -103,6 +103,30 @@ def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None
         assert world.answer(judge.gains([(edit.guidance, [0, 1])])) == [[gain, 1.0]]
 
 
+def test_an_edit_may_do_as_much_as_a_limit_says_and_no_more() -> None:
+    """It lets one of ten pass that should fail, and turns two more. A verdict that is as likely as
+    not is not right, before the edit or after it."""
+    world = World(numbered(10), [0.5, 1.0, 0.5, 1.0, 0.0, 1.0, 0.0, *[1.0] * 3])
+    edit = world.edit("turns three", [0.5, 0.0, 0.4, 1.0, 1.0, 1.0, 1.0, *[1.0] * 3])
+
+    def exceeds(changed: float = 1.0, passes: float = 1.0) -> bool:
+        limits = GateConfig(max_changed_verdicts=changed, max_false_passes=passes)
+        judge = world.judge(limits)
+        return world.answer(judge.exceeds_limits(edit.guidance, range(10)))
+
+    assert not exceeds(changed=0.3)
+    assert exceeds(changed=0.2)
+    assert not exceeds(passes=0.1)
+    assert exceeds(passes=0.09)
+
+
+def test_where_there_is_no_limit_no_verdict_is_asked_for() -> None:
+    world = World(numbered(4), [0.0] * 4)
+    edit = world.edit("turns all", [1.0] * 4)
+    assert not world.answer(world.judge().exceeds_limits(edit.guidance, range(4)))
+    assert not world.asked
+
+
 def test_a_guidance_is_known_by_what_a_model_sees_of_it() -> None:
     """Step and metadata make no difference to a verdict, a rule's key does."""
     world = World(numbered(3), [1.0, 0.0, 1.0])

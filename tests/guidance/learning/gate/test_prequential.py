@@ -15,6 +15,7 @@ from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.judge import Judge
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
+from stageb.guidance.learning.gate.sequential import Wealth, kelly_stake
 from stageb.guidance.learning.state import LearningStopped
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
@@ -24,6 +25,7 @@ from stageb.guidance.words.types import Ticket, Verdict
 
 PRESENT = make_neutral("m", WORDS["en"])
 LEVEL = 0.05
+ENDS = range(20, 141, 20)  # six blocks
 
 
 def ticket(number: int) -> Ticket:
@@ -102,6 +104,32 @@ def test_a_test_that_is_told_to_stop_ends_where_it_stands(after: int) -> None:
     )
 
 
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), st.sampled_from([-0.5, 0.0, 0.5])),
+        min_size=6,
+        max_size=6,
+    )
+)
+def test_each_block_is_bet_on_as_much_as_its_own_bet_suggests(
+    bets: list[tuple[float, float, float]],
+) -> None:
+    def learn(
+        groups: Sequence[Group], block: Sequence[Group], memory: None
+    ) -> Dialogue[tuple[Bet | None, None]]:
+        yield from ()
+        won, lost, gain = bets[ENDS.index(len(groups))]
+        return Bet(won, lost, {"present": [gain] * len(block)}), None
+
+    proving = prove_learning(learn, [(place,) for place in range(140)], 1e-30, ENDS, None)
+    test, *_ = answer_all(proving, refuse)
+    wealth = Wealth()
+    for won, lost, gain in bets:
+        wealth = replace(wealth, favourite=kelly_stake(won, lost)).plus([gain] * 20)
+    assert (test.accepts, test.seen) == (False, 120)
+    assert test.wealth.log == pytest.approx(wealth.log)
+
+
 def test_what_helps_is_proven_and_learnt_from_ever_more() -> None:
     seen: list[int] = []
     assert not prove([(True, True)] * 200, seen)
@@ -131,7 +159,6 @@ def test_what_is_learnt_must_beat_the_constant_verdict_at_the_prices_of_errors(
 
 
 NULLS = ("present", "constant")
-ENDS = range(20, 141, 20)  # six blocks
 GAINS = st.lists(st.sampled_from([-0.9, 0.0, 0.9]), min_size=6, max_size=6)
 
 

@@ -2,7 +2,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.judging.questions import Dialogue, answer_all
@@ -100,7 +100,8 @@ def test_chunks_hold_half_of_each_while_there_are_both(kinds: list[TicketKind], 
 
 
 @pytest.mark.parametrize(
-    ("passing", "expected"), [(0, 1 - LEAST_SHARE), (24, 0.5), (48, LEAST_SHARE)]
+    ("passing", "expected"),
+    [(0, 1 - LEAST_SHARE), (5, 1 - LEAST_SHARE), (24, 0.5), (43, LEAST_SHARE), (48, LEAST_SHARE)],
 )
 def test_what_an_edit_threatens_is_most_of_what_is_judged_right(
     passing: int, expected: float
@@ -246,6 +247,7 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
 
 
 @given(races(), SIZES)
+@example(([WRONG] * (LAPS + 1), [[1.0] * (LAPS + 1)]), 1)
 def test_what_a_race_costs_is_bounded(
     made: tuple[list[TicketKind], list[list[float]]], size: int
 ) -> None:
