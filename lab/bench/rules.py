@@ -20,7 +20,7 @@ from pathlib import Path
 
 from stageb.config import require
 from stageb.guidance.judging.coded import CodeJudge, code_rules
-from stageb.guidance.rules.parse import OutOfReach
+from stageb.guidance.rules.conditions import OutOfReach
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import read_summaries
 from stageb.guidance.words.types import Guidance, Rule, Ticket

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from stageb.guidance.words.types import (
-    FOLDS,
+    TEACHING_FOLDS,
     UNCALIBRATED,
     Budget,
     Calibration,
@@ -27,7 +27,7 @@ VERDICT: st.SearchStrategy[Verdict] = st.sampled_from(["pass", "fail"])
 def budgets() -> st.SearchStrategy[Budget]:
     """What was spent, or what is left: any chances."""
     chance = st.floats(0, 1)
-    return st.builds(Budget, st.tuples(*[chance] * FOLDS))
+    return st.builds(Budget, st.tuples(*[chance] * TEACHING_FOLDS))
 
 
 @st.composite

@@ -135,10 +135,10 @@ def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
     trial = Trial(right=0.9)
     trial.run()
     assert [each is None for each in trial.prepared] == [True, False, False]
-    assert not trial.chances(trial.blocks[0]) and not trial.stacker.find_rights(trial.blocks[0])
+    assert not trial.chances(trial.blocks[0]) and not trial.stacker.map_correctness(trial.blocks[0])
     assert (
         set(trial.chances(trial.blocks[1]))
-        == set(trial.stacker.find_rights(trial.blocks[1]))
+        == set(trial.stacker.map_correctness(trial.blocks[1]))
         == set(trial.blocks[1])
     )
 
@@ -146,7 +146,7 @@ def test_the_first_block_calibrates_and_is_not_calibrated() -> None:
 def test_what_is_known_of_any_tickets_is_what_was_judged_calibrated() -> None:
     trial = Trial(right=0.9)
     trial.run()
-    known = trial.stacker.find_rights(range(len(trial.tickets)))
+    known = trial.stacker.map_correctness(range(len(trial.tickets)))
     assert {*known} == {*trial.blocks[1], *trial.blocks[2]}
 
 
@@ -293,7 +293,7 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
         trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer
     )
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
-    assert guidance.judge == "model" and set(after.find_rights(trial.blocks[0])) == set(
+    assert guidance.judge == "model" and set(after.map_correctness(trial.blocks[0])) == set(
         trial.blocks[0]
     )
     guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)

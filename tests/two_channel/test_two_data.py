@@ -14,7 +14,7 @@ from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
 from stageb.two_channel.boxes.data import DetectorData, read
 from stageb.two_channel.boxes.metrics import ious
-from stageb.two_channel.boxes.shapes import COLOURS, FORMS, MOST, write_shapes
+from stageb.two_channel.boxes.shapes import COLOURS, FORMS, MOST_OBJECTS, write_shapes
 from stageb.two_channel.boxes.text import list_true_objects
 from stageb.two_channel.commands.evaluate import read_samples
 from stageb.two_channel.config import DataConfig, TwoChannelConfig
@@ -135,7 +135,7 @@ def test_drawn_images_are_their_names_and_hold_what_is_said(tmp_path: Path) -> N
     kinds = {each.desc for sample in samples for each in sample.objects}
     assert kinds == {f"{colour} {form}" for colour in COLOURS for form in FORMS}
     for sample in samples:
-        assert 1 <= len(sample.objects) <= MOST and len(list_true_objects(sample)) == len(
+        assert 1 <= len(sample.objects) <= MOST_OBJECTS and len(list_true_objects(sample)) == len(
             sample.objects
         )
         assert {sample.width, sample.height} <= {64, 96}

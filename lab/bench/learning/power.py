@@ -22,7 +22,7 @@ from typing import Any
 from lab.bench.learning import simulated
 from lab.bench.learning.figures import between, percent, table
 from stageb.guidance.learning.gate.decide import STRONG
-from stageb.guidance.words.types import FOLDS
+from stageb.guidance.words.types import TEACHING_FOLDS
 from stageb.runs.figures import wilson
 from stageb.seeds import stream
 
@@ -43,7 +43,7 @@ def of_missions(runs: int) -> list[dict[str, Any]]:
         row = {"tickets": tickets, "mended": mended, "broken": broken, "runs": runs}
         for when, left in (
             ("first", BUDGET),
-            ("later", BUDGET * (1 - STRONG) ** (FAILED // FOLDS)),
+            ("later", BUDGET * (1 - STRONG) ** (FAILED // TEACHING_FOLDS)),
         ):
             keys = (
                 stream("mission", tickets, str(mended), str(broken), run) for run in range(runs)

@@ -19,7 +19,7 @@ from stageb.guidance.learning.gate.decide import Edit, Gate, decide
 from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
 from stageb.guidance.tickets.groups import Group, whole_groups
-from stageb.guidance.words.types import FOLDS, Guidance, Judgement, Rule, Ticket
+from stageb.guidance.words.types import TEACHING_FOLDS, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
 T = TypeVar("T")
@@ -161,12 +161,13 @@ class Run:
         race_on = shuffled(self._raced, stream(self.key, "race", number))
         gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.groups_outside(number), INTERIM)
         edits = [Edit((), 1, self._world.plus(self.guidance, turns)) for turns in rules]
-        deciding = decide(edits, gate, lambda one, other: None, self.left[number % FOLDS])
+        deciding = decide(edits, gate, lambda one, other: None, self.left[number % TEACHING_FOLDS])
         decision, verdicts = self._world.answer(
             ask_once(deciding, Verdicts().plus(self.guidance, self._known))
         )
         self.left = [
-            decision.left if fold == number % FOLDS else left for fold, left in enumerate(self.left)
+            decision.left if fold == number % TEACHING_FOLDS else left
+            for fold, left in enumerate(self.left)
         ]
         self.tested += sum(each.test is not None for each in decision.tried)
         self.guidance = decision.winner.guidance if decision.winner else self.guidance

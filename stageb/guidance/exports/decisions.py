@@ -29,6 +29,7 @@ from stageb.guidance.rules.conditions import (
     Not,
     OneOf,
     Order,
+    OutOfReach,
     Points,
     Same,
     Side,
@@ -36,7 +37,6 @@ from stageb.guidance.rules.conditions import (
     Teller,
 )
 from stageb.guidance.rules.conditions.numbers import list_fields
-from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Verdict

@@ -20,7 +20,8 @@ from stageb.guidance.exports.decisions import (
 )
 from stageb.guidance.exports.protocol import CodedMission, Exported, list_undecided, list_unwritten
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.conditions import OutOfReach
+from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.words.types import PASS_FAIL
 
 VERSION = 1

@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 
 from stageb.errors import InputError, shown
 from stageb.guidance.exports.sql_dialects import Dialect
+from stageb.guidance.rules.conditions import OutOfReach
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import BY_NAMES, Columns
 from stageb.guidance.rules.judge import CodedRules
-from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.value_types import Reading, fold_text
 from stageb.guidance.rules.vocabulary import find_letters
 from stageb.guidance.words.automation import Automation

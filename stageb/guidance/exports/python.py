@@ -14,8 +14,8 @@ from typing import Any
 from stageb.guidance.exports.protocol import CodedMission, Exported, list_unwritten
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules import fields, predicates, value_types
-from stageb.guidance.rules.conditions import Expression
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.conditions import Expression, OutOfReach
+from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.predicates import Predicate
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import HEADLINE_KEY, Content, Verdict

@@ -17,9 +17,17 @@ from typing import NamedTuple
 from stageb.guidance.exports.protocol import CodedMission, UnsaidError
 from stageb.guidance.exports.sql_cells import ALWAYS, NEVER, CellColumns, check_word
 from stageb.guidance.exports.sql_dialects import Dialect
-from stageb.guidance.rules.conditions import ColumnForm, Condition, Expression, Points, Side, Teller
+from stageb.guidance.rules.conditions import (
+    ColumnForm,
+    Condition,
+    Expression,
+    OutOfReach,
+    Points,
+    Side,
+    Teller,
+)
 from stageb.guidance.rules.judge import CodedRule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.value_types import Computed, fold_value, parse_number, parse_quantity
 from stageb.guidance.words.types import Verdict
 

@@ -25,7 +25,7 @@ from stageb.guidance.rules.edits import apply, named
 from stageb.guidance.rules.judge import check_proposal
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.splits import bundle_size, bundles_at_once, oversampling
-from stageb.guidance.words.types import FOLDS, Guidance, Proposal
+from stageb.guidance.words.types import TEACHING_FOLDS, Guidance, Proposal
 from stageb.seeds import shuffled, stream
 
 REMEMBERED = 1024  # rolled-out tickets, at most, whose outcome a mission keeps
@@ -130,7 +130,7 @@ class Reflection:
             replace(edit, guidance=guidance)
             for edit, guidance in zip(edits, calibrated, strict=True)
         ]
-        fold, parts = bundle.number % FOLDS, mission.left.edits
+        fold, parts = bundle.number % TEACHING_FOLDS, mission.left.edits
         if tools.choose:
             deciding = decide_by(tools.choose, edits, gate, parts[fold])
         else:
@@ -222,4 +222,4 @@ class _Draft:
         """Whether this edit, learnt from the same fold, failed before. A failure of another fold's
         edit does not count: it was tested on tickets that this fold's tests use, and these must not
         influence which edits are tried."""
-        return (digest(edit.guidance), self.bundle.number % FOLDS) in self.mission.failed
+        return (digest(edit.guidance), self.bundle.number % TEACHING_FOLDS) in self.mission.failed

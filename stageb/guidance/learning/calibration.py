@@ -31,7 +31,7 @@ from stageb.guidance.words.types import (
     Verdict,
 )
 
-FEWEST = 16  # tickets to fit on, at least
+FEWEST_TO_FIT = 16  # tickets to fit on, at least
 # penalty that draws the slope to 1 and the weights of rules to 0; a hundredth of it draws the
 # offsets to 0
 RIDGE = 1.0
@@ -58,7 +58,7 @@ def fit_calibration(
     first, and weights of what the rules as code say: their verdicts ``rulings``, and ``leads`` in
     points for each label. No calibration where tickets are too few, or all of one label. ``counts``
     are the tickets' weights, 1 each by default."""
-    if len(labelled) < FEWEST or len(set(labelled)) < 2:
+    if len(labelled) < FEWEST_TO_FIT or len(set(labelled)) < 2:
         return UNCALIBRATED
     said, others = centre(scores), len(labels) - 1
     scale = max(1.0, find_spread(said))
@@ -155,19 +155,21 @@ def fit_logistic(
     ``counts`` so much, and has log-odds ``beside`` added to those of the weights; ``ridge`` draws
     the weights to 0. Several regressions are fitted at once if the arrays have one more axis before
     theirs."""
-    fitted, turned, drawn = first.copy(), rows.swapaxes(-1, -2), np.diag(ridge)
+    fitted, transposed, penalty = first.copy(), rows.swapaxes(-1, -2), np.diag(ridge)
     for _ in range(STEPS):
-        chances = find_chances(_times(rows, fitted) + beside)
-        slope = _times(turned, counts * (chances - labels)) + ridge * fitted
-        bend = (turned * (counts * chances * (1 - chances) + 1e-9)[..., None, :]) @ rows + drawn
-        step = np.linalg.solve(bend, slope[..., None])[..., 0]
+        chances = find_probabilities(_times(rows, fitted) + beside)
+        gradient = _times(transposed, counts * (chances - labels)) + ridge * fitted
+        hessian = (
+            transposed * (counts * chances * (1 - chances) + 1e-9)[..., None, :]
+        ) @ rows + penalty
+        step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
         fitted -= np.clip(step, -LONGEST_STEP, LONGEST_STEP)
         if np.abs(step).max() < FITTED:
             break
     return fitted
 
 
-def find_chances(log_odds: Numbers) -> Numbers:
+def find_probabilities(log_odds: Numbers) -> Numbers:
     """Return the probabilities that log-odds stand for."""
     chances: Numbers = 1 / (1 + np.exp(-np.clip(log_odds, -30, 30)))
     return chances
@@ -181,15 +183,17 @@ def _fit_softmax(
 ) -> Numbers:
     """Fit the weights of a softmax over labels by Newton's method, from ``prior`` on, to which
     ``ridge`` draws them. ``rows`` hold the parts of each label's score."""
-    fitted, drawn = prior.copy(), np.diag(ridge)
+    fitted, penalty = prior.copy(), np.diag(ridge)
     for _ in range(STEPS):
         scores = rows @ fitted
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         chances /= chances.sum(axis=1, keepdims=True)
         apart = rows - np.einsum("ik,ikp->ip", chances, rows)[:, None]
-        slope = np.einsum("i,ik,ikp->p", counts, chances - wanted, rows) + ridge * (fitted - prior)
-        bend = np.einsum("ik,ikp,ikq->pq", counts[:, None] * chances, apart, apart) + drawn
-        step = np.linalg.solve(bend, slope)
+        gradient = np.einsum("i,ik,ikp->p", counts, chances - wanted, rows) + ridge * (
+            fitted - prior
+        )
+        hessian = np.einsum("ik,ikp,ikq->pq", counts[:, None] * chances, apart, apart) + penalty
+        step = np.linalg.solve(hessian, gradient)
         fitted -= np.clip(step, -LONGEST_STEP, LONGEST_STEP)
         if np.abs(step).max() < FITTED:
             break

@@ -23,13 +23,13 @@ from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.words.labels import Verdict, rank
 
-# standard errors by which a form that is harder to follow must be better: any, and comparisons of
-# two fields
-GAIN, UNLIKE = 0.5, 2.0
+# standard errors by which a form must be better than a plainer one: any, and one that compares two
+# fields
+MIN_Z_SCORE, MIN_Z_COMPARED = 0.5, 2.0
 
 
-# errors of a line that tells a label, missed tickets and false ones, as a share of its tickets
-ASTRAY = 0.01
+# missed tickets and false ones of a line that stands for a label, as a share of the label's tickets
+MAX_ERROR_SHARE = 0.01
 
 
 # learns from the tickets of a mask: one guidance for each size, the smallest first
@@ -45,7 +45,7 @@ and judge these."""
 class Form(NamedTuple):
     """Kinds of guidance that are equally hard to follow."""
 
-    enough: float  # standard errors by which it must be better than a plainer form
+    min_z_score: float  # standard errors by which it must be better than a plainer form
     kinds: Sequence[Kind]
 
 
@@ -70,15 +70,16 @@ def list_forms(
         return [learn_lists(*way, Demands(sure=sure), masks, find) for way in ways]
 
     yield Form(0.0, [*(kinds(named, FULL.sure) if named else []), *kinds(plain, FULL.sure)])
-    yield Form(GAIN, kinds(plain, 0.0))
+    yield Form(MIN_Z_SCORE, kinds(plain, 0.0))
     yield from islice(of_words, 1)
-    yield Form(GAIN, [*kinds(plain, FULL.sure, counts), *kinds(plain, 0.0, counts)])
+    yield Form(MIN_Z_SCORE, [*kinds(plain, FULL.sure, counts), *kinds(plain, 0.0, counts)])
     yield from cards
     yield from of_words
     if len(plain) < len(material.masks):
         masks = material.masks
         yield Form(
-            UNLIKE, [*kinds(masks, FULL.sure), *kinds(masks, 0.0), *kinds(masks, FULL.sure, counts)]
+            MIN_Z_COMPARED,
+            [*kinds(masks, FULL.sure), *kinds(masks, 0.0), *kinds(masks, FULL.sure, counts)],
         )
 
 
@@ -133,6 +134,8 @@ def learn_lists(
 def learn_cards(
     listing: Listing | None, most_lines: int, material: Material, among: int
 ) -> list[Whole]:
+    """Learn cards of two labels, one for each size: as a list, a count or a card of the other
+    verdict, where that says the same more plainly."""
     cards = grow_cards(
         _find_scored(material, listing, most_lines),
         material.labelled,
@@ -196,7 +199,7 @@ def _tell_by_lines(material: Material, among: int) -> list[DecisionList]:
         lines = cover(material.masks.plain, wanted, among & ~wanted, 0.5, most=1)
         lines = refine(lines, material.masks.plain, wanted, among & ~wanted, 0.5) if lines else []
         astray = (hold_any(material.masks, lines) & among) ^ wanted
-        if lines and astray.bit_count() <= ASTRAY * wanted.bit_count():
+        if lines and astray.bit_count() <= MAX_ERROR_SHARE * wanted.bit_count():
             guarded = [add_guards(line, material.masks, material.gaps, among) for line in lines]
             found.append(DecisionList(label, tuple(guarded)))
             among &= ~hold_any(material.masks, lines)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from stageb.guidance.learning.material import Material
 from stageb.guidance.learning.terms import find_gaps, find_terms, list_guards
 from stageb.guidance.learning.tools import Tools
+from stageb.guidance.rules.conditions import OutOfReach
 from stageb.guidance.rules.conditions.words import find_whole_words
 from stageb.guidance.rules.evidence import find_named
 from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.limits import to_mask
-from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.groups import Group
 from stageb.guidance.words.costs import Prices

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from stageb.guidance.learning.scales import Score
 from stageb.guidance.learning.terms import (
-    FEWEST,
+    FEWEST_HELD,
     Bits,
     Conjunction,
     Masks,
@@ -105,7 +105,7 @@ def cover(
         share = max(least, min(0.999, now.bit_count() / (now | others).bit_count()))
 
         def tell(right: Numbers, wrong: Numbers) -> Numbers:
-            return np.where(right >= FEWEST, _exponent(right, wrong, share), -np.inf)
+            return np.where(right >= FEWEST_HELD, _exponent(right, wrong, share), -np.inf)
 
         key = wanted, negatives, demands.computed, now, others, share
         if key not in masks.grown:
@@ -203,7 +203,7 @@ class _Search:
             (term, mask)
             for term, mask in masks.unguarded.items()
             # no "between": a line joins two limits itself
-            if (mask & wanted).bit_count() >= FEWEST and not term.is_between
+            if (mask & wanted).bit_count() >= FEWEST_HELD and not term.is_between
         ]
         self._terms = [term for term, _ in live]
         price = PRICE * log(max(2, len(live)))
@@ -257,7 +257,7 @@ def _grow(
             if not before[1]:
                 continue
             kept = _count_each(part.of_wanted & part.right)
-            part, kept = part.keep(kept >= FEWEST), kept[kept >= FEWEST]
+            part, kept = part.keep(kept >= FEWEST_HELD), kept[kept >= FEWEST_HELD]
             broken = _count_each(part.of_spared & part.wrong)
             is_better, gains = _find_gains(kept, broken, before, everyone)
             for place in part.line:

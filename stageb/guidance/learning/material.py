@@ -118,7 +118,7 @@ class MeasuredWhole(Whole):
     present: float  # per ticket, under the present guidance
     won: float  # share of tickets that it judges right and the present one wrong
     lost: float  # share of tickets that it judges wrong and the present one right
-    gain: float  # by how many standard errors it costs less
+    z_score: float  # by how many standard errors it costs less
 
 
 def find_undecided(whole: Whole, material: Material, among: int) -> int:
@@ -170,7 +170,7 @@ def find_cost(wrong: int, material: Material, power: int = 1) -> float:
     return sum(each, 0.0)
 
 
-def find_gain(one: int, other: int, material: Material, among: int) -> float:
+def find_z_score(one: int, other: int, material: Material, among: int) -> float:
     """By how many standard errors ``one`` costs less than ``other``; both are sets of wrong
     tickets. A group counts as one case."""
     less, more = other & ~one, one & ~other
@@ -241,7 +241,7 @@ def find_optimism(
 def _choose_first(costs: _Numbers, squares: _Numbers, times: _Numbers, near: float) -> int:
     """Return the first row of ``costs`` whose total is within ``near`` standard errors of the
     least, where column i counts ``times[i]`` times. ``squares`` are the squares of the costs. See
-    ``find_gain``."""
+    ``find_z_score``."""
     totals = costs @ times
     least = totals.argmin()
     behind, alone = totals - totals[least], squares @ times

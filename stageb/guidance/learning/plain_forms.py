@@ -48,12 +48,12 @@ def affirm(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Score
     opposite."""
     points: dict[Conjunction, int] = {}
     least = card.least
-    for line, price in card.points.items():
-        opposite = opposites.get(line[0]) if price < 0 and len(line) == 1 else None
+    for line, score in card.points.items():
+        opposite = opposites.get(line[0]) if score < 0 and len(line) == 1 else None
         if opposite:
-            line, price = (opposite,), -price
-            least += price
-        points[line] = points.get(line, 0) + price
+            line, score = (opposite,), -score
+            least += score
+        points[line] = points.get(line, 0) + score
     return replace(card, points=points, least=least)
 
 
@@ -114,13 +114,13 @@ def write_as_count(card: Scorecard, other: Verdict, material: Material) -> Whole
     """Write a card that any so many of its conditions reach, and no fewer do, as a count of these:
     of a field that some tickets lack, where it is given, since what is unknown gives no points."""
     terms = [term for line in card.points for term in line]
-    prices = sorted(card.points.values())
-    if not len(prices) == len(terms) <= MOST_COUNTED or prices[:1] < [1]:
+    points = sorted(card.points.values())
+    if not len(points) == len(terms) <= MOST_COUNTED or points[:1] < [1]:
         return None
     if not all(each.needed and each.family in COUNTED and not each.parts for each in terms):
         return None
     for count in range(2, len(terms)):
-        if sum(prices[:count]) >= card.least > sum(prices[1 - count :]):
+        if sum(points[:count]) >= card.least > sum(points[1 - count :]):
             everyone = reduce(or_, material.labelled.values())
             parts = [add_guards((term,), material.masks, material.gaps, everyone) for term in terms]
             lines = ((AtLeast(count, tuple(map(conjoin, parts))),),)
@@ -131,16 +131,16 @@ def write_as_count(card: Scorecard, other: Verdict, material: Material) -> Whole
 def spell_out(
     card: Scorecard, masks: Masks, among: int, deniable: Callable[[Expression], bool]
 ) -> list[list[Conjunction]]:
-    """Return lines, one of which holds exactly where a ticket reaches the card, and lines for where
-    it does not, as far as fields have values like those of tickets in ``among``, in any
-    combination: some of the prime implicants, the shortest first (Quine, "The problem of
-    simplifying truth functions", 1952; nothing is asked of other values). Empty where terms would
+    """Write a card as two lists of lines: one holds exactly where a ticket reaches the card, the
+    other where it does not. They are right of all combinations of the values that fields have in
+    ``among``; nothing is asked of other values. Each is a cover by prime implicants (Quine, "The
+    problem of simplifying truth functions", 1952), taken greedily. It is empty where terms would
     have to be denied that are not ``deniable``. The card's lines must be of one term each."""
     terms = [term for (term,) in card.points]
     shown = _combine_values(terms, masks, among)  # a bit for each in the masks below
     everything = (1 << len(shown)) - 1
-    prices = list(enumerate(card.points.values()))
-    sums = (sum(price for place, price in prices if held >> place & 1) for held in shown)
+    points = list(enumerate(card.points.values()))
+    sums = (sum(score for place, score in points if held >> place & 1) for held in shown)
     reached = sum((total >= card.least) << place for place, total in enumerate(sums))
     # line, where it holds, how many terms it denies
     lines: list[tuple[Conjunction, int, int]] = [((), everything, 0)]

@@ -25,9 +25,9 @@ from stageb.guidance.learning.material import MeasuredWhole
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.state import NoRoom
 from stageb.guidance.learning.teacher import Learnt, Teacher
+from stageb.guidance.rules.conditions import OutOfReach
 from stageb.guidance.rules.edits import mark_provisional
 from stageb.guidance.rules.judge import read_rules, speaking_rules
-from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.tickets.splits import find_default
 
@@ -74,14 +74,14 @@ class Proof:
             [*self.teacher.places],
             learnt,
         )
-        is_likely = whole.gain > LIKELY  # better than the best constant verdict
+        is_likely = whole.z_score > LIKELY  # better than the best constant verdict
         if preparers:
-            by_folds = self.teacher.find_rights(whole)
+            by_folds = self.teacher.map_correctness(whole)
             guidance, _ = yield from preparers.edited.prepare(
                 edit.guidance, positions, by_folds=by_folds
             )
             edit = replace(edit, guidance=guidance or edit.guidance)
-            if test.standard_errors > LIKELY:
+            if test.z_score > LIKELY:
                 is_likely = True
             elif is_likely:
                 kept = self._keep_beside(whole, edit, preparers)
@@ -137,7 +137,7 @@ class Proof:
         if learnt is None:
             return None, Preparers(edited, present)
         guidance, edited = yield from edited.prepare(learnt.edit.guidance, taught, judged)
-        rights, before = edited.find_rights(judged), present.find_rights(judged)
+        rights, before = edited.map_correctness(judged), present.map_correctness(judged)
         if guidance is None or not before:  # too little is known yet to calibrate either
             return None, Preparers(edited, present)
         # code starts from the best constant verdict, but a model may be worse than that
@@ -160,15 +160,15 @@ class Proof:
         weigh by, its rules as code judge, if they are ahead by as much."""
         tools, positions = self.teacher.tools, [*self.teacher.places]
         before, after, needed = (
-            preparers.present.find_rights(positions),
-            preparers.edited.find_rights(positions),
+            preparers.present.map_correctness(positions),
+            preparers.edited.map_correctness(positions),
             -1.0,
         )
         if not after:
             rules = read_rules(edit.guidance, tools.vocabulary, tools.words).each
             if not tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
                 return None
-            after = self.teacher.find_rights(whole)
+            after = self.teacher.map_correctness(whole)
             edit, needed = replace(edit, guidance=replace(edit.guidance, judge="rules")), 1.0
         gains = self.judge.compare({i: after[i] for i in before if i in after}, before)
         return (

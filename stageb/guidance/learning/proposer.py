@@ -23,7 +23,7 @@ from stageb.guidance.words.types import Budget, Guidance, Proposal
 class Bundle:
     """The tickets that teach together, as the present guidance judges them."""
 
-    number: int  # from 0; modulo FOLDS, the fold that teaches
+    number: int  # from 0; modulo TEACHING_FOLDS, the fold that teaches
     key: int  # of its random stream
     judged: tuple[Case, ...]  # in the pool's order
     asked: int = 0  # verdicts that the model was asked for

@@ -28,7 +28,7 @@ from operator import or_
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.learning.calibration import Numbers, find_chances, fit_logistic
+from stageb.guidance.learning.calibration import Numbers, find_probabilities, fit_logistic
 from stageb.guidance.learning.terms import (
     Conjunction,
     Contingency,
@@ -43,7 +43,9 @@ from stageb.guidance.words.types import Verdict
 
 MOST_TERMS = 30  # on a card
 MOST_POINTS = 5  # that a condition gives or takes
-FEWEST = 3  # tickets that meet a condition, that do not meet it, and that a label with a card has
+FEWEST_TICKETS = (
+    3  # tickets that meet a condition, that do not meet it, and that a label with a card has
+)
 FEWEST_TOGETHER = 5  # tickets that must meet both conditions of a pair
 TRIED = 1500  # conditions that may be chosen: those that tell most by themselves
 PENALTY = 0.5  # half of it times the square of each weight is added to the loss
@@ -104,7 +106,7 @@ def grow_cards(
         Contingency.of(terms, held, labelled[verdict], among),
     )
     fitted = _fit(first, labels, weights, np.zeros(1))
-    gains = _promise_first(tally, fitted[0], *of_each)
+    gains = _estimate_first_gains(tally, fitted[0], *of_each)
     lists = [
         words for side in (tally, tally.turned) for words in (listing(side) if listing else ())
     ]
@@ -129,7 +131,7 @@ def grow_cards(
     if lists:
         write()
     while len(chosen) < min(most_lines, len(tried)):
-        gains = _promise(rows, labels, weights, design @ fitted)
+        gains = _estimate_gains(rows, labels, weights, design @ fitted)
         gains[chosen] = -1
         chosen.append(int(np.argmax(gains)))
         design = np.column_stack([first, rows[chosen].T])
@@ -189,10 +191,10 @@ def find_distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]
     conditions that the same tickets meet, keep the first. Denials and comparisons of two fields are
     left out, since points may be taken, too."""
     found: dict[int, Expression] = {}
-    most = among.bit_count() - FEWEST
+    most = among.bit_count() - FEWEST_TICKETS
     for term, mask in masks.plain.items():
         held = mask & among
-        if FEWEST <= held.bit_count() <= most and not term.is_denied:
+        if FEWEST_TICKETS <= held.bit_count() <= most and not term.is_denied:
             found.setdefault(held, term)
     return [*found.values()], [*found]
 
@@ -210,7 +212,9 @@ def _grow_compared(
 ) -> list[tuple[int, tuple[Scorecard, ...]]]:
     """Compute what ``grow_compared`` returns. Each entry: the number of lines on the longest card,
     and a card for each label."""
-    labels = [label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST]
+    labels = [
+        label for label, mask in labelled.items() if (mask & among).bit_count() >= FEWEST_TICKETS
+    ]
     among &= reduce(or_, (labelled[label] for label in labels), 0)
     terms, held = find_distinct(masks, among)
     if not terms or len(labels) < 2:
@@ -286,7 +290,7 @@ class _Growing:
         ``log_odds`` are those before."""
         even = np.ones(len(self.wanted))
         if left := min(count, len(self.lines) - len(self.chosen)):
-            gains = _promise(self._rows, self.wanted, even, log_odds)
+            gains = _estimate_gains(self._rows, self.wanted, even, log_odds)
             gains[self.chosen] = -np.inf
             further = np.argsort(-gains, kind="stable")[:left].tolist()
             self.chosen += further
@@ -311,7 +315,7 @@ def _find_lines(
     """Find the lines that may have points on a label's card, each with the tickets in ``among``
     that meet it: the conditions that tell most by themselves, and of the pairs of the first ones
     those that tell most more than either part."""
-    terms, alone = tally.terms, _promise_first(tally, log_odds)
+    terms, alone = tally.terms, _estimate_first_gains(tally, log_odds)
     order = np.argsort(-alone, kind="stable")
     turns, seen = [], Counter[tuple[str, ...]]()
     for place in order.tolist():
@@ -325,7 +329,7 @@ def _find_lines(
     pairs = np.array([*combinations(joined, 2)], int).reshape(-1, 2)
     both = [held[one] & held[other] for one, other in pairs.tolist()]
     together = Contingency.of((), both, wanted, among)
-    more = _promise_first(together, log_odds) - alone[pairs].max(axis=1)
+    more = _estimate_first_gains(together, log_odds) - alone[pairs].max(axis=1)
     alone_held = {*held}  # such a pair says no more than one condition does
     is_one = np.array([each in alone_held for each in both], bool)
     more[(together.held < FEWEST_TOGETHER) | is_one] = -np.inf
@@ -388,38 +392,42 @@ def _write_card(
     return Scorecard(of, each, least, tuple(listed.values()))
 
 
-def _promise_first(
+def _estimate_first_gains(
     tally: Contingency, log_odds: float, price: float = 1.0, other: float = 1.0
 ) -> Numbers:
-    """Return what ``_promise`` would where all tickets have the same log-odds. A wanted ticket
-    weighs ``price``, any other one ``other``."""
+    """Return what ``_estimate_gains`` would where all tickets have the same log-odds. A wanted
+    ticket weighs ``price``, any other one ``other``."""
     (chance,), right, wrong = (
-        find_chances(np.array([log_odds])),
+        find_probabilities(np.array([log_odds])),
         price * tally.right,
         other * (tally.held - tally.right),
     )
-    bend = chance * (1 - chance)
-    whole = bend * (price * tally.wanted + other * (tally.tickets - tally.wanted))
-    return _weigh_slopes(right * (1 - chance) - wrong * chance, bend * (right + wrong), whole)
+    hessian = chance * (1 - chance)
+    whole = hessian * (price * tally.wanted + other * (tally.tickets - tally.wanted))
+    return _find_newton_gains(
+        right * (1 - chance) - wrong * chance, hessian * (right + wrong), whole
+    )
 
 
-def _promise(
+def _estimate_gains(
     rows: NDArray[np.float32], labels: Numbers, weights: Numbers, log_odds: Numbers
 ) -> Numbers:
     """Return by how much each condition would lower the loss, to the second order, if its weight
     and the constant were fitted."""
-    chances = find_chances(log_odds)
-    bend = weights * chances * (1 - chances)
-    slopes, bends = (
-        rows @ each.astype(np.float32) for each in (weights * (labels - chances), bend)
+    chances = find_probabilities(log_odds)
+    hessian = weights * chances * (1 - chances)
+    gradients, hessians = (
+        rows @ each.astype(np.float32) for each in (weights * (labels - chances), hessian)
     )
-    return _weigh_slopes(slopes.astype(np.float64), bends.astype(np.float64), bend.sum())
+    return _find_newton_gains(
+        gradients.astype(np.float64), hessians.astype(np.float64), hessian.sum()
+    )
 
 
-def _weigh_slopes(slopes: Numbers, bends: Numbers, whole: float) -> Numbers:
-    """Return by how much the loss falls, to the second order, given its slopes and bends; ``whole``
-    is the bend of the constant."""
-    gains: Numbers = slopes**2 / (bends - bends**2 / max(whole, 1e-9) + PENALTY)
+def _find_newton_gains(gradients: Numbers, hessians: Numbers, whole: float) -> Numbers:
+    """Return by how much a Newton step lowers the loss, given its gradients and second derivatives;
+    ``whole`` is that of the constant."""
+    gains: Numbers = gradients**2 / (hessians - hessians**2 / max(whole, 1e-9) + PENALTY)
     return gains.round(3)  # smaller differences may come from the order of a sum alone
 
 

@@ -30,7 +30,7 @@ from types import MappingProxyType
 
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.calibration import (
-    FEWEST,
+    FEWEST_TO_FIT,
     centre,
     find_scores,
     find_spread,
@@ -165,7 +165,7 @@ class Stacker(Preparer):
         """Return the price-weighted share of the known tickets that each judge judges right;
         nothing where too few are known."""
         known = {i: each.is_right for i, each in self.weighed.items() if each.is_right}
-        if len(known) < FEWEST:
+        if len(known) < FEWEST_TO_FIT:
             return {}
         names: tuple[JudgeName, ...] = ("rules", "weighed", "model")
         judges_known = [
@@ -176,7 +176,7 @@ class Stacker(Preparer):
             for name in judges_known
         }
 
-    def find_rights(self, positions: Iterable[int]) -> dict[int, bool]:
+    def map_correctness(self, positions: Iterable[int]) -> dict[int, bool]:
         """For each known ticket, whether the chosen judge was right when the ticket was last
         judged."""
         known = {i: self.weighed[i] for i in positions if i in self.weighed}

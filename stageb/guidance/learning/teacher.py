@@ -17,7 +17,8 @@ from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.state import NoRoom
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.learning.whole import FOLDS, LISTED, SIZE, SIZES, learn_whole
+from stageb.guidance.learning.whole import CV_FOLDS, SIZE, SIZES, learn_whole
+from stageb.guidance.learning.word_lists import LIST_LENGTHS
 from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply
 from stageb.guidance.rules.limits import to_mask
@@ -73,8 +74,8 @@ class Teacher:
         smaller = [size for size in SIZES[has_own][::-1] if size < most]
         has_lists = is_too_long = False
         # Where there is no room, smaller ones; then shorter lists, each of which is one condition.
-        for count in range(len(LISTED), 0, -1):
-            sizes, lengths = [most, *(SIZES[has_own] if with_others else ())], LISTED[:count]
+        for count in range(len(LIST_LENGTHS), 0, -1):
+            sizes, lengths = [most, *(SIZES[has_own] if with_others else ())], LIST_LENGTHS[:count]
             found = self._learn_sizes(folds, sizes, lengths)
             for size in (most, *smaller):
                 whole = found.get(size) or self._learn_sizes(folds, [size], lengths).get(size)
@@ -112,7 +113,7 @@ class Teacher:
         figures = right, right + whole.won - whole.lost, whole.present, whole.cost
         return Estimate(len(cases), *(round(figure, 6) for figure in figures))
 
-    def find_rights(self, whole: MeasuredWhole) -> dict[int, bool]:
+    def map_correctness(self, whole: MeasuredWhole) -> dict[int, bool]:
         """For each ticket, by position, whether code is right when it is learnt from the other
         folds."""
         return {i: not whole.wrong >> place & 1 for i, place in self.places.items()}
@@ -120,8 +121,8 @@ class Teacher:
     def _cut(self, groups: Sequence[Group]) -> list[int]:
         """Return the masks of the folds of ``groups``."""
         parts = [
-            [self.places[i] for group in groups[fold::FOLDS] for i in group]
-            for fold in range(FOLDS)
+            [self.places[i] for group in groups[fold::CV_FOLDS] for i in group]
+            for fold in range(CV_FOLDS)
         ]
         return [to_mask(part) for part in parts if part]
 

@@ -29,7 +29,7 @@ from stageb.guidance.rules.conditions.logic import count_held
 from stageb.guidance.rules.evidence_forms import Forms, find_conditions, find_numbers
 from stageb.guidance.rules.value_types import OPERATORS, Computed, Reading, parse_quantity
 
-FEWEST = 2  # tickets that a term must hold for
+FEWEST_HELD = 2  # tickets that a term must hold for
 LEAST_DENIED = 5  # tickets that must meet a condition for its denial to be a term
 RAREST_DENIED = 50  # a value may be denied if one in so many tickets with the field has it
 COUNTED = ("plain", "joined", "limit")  # families of conditions on one field, which may be counted
@@ -142,10 +142,10 @@ def is_guard(term: Expression) -> bool:
 
 
 def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
-    """Find every condition that ``FEWEST`` tickets or more meet, and the denials of some of them:
-    that a field has a value, or that a word is mentioned. Of terms that the same tickets meet, keep
-    the first, and one that says that something is present rather than how often. A condition on a
-    field that a ticket lacks does not hold for it, denied or not."""
+    """Find every condition that ``FEWEST_HELD`` tickets or more meet, and the denials of some of
+    them: that a field has a value, or that a word is mentioned. Of terms that the same tickets
+    meet, keep the first, and one that says that something is present rather than how often. A
+    condition on a field that a ticket lacks does not hold for it, denied or not."""
     masks = find_conditions(readings, forms)
     # fields -> the tickets that have values in them
     having: dict[tuple[str, ...], int] = {(): (1 << len(readings)) - 1}
@@ -163,7 +163,7 @@ def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
         is_rare = condition.needed and mask.bit_count() * RAREST_DENIED < there.bit_count()
         if mask.bit_count() >= LEAST_DENIED and not is_rare:
             first.setdefault(there & ~mask, Not(condition))
-    found = {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST}
+    found = {term: mask for mask, term in first.items() if mask.bit_count() >= FEWEST_HELD}
     return Masks(found, Scales(find_numbers(readings)))
 
 
@@ -190,14 +190,15 @@ def find_possible(term: Expression, masks: Masks, gaps: Mapping[str, int]) -> in
 
 
 def list_guards(gaps: Mapping[str, int], among: int) -> dict[Expression, int]:
-    """Map the condition "the field is present" to its tickets, for each field that some ticket in
-    ``among`` lacks."""
+    """Map the condition "the field is present" to its tickets in ``among``, for each field of
+    ``gaps``."""
     return {make_guard(name): among & ~gap for name, gap in gaps.items()}
 
 
 def add_guards(line: Conjunction, masks: Masks, gaps: Mapping[str, int], among: int) -> Conjunction:
-    """Prefix the line with "the field is present" for each field that some tickets in ``among``
-    lack. Without it, the line would be unknown for those tickets."""
+    """Prefix the line with "the field is present" for each field without which it would be unknown
+    of some ticket in ``among``: one that lacks the field, and for which the rest of the line
+    holds."""
     rest_of_line = {term: tuple(each for each in line if each != term) for term in line}
     unknown = (
         term

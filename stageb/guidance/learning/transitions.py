@@ -16,7 +16,14 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import find_touched
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.splits import note_tickets, sign_rules, split_seed
-from stageb.guidance.words.types import FOLDS, UNCALIBRATED, Choice, Guidance, Record, Round
+from stageb.guidance.words.types import (
+    TEACHING_FOLDS,
+    UNCALIBRATED,
+    Choice,
+    Guidance,
+    Record,
+    Round,
+)
 
 UNCHANGED = "unchanged"
 
@@ -120,7 +127,9 @@ def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> M
     gate: its test has just judged most of the tickets that this takes."""
     winner, before = learnt.decision.winner, mission.guidance
     spent = before.spent.plus(mission.left.less(learnt.left))
-    most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
+    most = max(
+        2 * tools.pool.size, TEACHING_FOLDS * tools.config.reflection.evidence_tickets
+    )  # groups
     # Keep only judgements that may be asked for again: without a limit they would only grow.
     asked_again = {
         *tools.splits.race_set,
@@ -188,7 +197,9 @@ def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
     return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))
 
 
-def find_spent(state: State, seconds: Mapping[str, float], config: LoopConfig) -> dict[str, str]:
+def find_over_budget(
+    state: State, seconds: Mapping[str, float], config: LoopConfig
+) -> dict[str, str]:
     """Map each mission that has reached its share of a budget, and would learn on, to the key of
     the first such budget. ``seconds`` are what each mission has taken."""
     budget, missions = config.budget, state.missions
@@ -248,7 +259,7 @@ def limit_passed(before: State, after: State, schedule: GuidanceSchedule) -> str
     return before.ended
 
 
-def learns_ahead(state: State, schedule: GuidanceSchedule) -> bool:
+def has_learning_left(state: State, schedule: GuidanceSchedule) -> bool:
     """Whether any learning is still to come; if not, a budget has nothing to end."""
     last = schedule.epochs[-1] if schedule.epochs else 0
     return bool(last) and state.done < schedule.close(last, schedule.missions[-1])

@@ -4,12 +4,12 @@ its size and its texts.
 Forms are tried from the plainest on: lists of lines on single fields, added to the present rules or
 in their place, for one verdict or the other; lines with conditions that mend few tickets; word
 lists; counts; cards; lines that compare or compute with two fields. Each is learnt without each of
-``FOLDS`` parts of the tickets, and each size of it is judged on that part. Of the sizes that have
-no more conditions than asked for, the smallest is taken whose cost is within ``NEAR`` standard
+``CV_FOLDS`` parts of the tickets, and each size of it is judged on that part. Of the sizes that
+have no more conditions than asked for, the smallest is taken whose cost is within ``NEAR`` standard
 errors of the least (the 1 SE rule of Breiman et al., "Classification and Regression Trees", 1984,
 3.4.3); of word lists, each of which is one condition, the shortest. A form takes the place of a
-plainer one if it costs less by ``Form.enough`` standard errors, and by two errors, or if it says as
-much in half of the conditions. A guidance that judges all tickets that taught it right is preferred
+plainer one if it costs less by ``Form.min_z_score`` standard errors, and by two errors, or if it
+says as much in half of the conditions. A guidance that judges all tickets that taught it right is preferred
 to one that costs as much and does not: tables without noise have such rules. The part of its lead
 that chance explains, as the best of several (``find_optimism``), is taken off its estimate; if the
 present guidance then costs as little, nothing is taken.
@@ -29,8 +29,8 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from stageb.guidance.learning.forms import (
-    GAIN,
-    UNLIKE,
+    MIN_Z_COMPARED,
+    MIN_Z_SCORE,
     Form,
     Kind,
     find_ways,
@@ -45,26 +45,25 @@ from stageb.guidance.learning.material import (
     MeasuredWhole,
     Whole,
     find_cost,
-    find_gain,
     find_optimism,
     find_wrong,
+    find_z_score,
     judge_whole,
 )
 from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
 from stageb.guidance.learning.terms import hold_any
-from stageb.guidance.learning.word_lists import find_lists
+from stageb.guidance.learning.word_lists import LIST_LENGTHS, find_lists
 from stageb.guidance.words.labels import has_labels
 
-FOLDS = 5
+CV_FOLDS = 5
 NEAR = 1.0  # standard errors by which a smaller guidance may cost more than the best
 ERRORS = 2  # of the dearer kind, by which a less plain form must be better as well
 RIGHTED = 2  # tickets that each further condition of an exact guidance must set right
-FEWEST = 3  # conditions: the least that a later form is hoped to need
+FEWEST_CONDITIONS = 3  # conditions: the least that a later form is hoped to need
 SHORT = 0.5  # share of a plainer form's conditions: with no more than that, no worse is enough
 # label lists that are wrong for a smaller share than GOOD give way to cards, which are long, only
 # if these are better by FAR standard errors
 GOOD, FAR = 0.1, 3.0
-LISTED = (10, 30, 100, 200)  # words in the lists of each verdict, at most: sizes that are tried
 # conditions for each label of a mission's own, where it may have ``SIZE`` in all, ...
 OF_LABEL = 12
 # ... and for the first ones where it may have few: a line of one or two says too little
@@ -108,7 +107,10 @@ class _Choice(NamedTuple):
 
 
 def learn_whole(
-    material: Material, folds: Sequence[int], sizes: Sequence[int], lengths: Sequence[int] = LISTED
+    material: Material,
+    folds: Sequence[int],
+    sizes: Sequence[int],
+    lengths: Sequence[int] = LIST_LENGTHS,
 ) -> dict[int, MeasuredWhole]:
     """Learn a guidance for each of the ``sizes`` (conditions at most), with word lists of one of
     the ``lengths`` (words of a verdict at most). ``folds`` are masks of the tickets that teach;
@@ -119,7 +121,9 @@ def learn_whole(
         searches = [_learn_labels(material, folds, size, lengths) for size in sizes]
     else:
         listed = _word_forms(learn_cards, MOST_TERMS, material, folds, lengths)
-        cards = [] if material.keeps else [Form(GAIN, [partial(learn_cards, None, MOST_TERMS)])]
+        cards = (
+            [] if material.keeps else [Form(MIN_Z_SCORE, [partial(learn_cards, None, MOST_TERMS)])]
+        )
         forms = list_forms(material, find_ways(material), cards, [] if material.keeps else listed)
         searches = [_choose(forms, material, folds, sizes)]
     measured = {
@@ -155,7 +159,7 @@ def _measure(
         present=find_cost(present, material) / count,
         won=(present & ~found.wrong).bit_count() / count,
         lost=(found.wrong & ~present).bit_count() / count + optimism.wrong,
-        gain=find_gain(found.wrong, present, material, among) * left / saved,
+        z_score=find_z_score(found.wrong, present, material, among) * left / saved,
     )
 
 
@@ -171,9 +175,10 @@ def _choose(
     best = dict.fromkeys(sizes, plainer) if plainer else dict[int, _Found]()
     tried = [plainer] if plainer else list[_Found]()
     for form in forms:
-        perfect = _Found(0.0, FEWEST, 0, NOTHING_LEARNT, 0)
+        # a form is left out where even a guidance without an error would not win
+        perfect = _Found(0.0, FEWEST_CONDITIONS, 0, NOTHING_LEARNT, 0)
         if not any(
-            size not in best or _beats(perfect, best[size], form.enough, material, folds)
+            size not in best or _beats(perfect, best[size], form.min_z_score, material, folds)
             for size in sizes
         ):
             continue
@@ -183,7 +188,7 @@ def _choose(
             small = [each for each in found if each.size <= size]
             least = _find_smallest(small, material, folds) if small else None
             if least and (
-                size not in best or _beats(least, best[size], form.enough, material, folds)
+                size not in best or _beats(least, best[size], form.min_z_score, material, folds)
             ):
                 best[size] = least
     return _Choice(best, tried)
@@ -197,25 +202,26 @@ def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[
     if exact:
         return min(exact, key=lambda each: each.rank)
     near = (
-        each for each in found if find_gain(best.wrong, each.wrong, material, sum(folds)) <= NEAR
+        each for each in found if find_z_score(best.wrong, each.wrong, material, sum(folds)) <= NEAR
     )
     return min(near, key=lambda each: (*each.length, *each.rank))
 
 
 def _beats(
-    one: _Found, other: _Found, enough: float, material: Material, folds: Sequence[int]
+    one: _Found, other: _Found, min_z_score: float, material: Material, folds: Sequence[int]
 ) -> bool:
-    """Whether ``one`` costs less than the plainer ``other`` by ``enough`` standard errors, and by
-    ``ERRORS``; or no more, and is ``SHORT``; or is exact while ``other`` is not, and costs about as
-    much. An exact guidance gives way to a longer one only by ``UNLIKE`` standard errors."""
+    """Whether ``one`` takes the place of the plainer ``other``. One of these is enough: it is exact,
+    and ``other`` is not, and costs about as much; it costs no more, with a share of ``SHORT`` of
+    the conditions at most; or it costs less, by ``ERRORS`` and by ``min_z_score`` standard errors
+    (``MIN_Z_COMPARED``, where ``other`` is exact and shorter)."""
     saved = other.cost - one.cost
     if _is_exact(one, other, material) or (saved >= 0 and one.size <= SHORT * other.size):
         return True
     if not other.misfits and one.size > other.size:
-        enough = max(enough, UNLIKE)
+        min_z_score = max(min_z_score, MIN_Z_COMPARED)
     return (
         saved > ERRORS * material.dearest
-        and find_gain(one.wrong, other.wrong, material, sum(folds)) > enough
+        and find_z_score(one.wrong, other.wrong, material, sum(folds)) > min_z_score
     )
 
 
@@ -235,10 +241,13 @@ def _learn_labels(
     each_label = max(LEAST_OF_LABEL, -(-OF_LABEL * size // SIZE[True]))
     lists = _learn_by_label(material, folds, each_label, size)
     is_good = lists and lists.wrong.bit_count() < GOOD * sum(folds).bit_count()
-    enough = FAR if is_good else GAIN
-    listed = _word_forms(partial(learn_compared, 0), each_label, material, folds, lengths, enough)
+    min_z_score = FAR if is_good else MIN_Z_SCORE
+    listed = _word_forms(
+        partial(learn_compared, 0), each_label, material, folds, lengths, min_z_score
+    )
     cards = [
-        Form(enough, [partial(learn_compared, paired, None, each_label)]) for paired in (0, PAIRED)
+        Form(min_z_score, [partial(learn_compared, paired, None, each_label)])
+        for paired in (0, PAIRED)
     ]
     return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], lists)
 
@@ -309,7 +318,7 @@ def _word_forms(
     material: Material,
     folds: Sequence[int],
     lengths: Sequence[int],
-    enough: float = GAIN,
+    min_z_score: float = MIN_Z_SCORE,
 ) -> Iterator[Form]:
     """Yield cards of word lists alone, short lists and longer ones, then the best of these with at
     most ``most_lines`` further lines; nothing without words."""
@@ -317,10 +326,10 @@ def _word_forms(
     listings = [_make_listing(whole_words, most) for most in lengths if whole_words]
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
     if alone:
-        yield Form(enough, alone)
+        yield Form(min_z_score, alone)
     if found := _try_kinds(alone, material, folds):
         best = _find_smallest(found, material, folds)
-        yield Form(enough, [partial(learn, listings[best.place], most_lines)])
+        yield Form(min_z_score, [partial(learn, listings[best.place], most_lines)])
 
 
 @cache

@@ -19,8 +19,9 @@ import numpy as np
 from stageb.guidance.learning.calibration import Numbers
 from stageb.guidance.learning.terms import Contingency
 
+LIST_LENGTHS = (10, 30, 100, 200)  # words of a verdict, at most: sizes that are tried
 CLEAR = 1.0  # standard errors by which a listed word is commoner in wanted tickets
-FEWEST = 2  # words in a list, at least
+FEWEST_WORDS = 2  # words in a list, at least
 SMOOTHED = 0.5  # of a ticket, added to each count
 
 
@@ -45,7 +46,7 @@ def find_lists(tally: Contingency, whole_words: Set[str], most: int) -> list[lis
     return [
         [places[place] for place in surest if place in some]
         for some in (set(ranked[:cut]), set(ranked[cut:]))
-        if len(some) >= FEWEST
+        if len(some) >= FEWEST_WORDS
     ]
 
 
@@ -55,7 +56,7 @@ def find_lists(tally: Contingency, whole_words: Set[str], most: int) -> list[lis
 def _find_cut(falling: Numbers) -> int:
     """Return where to cut the numbers so that each part differs least in itself; the end where
     there are too few for two parts."""
-    sizes = range(FEWEST, len(falling) - FEWEST + 1)
+    sizes = range(FEWEST_WORDS, len(falling) - FEWEST_WORDS + 1)
     if not sizes:
         return len(falling)
     return min(

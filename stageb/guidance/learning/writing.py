@@ -9,10 +9,10 @@ from itertools import chain
 from stageb.guidance.learning.material import DecisionList, Whole
 from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Conjunction, is_guard
-from stageb.guidance.rules.conditions import All, Expression, Mentions, Points, conjoin
+from stageb.guidance.rules.conditions import All, Expression, Mentions, OutOfReach, Points, conjoin
 from stageb.guidance.rules.conditions.logic import join_words
 from stageb.guidance.rules.judge import begin_rule, write_rule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.paths import call_counts
 from stageb.guidance.rules.prompts import Words, choose_grammar
 from stageb.guidance.rules.value_types import ANY

@@ -45,7 +45,7 @@ ODDS: Mapping[Family, float] = {
 """How often rules are about each family of conditions, relative to plain ones."""
 # the log of the number of orders that so many conditions can have
 LOG_WAYS = tuple(lgamma(count + 1) for count in range(4))
-FEWEST = 2  # wrong tickets that a clue must hold for, at least
+FEWEST_WRONG = 2  # wrong tickets that a clue must hold for, at least
 SAME = 0.8  # share of common tickets above which one of two clues is enough
 
 
@@ -104,8 +104,8 @@ def find_evidence(
 
 def find_named(masks: Mapping[Expression, int], reasons: Sequence[str]) -> frozenset[Expression]:
     """Find the conditions that people's reasons name: by all words of their value or of their
-    field's name, with any ending, and comparisons by both names. The reasons of at least ``FEWEST``
-    of the tickets for which a condition holds must name it."""
+    field's name, with any ending, and comparisons by both names. The reasons of at least
+    ``FEWEST_WRONG`` of the tickets for which a condition holds must name it."""
     said: dict[str, int] = {}
     for place, reason in enumerate(reasons):
         for word in find_words(fold_text(reason)):
@@ -127,7 +127,7 @@ def find_named(masks: Mapping[Expression, int], reasons: Sequence[str]) -> froze
         ).bit_count()
 
     return frozenset(
-        each for each, mask in (masks.items() if said else ()) if count(each, mask) >= FEWEST
+        each for each, mask in (masks.items() if said else ()) if count(each, mask) >= FEWEST_WRONG
     )
 
 
@@ -177,7 +177,7 @@ class _Sides:
         """Return Chernoff's exponent; minus infinity for a mask that tells nothing."""
         a, c = self.counts(mask)
         n, q = a + c, self._share
-        if a < FEWEST or a <= q * n:
+        if a < FEWEST_WRONG or a <= q * n:
             return -inf
         return a * log(a / (n * q)) + (c * log(c / (n * (1 - q))) if c else 0.0)
 
@@ -193,7 +193,11 @@ def _search(
         each: min(of_family[each.family], log(len(named)) if each in named else inf)
         for each in masks
     }
-    held = {condition: mask for condition, mask in masks.items() if sides.counts(mask)[0] >= FEWEST}
+    held = {
+        condition: mask
+        for condition, mask in masks.items()
+        if sides.counts(mask)[0] >= FEWEST_WRONG
+    }
     found: dict[_Joined, tuple[int, float]] = {}
 
     def tell(joined: _Joined, mask: int) -> None:

@@ -32,7 +32,7 @@ from stageb.guidance.words.types import (
 from stageb.store.trust import file_of
 from stageb.untrusted import strict_json
 
-MOST = 999_999  # the highest number that a user may write: a run counts on from it
+HIGHEST_NUMBER = 999_999  # the highest number that a user may write: a run counts on from it
 MOST_BYTES = 64 << 20  # in a file of guidance
 
 
@@ -137,12 +137,15 @@ def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidanc
         content, lines = rules_file.adopt(content), strict_json.find_key_lines(text)
     guidance = from_json(content, str(path), lines)
     high = [
-        name for name, known in guidance.items() if max(known.step, known.next_number - 1) > MOST
+        name
+        for name, known in guidance.items()
+        if max(known.step, known.next_number - 1) > HIGHEST_NUMBER
     ]
     if high:
         remedy = "number the rules G0, G1, ... and leave step and next_number out"
         whats = {
-            name: f"mission {name!r}: a step or a rule's number beyond {MOST}" for name in high
+            name: f"mission {name!r}: a step or a rule's number beyond {HIGHEST_NUMBER}"
+            for name in high
         }
         bad = [
             BadLine(str(path), lines.get((name,), 0), what, remedy) for name, what in whats.items()

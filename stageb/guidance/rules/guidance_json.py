@@ -20,11 +20,11 @@ from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.texts import are_named, labels_fault
 from stageb.guidance.words.types import (
-    FOLDS,
     HEADLINE_KEY,
     NAME_LENGTH,
     NOTHING,
     PASS_FAIL,
+    TEACHING_FOLDS,
     UNCALIBRATED,
     Budget,
     Calibration,
@@ -209,12 +209,14 @@ def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> li
 def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
     """A share below 0 would give a run more to spend than ``gate.alpha``."""
     spent = body.get("spent", asdict(NOTHING))
-    remedy = f'write {{"edits": [{", ".join(["0"] * FOLDS)}]}} with what was spent, 0 to 1 each'
+    remedy = (
+        f'write {{"edits": [{", ".join(["0"] * TEACHING_FOLDS)}]}} with what was spent, 0 to 1 each'
+    )
     # older files have more
     if not isinstance(spent, dict) or not isinstance(spent.get("edits"), list | tuple):
         return [(("spent",), "spent: not an object of edits", remedy)]
     shares = spent["edits"]
-    if len(shares) != FOLDS or not all(
+    if len(shares) != TEACHING_FOLDS or not all(
         type(each) in (int, float) and 0 <= each <= 1 for each in shares
     ):
         return [(("spent",), f"spent: {shares!r}", remedy)]

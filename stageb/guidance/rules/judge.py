@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from stageb.guidance.rules.conditions import Points, compile_expression
+from stageb.guidance.rules.conditions import OutOfReach, Points, compile_expression
 from stageb.guidance.rules.conditions.logic import join_words
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.prompts import Words, choose_grammar, name_labels, spell
 from stageb.guidance.rules.value_types import Reading
@@ -101,7 +101,7 @@ def read_rules(
         return (
             read
             if is_whole or isinstance(read, RuleCode)
-            else _parse_openly(text, vocabulary, words)
+            else _parse_allowing_unknown(text, vocabulary, words)
         )
 
     return collect_rules(guidance.rules, guidance.labels, words, parse)
@@ -213,7 +213,9 @@ def _make_counter(
     return count
 
 
-def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
+def _parse_allowing_unknown(
+    text: str, vocabulary: Vocabulary, words: Words
+) -> RuleCode | OutOfReach:
     """Read a rule where tickets may lack its values. In a list, a value may be a part of a longer
     one, so there is no one way to read it."""
     read = first = parse_rule(text, vocabulary, words)

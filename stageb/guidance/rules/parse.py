@@ -44,14 +44,12 @@ from stageb.guidance.rules.conditions import (
     AtLeast,
     Expression,
     Missing,
+    OutOfReach,
     Points,
     Some,
     conjoin,
     negate,
 )
-
-# other modules know it as part of this one
-from stageb.guidance.rules.conditions import OutOfReach as OutOfReach
 from stageb.guidance.rules.conditions.base import TWO_WAYS, Read
 from stageb.guidance.rules.conditions.logic import join_values
 from stageb.guidance.rules.conditions.words import read_words

@@ -12,10 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import repeat
 from typing import TypeAlias, TypeVar
 
-from stageb.guidance.rules.conditions import Condition, compile_expression
+from stageb.guidance.rules.conditions import Condition, OutOfReach, compile_expression
 from stageb.guidance.rules.fields import Columns, place_columns, read_cell
 from stageb.guidance.rules.judge import CodedRules
-from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.value_types import Reading, clean_value
 
 MOST_KEPT = 1 << 17  # values in one memo, at most

@@ -221,7 +221,7 @@ def _nearest(text: str, known: Iterable[str], written: Mapping[str, str]) -> str
 # then says which of them a ticket may have, and no more: a rule that ranks is the same as one that
 # lists.
 
-FEWEST = 3  # values of an ordered field, at least
+FEWEST_VALUES = 3  # values of an ordered field, at least
 WELL_KNOWN = (
     "very low, vlow, v-low < low < medium, med, mid, moderate, normal < high < very high, "
     "vhigh, v-high < critical",
@@ -254,7 +254,7 @@ def order_values(values: Iterable[str]) -> tuple[str, ...]:
     """Order the values of a field, lowest first, by the first scale on which all of them stand,
     each on a rank of its own; nothing where there is no such scale."""
     names = {_fold_name(value): value for value in sorted({*values})}
-    if len(names) < FEWEST:
+    if len(names) < FEWEST_VALUES:
         return ()
     for scale in _SCALES:
         ranks = {name: rank for rank, called in enumerate(scale) for name in called}

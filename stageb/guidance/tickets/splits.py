@@ -27,7 +27,15 @@ from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.tickets.groups import join_equal, name_content, whole_groups
 from stageb.guidance.words.costs import EQUAL, Prices, describe_counts, find_cheapest
 from stageb.guidance.words.labels import has_labels
-from stageb.guidance.words.types import FOLDS, PASS_FAIL, Guidance, Rule, Split, Ticket, Verdict
+from stageb.guidance.words.types import (
+    PASS_FAIL,
+    TEACHING_FOLDS,
+    Guidance,
+    Rule,
+    Split,
+    Ticket,
+    Verdict,
+)
 from stageb.seeds import shuffled, stream, uniform
 from stageb.untrusted.strict_json import short
 
@@ -238,7 +246,7 @@ def bundle_size(splits: Splits, config: LoopConfig) -> int:
 def bundles_at_once(config: LoopConfig) -> int:
     """Bundles that are reflected on under one guidance: one for each fold where whole rounds are
     reflected on."""
-    return FOLDS if config.reflection.scope == "round" and config.has_gate else 1
+    return TEACHING_FOLDS if config.reflection.scope == "round" and config.has_gate else 1
 
 
 def weigh_labels(splits: Splits, prices: Prices) -> dict[str, float]:

@@ -221,7 +221,9 @@ class Demonstration:
         return cls(**{**plain, "per_image": tuple(summaries.items())})
 
 
-FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
+TEACHING_FOLDS = (
+    3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ class Budget:
     """An error budget of one mission, left or spent: probabilities of accepting an edit that is no
     better."""
 
-    edits: tuple[float, ...] = (0.0,) * FOLDS  # by the fold that taught the edits
+    edits: tuple[float, ...] = (0.0,) * TEACHING_FOLDS  # by the fold that taught the edits
 
     @property
     def chance(self) -> float:

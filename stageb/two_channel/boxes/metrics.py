@@ -150,7 +150,7 @@ def _same(ones: Sequence[Detection], others: Sequence[Detection]) -> NDArray[np.
 
 
 SIZES = ("small", "medium", "large")
-MOST = (1, 10, 100)  # objects of an image, the surest, that AR looks at
+MOST_OBJECTS = (1, 10, 100)  # objects of an image, the surest, that AR looks at
 IOUS = tuple((50 + 5 * step) / 100 for step in range(10))
 
 
@@ -288,7 +288,7 @@ def compute_average_precision(
             "mAP50",
             "mAP75",
             *(f"AP50/{desc}" for desc in descs),
-            *(f"AR{most}" for most in MOST),
+            *(f"AR{most}" for most in MOST_OBJECTS),
         ]
         sizes = [f"{name}_{size}" for name in ("mAP", "AR") for size in _list_sizes(samples)]
         return dict.fromkeys([*names, *sizes], 0.0)
@@ -304,7 +304,7 @@ def compute_average_precision(
     of_desc = precision[..., 0].mean(axis=1)  # each desc has a true object
     means = {"mAP": of_desc.mean(), "mAP50": of_desc[0].mean(), "mAP75": of_desc[5].mean()}
     means |= {f"AP50/{desc}": of_desc[0, number - 1] for desc, number in numbers.items()}
-    means |= {f"AR{most}": recall[:, :, 0, at].mean() for at, most in enumerate(MOST)}
+    means |= {f"AR{most}": recall[:, :, 0, at].mean() for at, most in enumerate(MOST_OBJECTS)}
     places = {size: 1 + SIZES.index(size) for size in _list_sizes(samples)}
     means |= {f"mAP_{size}": _mean(precision[..., at]) for size, at in places.items()}
     means |= {f"AR_{size}": _mean(recall[:, :, at, -1]) for size, at in places.items()}

@@ -20,7 +20,7 @@ from stageb.untrusted.pictures import encode_png, pillow
 
 SIDES = (64, 96)  # of an image, in pixels, in multiples of ``STEP``
 STEP = 32
-MOST = 6  # objects of an image
+MOST_OBJECTS = 6  # objects of an image
 SMALLEST, LARGEST = 12, 32  # side of an object, in pixels
 OVERLAP = 0.1  # largest IoU of two objects
 TRIES = 40  # to find a place for an object
@@ -36,7 +36,7 @@ Draw = Callable[[], float]  # the next uniform number of a stream
 class Drawing:
     """How images are drawn."""
 
-    most: int = MOST  # objects of an image
+    most: int = MOST_OBJECTS  # objects of an image
     # of every image, in pixels, a multiple of ``STEP``; None: drawn within ``SIDES``
     side: int | None = None
 

@@ -18,7 +18,7 @@ from stageb.two_channel.boxes.data import read
 from stageb.two_channel.boxes.formats import read_label_studio, read_names, read_yolo
 from stageb.two_channel.boxes.imports import ImportedData
 from stageb.two_channel.boxes.sets import ImportedSet
-from stageb.two_channel.boxes.shapes import MOST, SIDES, Drawing, check_free, write_shapes
+from stageb.two_channel.boxes.shapes import MOST_OBJECTS, SIDES, Drawing, check_free, write_shapes
 from stageb.untrusted.strict_json import FaultError
 
 ELSEWHERE = "another --to"
@@ -119,7 +119,7 @@ def make_parser() -> argparse.ArgumentParser:
             metavar="N",
             help=f"images of {split} (default {count})",
         )
-    most = MOST
+    most = MOST_OBJECTS
     drawn.add_argument(
         "--most",
         type=int,
@@ -139,8 +139,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def draw_shapes(given: Any) -> int:
     """Draw images of shapes, and write them with their annotations. Raises ``InputError``."""
-    if not 1 <= given.most <= MOST:
-        raise InputError(f"stageb boxes shapes: --most {given.most}: give 1 to {MOST}")
+    if not 1 <= given.most <= MOST_OBJECTS:
+        raise InputError(f"stageb boxes shapes: --most {given.most}: give 1 to {MOST_OBJECTS}")
     kind = Drawing(given.most, given.side)
     counts = {split: getattr(given, split) for split in ("train", "val", "test")}
     for split, count in counts.items():

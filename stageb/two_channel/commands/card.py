@@ -28,7 +28,7 @@ NOTHING_SHARED = "No image of val or test was trained on."
 # boxes
 LEARNT = 3.5
 FEW = 100  # images: from nothing, 40 have taught nothing
-FEWEST = 200  # steps after which it can be told whether a loss has settled
+FEWEST_STEPS = 200  # steps after which it can be told whether a loss has settled
 FALLS = 0.01  # by which a loss falls that has not settled, from one tenth of the steps to the next
 
 
@@ -59,7 +59,7 @@ def _find_hindrance(
     losses = [row["loss/coordinates"] for row in rows if row["loss/coordinates"] is not None]
     tenth, count = len(losses) // 10, len(inputs.train)
     more = f"raise schedule.steps: its loss was not low yet after {len(rows):,}"
-    if len(losses) < FEWEST:
+    if len(losses) < FEWEST_STEPS:
         return more
     if (last := fmean(losses[-tenth:])) <= LEARNT or count < FEW:
         learnt = f"it has learnt its {count:,} images, but not what others show"

@@ -127,7 +127,7 @@ def format_table(
         for name, value in figures.items()
         if name.startswith("AP50/")
     ]
-    recalls = [f"{figures[f'AR{most}']:.3f} with {most}" for most in metrics.MOST]
+    recalls = [f"{figures[f'AR{most}']:.3f} with {most}" for most in metrics.MOST_OBJECTS]
     return [
         f"images   {len(samples):,}, greedy decoding",
         f"mAP      {figures['mAP']:.3f} (COCO), at IoU .50 {figures['mAP50']:.3f}, at .75 "

@@ -31,6 +31,7 @@ from stageb.guidance.rules.conditions import (
     Not,
     OneOf,
     Order,
+    OutOfReach,
     Points,
     Same,
     Some,
@@ -38,7 +39,7 @@ from stageb.guidance.rules.conditions import (
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import read_ticket
 from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.value_types import Computed
 from stageb.guidance.rules.vocabulary import Vocabulary

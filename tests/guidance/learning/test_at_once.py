@@ -28,7 +28,7 @@ from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import FOLDS, PASS_FAIL, Budget, Judgement, Ticket
+from stageb.guidance.words.types import PASS_FAIL, TEACHING_FOLDS, Budget, Judgement, Ticket
 
 ALL = {
     "runner.judge": "both",
@@ -371,7 +371,7 @@ def test_one_test_has_all_that_is_left_and_gives_it_back_with_a_proof_alone() ->
     assert proven.decision.tried[0].outcome == "accepted"
     assert proven.left == LEFT and proven.decision.left == pytest.approx(0.035)
     assert unproven.decision.tried[0].outcome == "provisional"
-    assert (unproven.left, unproven.decision.left) == (Budget((0.0,) * FOLDS), 0.0)
+    assert (unproven.left, unproven.decision.left) == (Budget((0.0,) * TEACHING_FOLDS), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_a_rule_that_code_proposes_tells_its_figures_and_names_tickets_that_it_j
 def test_code_is_wrong_about_the_tickets_that_its_folds_were_wrong_about_and_no_others() -> None:
     lesson = learn_states(PriceConfig())
     assert lesson.learnt
-    rights = lesson.teacher.find_rights(replace(lesson.learnt.whole, wrong=0b101100))
+    rights = lesson.teacher.map_correctness(replace(lesson.learnt.whole, wrong=0b101100))
     assert [place for place, is_right in enumerate(rights.values()) if not is_right] == [2, 3, 5]
     assert [*rights] == [*lesson.teacher.places]
 
@@ -407,7 +407,7 @@ def test_where_code_judges_a_stop_concludes_on_what_was_bet_by_then() -> None:
     (trial,) = result.decision.tried
     assert result.is_stopped and trial.test
     assert (trial.test.seen, trial.outcome) == (0, "provisional")
-    assert result.left == Budget((0.0,) * FOLDS)
+    assert result.left == Budget((0.0,) * TEACHING_FOLDS)
 
 
 def test_labels_weigh_as_they_do_for_the_gate_where_tickets_are_drawn_by_price() -> None:
@@ -452,7 +452,7 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         cases = tuple(Case(given[i], given[i].label == "pass", None) for i in positions)
         found = Teacher.of(start, Bundle(0, 0, cases), groups, tools).learn(groups)
         assert found is not None
-        gains.append(found.whole.gain)
+        gains.append(found.whole.z_score)
     assert all(0.9 * gains[0] < gain <= gains[0] for gain in gains)
 
 

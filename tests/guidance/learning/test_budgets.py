@@ -28,7 +28,7 @@ from stageb.guidance.config import (
 )
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, MissionState, Spent, State
-from stageb.guidance.learning.transitions import find_share, find_spent, is_due
+from stageb.guidance.learning.transitions import find_over_budget, find_share, is_due
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.splits import split_tickets
@@ -98,7 +98,7 @@ def test_a_mission_has_spent_the_first_budget_of_which_it_has_used_its_share(
         for limit, amount in zip(LIMITS, (rollouts + judged, tokens, taken), strict=True):
             used[limit][name] = amount
     done = [name for name, mission in missions.items() if mission.idle_bundles]
-    found = find_spent(State(missions), seconds, config)
+    found = find_over_budget(State(missions), seconds, config)
     for name, mission in missions.items():
         reached = [
             f"budget.{limit}"

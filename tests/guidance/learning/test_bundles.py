@@ -42,8 +42,8 @@ from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import (
-    FOLDS,
     PASS_FAIL,
+    TEACHING_FOLDS,
     Answers,
     Budget,
     Guidance,
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 GOOD = 3  # of ten rules that are proposed, those below are good
 TOKENS = 7  # of one judgement
-LEFT = Budget((0.5,) * FOLDS)  # to spend on tests
+LEFT = Budget((0.5,) * TEACHING_FOLDS)  # to spend on tests
 NEUTRAL = Guidance("m", 0, (Rule("G0", "A ticket passes unless a rule fails it."),), 1)
 
 
@@ -428,7 +428,9 @@ def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where
         world.gated(mission, replace(bundle, number=number), proposals, tools)
     first, *later = offered
     assert first
-    assert later == [[] if is_barred and number % FOLDS == 0 else first for number in range(3, 9)]
+    assert later == [
+        [] if is_barred and number % TEACHING_FOLDS == 0 else first for number in range(3, 9)
+    ]
 
 
 def operated(*operations: Operation) -> Proposal:
@@ -640,7 +642,7 @@ def test_without_a_gate_all_that_was_rolled_out_teaches_and_the_first_edit_is_ta
         mission = world.rolled_out(mission, tools.splits.rollout_pool[:30])
         mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
         assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
-        assert len(bundle.judged) > len(list(tools.pool.fold(0))) / FOLDS
+        assert len(bundle.judged) > len(list(tools.pool.fold(0))) / TEACHING_FOLDS
         (answered,) = world.answer(Reflection(tools).propose([bundle], mission.guidance))
         learnt = world.gated(mission, bundle, answered.proposals, tools)
         assert learnt.decision.winner
@@ -692,9 +694,9 @@ def test_of_a_round_every_fold_has_a_bundle_and_each_is_tested_on_the_others(
         assert is_due(State({"m": mission}), "m", 1, tools.config)
         mission, bundles = world.answer(Reflection(tools).draw(mission))
         assert [bundle.number for bundle in bundles] == [
-            FOLDS * turn + fold for fold in range(FOLDS)
+            TEACHING_FOLDS * turn + fold for fold in range(TEACHING_FOLDS)
         ]
-        assert mission.bundles == FOLDS * (turn + 1)
+        assert mission.bundles == TEACHING_FOLDS * (turn + 1)
         assert mission.pending == ()
         assert set(rolled) <= set(mission.seen)
         for fold, bundle in enumerate(bundles):

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.calibration import (
-    FEWEST,
+    FEWEST_TO_FIT,
     LEAST_SLOPE,
     Numbers,
     calibrate,
-    find_chances,
+    find_probabilities,
     fit_calibration,
     fit_logistic,
     measure_calibration_error,
@@ -71,7 +71,7 @@ def test_a_model_that_is_wrong_throughout_is_not_turned_round() -> None:
 
 
 def test_too_few_tickets_or_one_label_calibrate_nothing() -> None:
-    passes = [place % 2 == 0 for place in range(FEWEST)]
+    passes = [place % 2 == 0 for place in range(FEWEST_TO_FIT)]
     log_odds = [1.0 if is_pass else -1.0 for is_pass in passes]
     assert fit(log_odds[1:], passes[1:]) == UNCALIBRATED != fit(log_odds, passes)
     assert fit([1.0] * 50, [True] * 50) == UNCALIBRATED
@@ -215,7 +215,7 @@ def test_the_calibration_error_is_the_same_in_whichever_order_labels_stand(
 def test_few_tickets_that_are_all_right_make_no_verdict_certain(
     labels: tuple[Verdict, ...], spread: float
 ) -> None:
-    labelled = [labels[n % len(labels)] for n in range(FEWEST + 2)]
+    labelled = [labels[n % len(labels)] for n in range(FEWEST_TO_FIT + 2)]
     scores = [[spread * (each == label) for each in labels] for label in labelled]
     found = fit_calibration(scores, labelled, labels)
     chances = [
@@ -245,7 +245,7 @@ def test_no_other_weights_of_a_regression_lose_less(
     weights, penalty = np.array(counts[: len(drawn)]), np.array([0.01, ridge, ridge])
 
     def lose(fitted: Numbers) -> float:
-        chances = find_chances(rows @ fitted)
+        chances = find_probabilities(rows @ fitted)
         told = labels * np.log(chances) + (1 - labels) * np.log(1 - chances)
         return float((penalty * fitted**2).sum() / 2 - weights @ told)
 

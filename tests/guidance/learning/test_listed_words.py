@@ -18,7 +18,7 @@ from stageb.__main__ import main
 from stageb.guidance.learning.forms import learn_cards
 from stageb.guidance.learning.material import Material
 from stageb.guidance.learning.terms import Contingency, find_terms
-from stageb.guidance.learning.word_lists import FEWEST, find_lists
+from stageb.guidance.learning.word_lists import FEWEST_WORDS, find_lists
 from stageb.guidance.rules.conditions import Mentions
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
 from stageb.guidance.rules.evidence_forms import Forms, reading
@@ -192,7 +192,7 @@ def test_a_list_holds_whole_words_that_speak_for_its_tickets_by_themselves(
     lists = find_lists(tally, {"leak", "worn", "dim"}, most)
     listed = [place for each in lists for place in each]
     assert len(lists) <= 2 and len({*listed}) == len(listed) <= most
-    assert all(len(each) >= FEWEST for each in lists)  # one word makes no list
+    assert all(len(each) >= FEWEST_WORDS for each in lists)  # one word makes no list
     assert {names[place] for place in listed} <= {"leak", "worn", "dim"}
     for place in listed:
         share = held[place] @ wanted / max(1.0, held[place].sum())

@@ -22,9 +22,9 @@ from stageb.guidance.learning.material import (
     Material,
     MeasuredWhole,
     Whole,
-    find_gain,
     find_undecided,
     find_wrong,
+    find_z_score,
     judge_whole,
 )
 from stageb.guidance.learning.proof import LIKELY
@@ -51,7 +51,7 @@ from stageb.guidance.learning.terms import (
     list_guards,
     make_guard,
 )
-from stageb.guidance.learning.whole import FOLDS
+from stageb.guidance.learning.whole import CV_FOLDS
 from stageb.guidance.learning.word_lists import find_lists
 from stageb.guidance.learning.writing import write_whole
 from stageb.guidance.rules.conditions import (
@@ -106,7 +106,7 @@ def learn_whole(of: Material, folds: list[int], size: int = 160) -> MeasuredWhol
 
 
 def folds(rows: int) -> list[int]:
-    return [mask(list(range(fold, rows, FOLDS))) for fold in range(FOLDS)]
+    return [mask(list(range(fold, rows, CV_FOLDS))) for fold in range(CV_FOLDS)]
 
 
 def count_wrong(whole: Whole | None, of: Material, among: int) -> int:
@@ -132,7 +132,10 @@ def test_tickets_that_say_the_same_prove_as_much_as_one_of_them() -> None:
     groups = [mask([place + n * rows for n in range(times)]) for place in range(rows)]
     joined, apart = (learn_whole(replace(repeated, groups=each), parts) for each in (groups, ()))
     assert once and joined and apart
-    assert joined.gain == pytest.approx(once.gain, rel=0.2) and apart.gain > 1.5 * once.gain
+    assert (
+        joined.z_score == pytest.approx(once.z_score, rel=0.2)
+        and apart.z_score > 1.5 * once.z_score
+    )
 
 
 def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> None:
@@ -390,7 +393,7 @@ def test_a_ticket_that_an_earlier_list_claims_out_of_fold_is_not_right_by_a_late
     readings, labelled = list[Reading](), dict[Verdict, int](high=0, mid=0, low=0)
     for place, each in enumerate(rows):
         is_high, is_mid = each.pairs["a"] == "one", each.pairs["b"] == "one"
-        mark = is_high if place % FOLDS else is_mid and not is_high
+        mark = is_high if place % CV_FOLDS else is_mid and not is_high
         readings.append(Reading({"mark": "one" if mark else "two", **each.pairs}, each.words))
         labelled["high" if is_high else "mid" if is_mid else "low"] |= 1 << place
     present = labelled["high"] | labelled["mid"]
@@ -475,8 +478,8 @@ def test_figures_of_what_is_learnt_are_those_of_the_tickets_that_taught_it(seed:
         # what chance adds is taken off
         assert then <= whole.cost < then + 0.2 * times and lost <= whole.lost < lost + 0.1
         share = (whole.present - whole.cost) / (whole.present - then)
-        assert whole.gain == pytest.approx(
-            share * find_gain(whole.wrong & taught, present & taught, of, taught)
+        assert whole.z_score == pytest.approx(
+            share * find_z_score(whole.wrong & taught, present & taught, of, taught)
         )
     assert len({(each.parts, each.wrong) for each in found}) == 1
 
@@ -1133,7 +1136,7 @@ def test_a_gain_has_as_many_standard_errors_in_any_currency(
         Material(Masks({}), {}, label(fails, 8), 0, frozenset(), each, groups=groups)
         for each in prices
     ]
-    plain, dear = (find_gain(one, other, each, 255) for each in of)
+    plain, dear = (find_z_score(one, other, each, 255) for each in of)
     assert dear == pytest.approx(plain)
 
 
@@ -1145,5 +1148,5 @@ def test_where_words_are_drawn_by_chance_few_guidances_seem_better_than_chance_e
         texts = [" ".join(draw.sample(words, 6)) for _ in range(rows)]
         study = material([read_summaries((text,)) for text in texts], mask(list(range(30))))
         whole = learn_whole(study, folds(rows), 30)
-        seeming += whole is not None and whole.gain > LIKELY
+        seeming += whole is not None and whole.z_score > LIKELY
     assert seeming <= 3

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.material import Material, find_gain, find_optimism
+from stageb.guidance.learning.material import Material, find_optimism, find_z_score
 from stageb.guidance.learning.terms import Masks
 from stageb.guidance.words.types import Verdict
 
@@ -43,7 +43,7 @@ def test_what_is_taken_of_guidances_that_are_all_as_good_is_estimated_as_good_as
         chance = Random(seed)
         tried = [draw_mask(chance, 0.5) for _ in range(40)]
         best = min(tried, key=int.bit_count)
-        taken = next(mask for mask in tried if find_gain(best, mask, EVEN, ALL) <= near)
+        taken = next(mask for mask in tried if find_z_score(best, mask, EVEN, ALL) <= near)
         optimism = find_optimism(tried, taken, near, EVEN, ALL)
         assert optimism.cost == optimism.wrong
         seeming.append(taken.bit_count() / TICKETS)
@@ -79,8 +79,8 @@ def test_what_is_worse_on_some_tickets_and_better_on_none_is_never_as_good() -> 
     """However many tickets both are wrong on: these say nothing of which is better."""
     both, more = (1 << 100) - 1, (1 << 12) - 1 << 100
     assert find_optimism([both | more, both], both, 1.0, EVEN, ALL) == (0, 0)
-    assert find_gain(both, both | more, EVEN, ALL) > 3
-    assert find_gain(0, ALL, EVEN, ALL) == inf  # what is better on every ticket is surely better
+    assert find_z_score(both, both | more, EVEN, ALL) > 3
+    assert find_z_score(0, ALL, EVEN, ALL) == inf  # what is better on every ticket is surely better
 
 
 @given(
@@ -98,8 +98,8 @@ def test_what_one_guidance_gains_on_another_this_one_loses(
         for group in range(6)
     )
     priced = make(dict(EVEN.labelled), {"fail": 3.0, "pass": 1.0}, groups)
-    gain = find_gain(one, other, priced, ALL)
-    assert find_gain(other, one, priced, ALL) == (pytest.approx(-gain) if gain < inf else 0)
+    gain = find_z_score(one, other, priced, ALL)
+    assert find_z_score(other, one, priced, ALL) == (pytest.approx(-gain) if gain < inf else 0)
 
 
 def test_prices_say_which_guidance_would_be_chosen_and_what_it_costs() -> None:

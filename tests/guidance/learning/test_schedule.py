@@ -27,7 +27,12 @@ from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.decide import decide
 from stageb.guidance.learning.schedule import Forecast, GuidanceSchedule, describe_learning
 from stageb.guidance.learning.state import MissionState, State, Tally
-from stageb.guidance.learning.transitions import UNCHANGED, learns_ahead, limit_passed, why_skip
+from stageb.guidance.learning.transitions import (
+    UNCHANGED,
+    has_learning_left,
+    limit_passed,
+    why_skip,
+)
 from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import words_of
@@ -428,9 +433,9 @@ def test_no_learning_is_ahead_once_the_last_mission_has_closed_the_last_epoch() 
     splits = dict.fromkeys(("m", "n"), split_tickets(numbered(20), CONFIG)["m"])
     schedule = GuidanceSchedule(splits, CONFIG, 4)
     ends = [schedule.close(1, "n"), schedule.close(2, "m"), schedule.close(2, "n")]
-    assert [learns_ahead(State({}, end), schedule) for end in ends] == [True, True, False]
+    assert [has_learning_left(State({}, end), schedule) for end in ends] == [True, True, False]
     none = GuidanceSchedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=0)), 4)
-    assert not learns_ahead(State({}), none)
+    assert not has_learning_left(State({}), none)
     chosen = schedule.choice("m")
     for begin, end, limit in (
         (ends[0], ends[1], "budget.tokens"),

@@ -37,6 +37,7 @@ from stageb.guidance.rules.conditions import (
     Not,
     OneOf,
     Order,
+    OutOfReach,
     Points,
     Same,
     Side,
@@ -53,7 +54,7 @@ from stageb.guidance.rules.judge import (
     read_rules,
     write_rule,
 )
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, name_labels, words_of
 from stageb.guidance.rules.row_keys import make_row_keys
 from stageb.guidance.rules.value_types import Computed, parse_number, read_content

@@ -23,11 +23,12 @@ from stageb.guidance.rules.conditions import (
     Not,
     OneOf,
     Order,
+    OutOfReach,
     Same,
 )
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules, write_rule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary, find_letters
 from stageb.guidance.tickets.headers import list_roles

@@ -23,6 +23,7 @@ from stageb.guidance.rules.conditions import (
     Mentions,
     Not,
     OneOf,
+    OutOfReach,
     Some,
     compile_expression,
 )
@@ -30,7 +31,7 @@ from stageb.guidance.rules.conditions.base import TWO_WAYS
 from stageb.guidance.rules.conditions.words import is_mentionable
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.predicates import PointsReached, mentions
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.rules.value_types import (

@@ -7,11 +7,11 @@ from itertools import permutations, product
 
 import pytest
 
-from stageb.guidance.rules.conditions import Mentions, compile_expression
+from stageb.guidance.rules.conditions import Mentions, OutOfReach, compile_expression
 from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
 from stageb.guidance.rules.fields import Columns, read_said
 from stageb.guidance.rules.judge import keep_named, read_rules, write_rule
-from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Rule, Ticket

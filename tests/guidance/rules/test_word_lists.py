@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.exports.protocol import CodedMission
-from stageb.guidance.rules.conditions import Expression
+from stageb.guidance.rules.conditions import Expression, OutOfReach
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import (
     find_touched,
@@ -20,7 +20,7 @@ from stageb.guidance.rules.judge import (
     read_rules,
     write_rule,
 )
-from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import WORDS, Words, choose_grammar, rule_lines
 from stageb.guidance.rules.value_types import begins_cjk, has_phrase
 from stageb.guidance.rules.vocabulary import Vocabulary

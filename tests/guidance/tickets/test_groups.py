@@ -33,7 +33,7 @@ from stageb.guidance.tickets.groups import (
 from stageb.guidance.tickets.splits import SPLITS, leave_out, split_tickets
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
-from stageb.guidance.words.types import FOLDS, Ticket
+from stageb.guidance.words.types import TEACHING_FOLDS, Ticket
 from stageb.store import disk
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])
@@ -51,7 +51,7 @@ def groups_in(world: Sequence[Ticket], config: LoopConfig) -> dict[str, list[set
         "splits": [splits.of(split) for split in SPLITS],
         "race": [splits.race_set, splits.rollout_pool],
         "gate": [splits.race_set, splits.test_order],
-        "folds": [list(pool.fold(number)) for number in range(FOLDS)],
+        "folds": [list(pool.fold(number)) for number in range(TEACHING_FOLDS)],
     }
     return {
         name: [{says(world[i]) for i in part} for part in parts] for name, parts in parts.items()

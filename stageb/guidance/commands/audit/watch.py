@@ -34,7 +34,7 @@ SCALE = 10.0  # what a stake of 1 bets, where errors are rare
 TELLING = 0.001  # how improbable a shift of shares is by chance, that is told
 KINDS = 32  # values of a field, at most, whose shares are compared; more numbers by ...
 INTERVALS = 8
-FEWEST = 30  # tickets on either side, below which shares tell nothing
+FEWEST_TICKETS = 30  # tickets on either side, below which shares tell nothing
 
 
 def trace_wealth(errors: Sequence[bool], max_error: float) -> Iterator[float]:
@@ -90,7 +90,7 @@ def has_shifted(before: Mapping[str, int], now: Mapping[str, int]) -> bool:
     the chi-squared tail of Wilson & Hilferty (1931)."""
     first, second = sum(before.values()), sum(now.values())
     names = before.keys() | now.keys()
-    if min(first, second) < FEWEST or len(names) < 2:
+    if min(first, second) < FEWEST_TICKETS or len(names) < 2:
         return False
     g, freedom = 0.0, len(names) - 1
     for name in names:

@@ -37,7 +37,7 @@ from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.labels import has_labels, list_labels
 from stageb.guidance.words.texts import count_of
-from stageb.guidance.words.types import FOLDS, PASS_FAIL, Ticket
+from stageb.guidance.words.types import PASS_FAIL, TEACHING_FOLDS, Ticket
 from stageb.store.journal import Journal
 
 RARE = 0.1  # share of the rarer label below which accuracy hides it
@@ -276,7 +276,7 @@ def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
         budget = inputs.budget[name].edits
         level = sum(budget) if is_whole else next_level(max(budget), STRONG)
         # of what may be tested on, that has not taught
-        share = 1 - FIRST if is_whole else (FOLDS - 1) / FOLDS
+        share = 1 - FIRST if is_whole else (TEACHING_FOLDS - 1) / TEACHING_FOLDS
         share = (
             min(share, config.gating.pool_size / len(splits.test_order))
             if splits.test_order

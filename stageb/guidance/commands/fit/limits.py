@@ -11,8 +11,8 @@ from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, LearningStopped, State
 from stageb.guidance.learning.transitions import (
     after_spending,
-    find_spent,
-    learns_ahead,
+    find_over_budget,
+    has_learning_left,
     limit_passed,
     why_ended,
 )
@@ -33,11 +33,11 @@ class RunLimits:
     def apply(self, state: State) -> State:
         """The state, in which missions learn no more that have reached their share of a budget, or
         none that was told to stop."""
-        if self._is_over(state) or not learns_ahead(state, self._schedule):
+        if self._is_over(state) or not has_learning_left(state, self._schedule):
             return state
         if self._stop.exists():
             return replace(state, ended=STOP)
-        return after_spending(state, find_spent(state, self._seconds, self._config))
+        return after_spending(state, find_over_budget(state, self._seconds, self._config))
 
     def raise_limits(self, state: State, raised: Collection[str]) -> State:
         """The state of a run that goes on under limits that were ``raised``."""

@@ -26,7 +26,7 @@ from stageb.guidance.commands.govern.sources import (
     parse_step,
     read_source,
 )
-from stageb.guidance.commands.use.record import FEWEST, compare_with_code
+from stageb.guidance.commands.use.record import FEWEST_DECIDED, compare_with_code
 from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.judging.coded import code_rules
@@ -155,7 +155,7 @@ def _describe_decided(
         rule["rule"]: [
             f"decides {rule['decided']:,} of {count_of(len(taught), 'train ticket')}, "
             f"{rule['right']:,} of them rightly"
-            + (": too few to rely on" if rule["decided"] < FEWEST else "")
+            + (": too few to rely on" if rule["decided"] < FEWEST_DECIDED else "")
         ]
         for of in found.values()
         for rule in of["rules"]

@@ -22,8 +22,8 @@ from stageb.guidance.words.costs import Prices, make_confusion, measure_classes,
 from stageb.guidance.words.labels import list_labels
 from stageb.guidance.words.types import Ticket, Verdict
 
-FEWEST = 3  # train tickets with a value or a word, below which boosting does not look at it
-MOST = 20_000  # train tickets that are learnt from, the first ones: more take minutes
+FEWEST_TICKETS = 3  # train tickets with a value or a word, below which boosting does not look at it
+MOST_TRAINED_ON = 20_000  # train tickets that are learnt from, the first ones: more take minutes
 WORDED = 0.5  # share of tickets with free text from which on words are what tells
 
 Classifier = Callable[[Sequence[Ticket], Sequence[Ticket], Prices, int], "list[Verdict]"]
@@ -44,7 +44,7 @@ class BlackBox:
     def describe(self, prices: Prices) -> str:
         """In a sentence, without its full stop."""
         low, high = self.acc_interval
-        which = "first" if self.trained_on == MOST else "same"
+        which = "first" if self.trained_on == MOST_TRAINED_ON else "same"
         said = (
             f"a model that nobody can read ({self.name}, taught by the {which} "
             f"{self.trained_on:,} train tickets) has "
@@ -86,7 +86,7 @@ def _measure(
 ) -> BlackBox | None:
     """Measure the model that suits these ``train`` tickets; None where they have one label alone or
     say nothing, or none is ``judged``."""
-    train = train[:MOST]
+    train = train[:MOST_TRAINED_ON]
     says_something = any(read.pairs or read.words for read in map(reading, train))
     if not judged or len({ticket.label for ticket in train}) < 2 or not says_something:
         return None
@@ -126,7 +126,7 @@ def classify_by_boosting(
 
     features, asked = ([dict(_list_features(one)) for one in some] for some in (train, judged))
     counts = Counter(name for each in features for name in each)
-    columns = [name for name in counts if counts[name] >= FEWEST] or list(counts)
+    columns = [name for name in counts if counts[name] >= FEWEST_TICKETS] or list(counts)
 
     def tabulate(rows: Sequence[Mapping[str, float]]) -> list[list[float]]:
         return [[row.get(name, float("nan")) for name in columns] for row in rows]

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stageb.guidance.commands.use.black_box import MOST, BlackBox, measure_on
+from stageb.guidance.commands.use.black_box import MOST_TRAINED_ON, BlackBox, measure_on
 from stageb.guidance.commands.use.compare import ALL, PairedComparison, count_verdicts, is_right
 from stageb.guidance.commands.use.config import EvaluateConfig
 from stageb.guidance.commands.use.judged import JudgedRounds
@@ -115,9 +115,9 @@ def _measure_black_boxes(
     learnt, (known, _) = read_run_config(config.guidance), find_tickets(config.guidance)
     if not learnt or not known:
         return {}
-    lines = list(islice(tickets.items(), MOST + 1))
+    lines = list(islice(tickets.items(), MOST_TRAINED_ON + 1))
     judged = [replace(line.ticket, label=line.label) for line in lines if line.label]
-    if len(lines) > MOST:
+    if len(lines) > MOST_TRAINED_ON:
         return {}
     return measure_on(judged, learnt, known, config.price.by_label)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # torch
     from stageb.guidance.commands.use.ranks import TicketAnswers
 
 FindKnown = Callable[[], tuple[Sequence[Ticket], str]]  # see ``find_vocabulary``
-MOST = 8192  # tickets between two commits, if code judges nearly all of them
+MOST_UNCOMMITTED = 8192  # tickets between two commits, if code judges nearly all of them
 SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
 KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are not known
 DIGEST, CODE = "the tickets", "the rules as code"
@@ -247,11 +247,11 @@ class JudgedRounds:
             self._tables.judge(self.rounds, judge, self._commit)
 
     def _take_round(self) -> None:
-        """Take tickets until a full round is left to the model, or ``MOST`` are taken. A blank one
-        is for a person."""
+        """Take tickets until a full round is left to the model, or ``MOST_UNCOMMITTED`` are
+        taken. A blank one is for a person."""
         self._lines, self._rulings, asked = [], [], 0
         while lines := self.rounds.take(
-            min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)
+            min(self.rounds.size - asked, MOST_UNCOMMITTED - len(self._lines)), len(self._lines)
         ):
             for line in lines:
                 ruling = self._rows.rule_on(line.ticket)

@@ -18,10 +18,10 @@ from stageb.errors import write_option
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.coded import CodeJudge, code_rules
+from stageb.guidance.rules.conditions import OutOfReach
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules
-from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket
@@ -144,7 +144,9 @@ def _describe(
     return {"tickets": 0, **totals, "rules": rows if rules.each else []}
 
 
-FEWEST = 5  # tickets that were held out and that a rule decided, below which nothing is known of it
+FEWEST_DECIDED = (
+    5  # tickets that were held out and that a rule decided, below which nothing is known of it
+)
 TELLING = 20  # from which on a rule that was often wrong is named without being asked for
 OFTEN_WRONG = 0.9  # share of right verdicts below which it is, at equal prices
 

@@ -47,12 +47,12 @@ from itertools import islice
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.tickets.groups import Group
-from stageb.guidance.words.types import FOLDS, NOTHING, Budget, Guidance
+from stageb.guidance.words.types import NOTHING, TEACHING_FOLDS, Budget, Guidance
 
 
 def divide_budget(gate: GateConfig, missions: int) -> Budget:
     """Return the budget of each of so many missions."""
-    return Budget((gate.alpha / missions / FOLDS,) * FOLDS)
+    return Budget((gate.alpha / missions / TEACHING_FOLDS,) * TEACHING_FOLDS)
 
 
 def compute_spending(guidance: Guidance, contents: Iterable[str]) -> Budget:
@@ -79,7 +79,7 @@ TOLD = 8  # tickets of one group that an edit is tested on, at most
 class Pool:
     """The tickets that the edits of one mission may be made from and tested on."""
 
-    # in the order in which tests see them; every ``FOLDS``-th is in the same fold
+    # in the order in which tests see them; every ``TEACHING_FOLDS``-th is in the same fold
     groups: Sequence[Group]
     size: int  # tickets that one edit is tested on, at most
 
@@ -87,7 +87,7 @@ class Pool:
         """Yield the tickets of a fold, in order."""
         return (
             position
-            for group in islice(self.groups, number % FOLDS, None, FOLDS)
+            for group in islice(self.groups, number % TEACHING_FOLDS, None, TEACHING_FOLDS)
             for position in group
         )
 
@@ -98,7 +98,9 @@ class Pool:
             (self._places[position], position) for position in positions if position in self._places
         )
         return [
-            position for (place, _), position in sorted(placed) if place % FOLDS == number % FOLDS
+            position
+            for (place, _), position in sorted(placed)
+            if place % TEACHING_FOLDS == number % TEACHING_FOLDS
         ]
 
     @cached_property
@@ -116,7 +118,7 @@ class Pool:
         kept: list[Group] = []
         room = self.size
         for place, group in enumerate(self.groups):
-            if number is not None and place % FOLDS == number % FOLDS:
+            if number is not None and place % TEACHING_FOLDS == number % TEACHING_FOLDS:
                 continue
             some = group[:TOLD]
             if len(some) > room:

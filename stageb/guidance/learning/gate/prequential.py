@@ -85,9 +85,7 @@ def _find_least(tests: Mapping[str, BettingTest], begun: BettingTest) -> Betting
     """Find, among the tests without a proof, the one furthest from it; if there is none, the first
     test."""
     failing = [test for test in tests.values() if not test.accepts]
-    return min(
-        failing, key=lambda test: test.standard_errors, default=next(iter(tests.values()), begun)
-    )
+    return min(failing, key=lambda test: test.z_score, default=next(iter(tests.values()), begun))
 
 
 def _place_bets(

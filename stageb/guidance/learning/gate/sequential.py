@@ -75,7 +75,7 @@ class Test:
         return mean(self.gains)
 
     @property
-    def standard_errors(self) -> float:
+    def z_score(self) -> float:
         """The mean gain in standard errors of it; 0 before the second group."""
         squares = sum((gain - self.mean) ** 2 for gain in self.gains)
         return self.mean * self.seen / sqrt(squares) if squares else 0.0

@@ -188,7 +188,7 @@ def test_the_mean_gain_is_told_in_standard_errors_of_it(gains: list[float], cut:
     test = BettingTest(0.05, 100).plus(alone(gains[:cut])).plus(alone(gains[cut:]))
     spread = pstdev(gains) if gains else 0.0
     expected = fmean(gains) / (spread / len(gains) ** 0.5) if spread else 0.0
-    assert test.standard_errors == pytest.approx(expected)
+    assert test.z_score == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("every", "is_futile"), [(48, True), (32, True), (24, False)])

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.learning.gate.budget import Pool, cut_interims
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.words.types import FOLDS, Ticket
+from stageb.guidance.words.types import TEACHING_FOLDS, Ticket
 
 
 @given(tickets(min_size=1), st.integers(1, 40), st.integers(0, 9), st.data())
@@ -34,11 +34,13 @@ def test_what_one_fold_teaches_is_tested_on_the_first_whole_groups_of_the_others
 def test_folds_take_turns_and_hold_every_ticket_once_in_whole_groups(made: list[Ticket]) -> None:
     """A group that comes twice, once under each label, is in one fold."""
     pool = Pool(whole_groups(range(len(made)), made), 1)
-    folds = [list(pool.fold(number)) for number in range(FOLDS)]
-    assert [list(pool.fold(number)) for number in range(FOLDS, 2 * FOLDS)] == folds
+    folds = [list(pool.fold(number)) for number in range(TEACHING_FOLDS)]
+    assert [
+        list(pool.fold(number)) for number in range(TEACHING_FOLDS, 2 * TEACHING_FOLDS)
+    ] == folds
     some = [*reversed(range(0, len(made), 2)), len(made)]  # the last is in no fold
     for number, fold in enumerate(folds):
-        assert pool.of_fold(number + FOLDS, some) == [i for i in fold if i in some]
+        assert pool.of_fold(number + TEACHING_FOLDS, some) == [i for i in fold if i in some]
     assert sorted(i for fold in folds for i in fold) == list(range(len(made)))
     of = {made[i].group_id: number for number, fold in enumerate(folds) for i in fold}
     assert all(of[made[i].group_id] == number for number, fold in enumerate(folds) for i in fold)
