@@ -738,7 +738,7 @@ def again(place: Path, made: Judged, files: Files | None = None) -> None:
         lay_one(place / "out" / name, entry)
     output, batches = place / "out" / "o.jsonl", "stageb.guidance.tickets.batches"
     with (
-        mock.patch("stageb.guidance.commands.use.judged.MOST", 2),
+        mock.patch("stageb.guidance.commands.use.judged.MOST_UNCOMMITTED", 2),
         mock.patch(f"{batches}.MOST_ROWS", 2),
     ):
         run(

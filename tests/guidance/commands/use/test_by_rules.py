@@ -343,7 +343,7 @@ def test_of_several_ranks_one_judges_by_rules(job: Job) -> None:
 
 
 def test_rules_alone_survive_a_kill_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stageb.guidance.commands.use.judged.MOST", 16)
+    monkeypatch.setattr("stageb.guidance.commands.use.judged.MOST_UNCOMMITTED", 16)
     assert job(by="rules") == 0
     whole = job.out.read_bytes()
     out = job.folder / "killed.jsonl"
