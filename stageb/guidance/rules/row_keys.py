@@ -83,11 +83,9 @@ def make_row_keys(rules: CodedRules, columns: Sequence[str], named: Iterable[str
     return key_rows
 
 
-def list_relevant_columns(rules: CodedRules, columns: Iterable[str]) -> list[str]:
-    """The columns that the rules depend on; all of them if a rule searches a ticket's whole
-    text."""
-    fields = [each.fields for each in _list_conditions(rules)]
-    return [name for name in columns if not all(fields) or any(name in of for of in fields)]
+def reads_all_texts(rules: CodedRules) -> bool:
+    """Whether a rule searches a ticket's whole text, and so depends on every column."""
+    return not all(each.fields for each in _list_conditions(rules))
 
 
 def _list_conditions(rules: CodedRules) -> Iterator[Condition]:

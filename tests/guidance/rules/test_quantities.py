@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stageb.guidance.rules.conditions import Limit, compile_expression
+from stageb.guidance.rules.conditions import Limit, Order, compile_expression
 from stageb.guidance.rules.fields import Columns, read_images, read_row, read_ticket, sort_summaries
 from stageb.guidance.rules.predicates import is_one_of
 from stageb.guidance.rules.value_types import (
@@ -165,6 +165,18 @@ def test_numbers_of_two_units_have_no_sum_and_no_difference(operator: str) -> No
         found = find_quantity(Reading({"a": one, "b": other}, frozenset()), computed)
         expected = Quantity(OPERATORS[operator](3.0, 2.0), "")
         assert found == (expected if is_one_unit or operator in "×/" else None), (one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_above"),
+    [("3 mm", "2 kg", None), ("3 mm", "2 mm", True), ("3 mm", "2", True), ("1", "2 kg", False)],
+)
+def test_numbers_of_two_units_are_neither_above_nor_below_each_other(
+    one: str, other: str, is_above: bool | None
+) -> None:
+    ticket = Reading({"a": one, "b": other}, frozenset())
+    assert compile_expression(Order("a", "above", "b"))(ticket) is is_above
+    assert compile_expression(Limit("a", "above", other))(ticket) is is_above
 
 
 @given(st.from_regex(r"[a-z]{2,8}[a-rt-z]", fullmatch=True), st.sampled_from(["{}", "{}.", " {} "]))

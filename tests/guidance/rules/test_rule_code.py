@@ -87,6 +87,20 @@ def test_what_no_changed_rule_holds_for_before_or_after_is_not_touched(
     assert touched(guidance(*before), guidance(*after)) == list(expected)
 
 
+@pytest.mark.parametrize("is_after", [False, True])
+def test_what_a_model_reads_beside_the_rules_may_touch_every_ticket(is_after: bool) -> None:
+    """The headline, and what is no rule but background."""
+    plain, everyone = guidance(TORN), [*range(len(TICKETS))]
+    background = Rule("G2", "Hoses age in the sun.", {"background": True})
+    for other in (
+        replace(plain, rules=(*plain.rules, background)),
+        replace(plain, rules=(Rule("G0", EN.headlines["fail"]), *plain.rules[1:])),
+    ):
+        pair = (plain, other) if is_after else (other, plain)
+        assert touched(*pair) == everyone
+        assert touched(other, other) == []
+
+
 @pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_headline_says_what_happens_to_tickets_that_no_rule_speaks_of(

@@ -22,9 +22,9 @@ from stageb.guidance.rules.row_keys import (
     Memo,
     RowKeys,
     judge_kinds,
-    list_relevant_columns,
     make_reader,
     make_row_keys,
+    reads_all_texts,
 )
 from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.tickets.batches import ColumnarBatch, has_columns, read_batches
@@ -148,8 +148,11 @@ class KeyedRows:
         column is an image, in which fields may be, rows are alike whose cells are."""
         places, _ = place_columns(tuple(cells), roles)
         if not any(is_image for *_, is_image in places):
-            relevant = {*list_relevant_columns(rules, (name for name, *_ in places)), *named}
-            wanted = {column: cells[column] for name, column, _ in places if name in relevant}
+            wanted = {
+                column: cells[column]
+                for name, column, _ in places
+                if name in named or reads_all_texts(rules)
+            }
             fields = make_reader(roles)(wanted)
             key_rows = make_row_keys(rules, tuple(fields))
             return cls(cells, fields, roles, rules, key_rows(fields) if fields else repeat(()))

@@ -466,6 +466,20 @@ def test_a_row_of_history_that_holds_other_guidance_is_told(tmp_path: Path, aske
         )
 
 
+@pytest.mark.parametrize("bad", [{"step": "2"}, {"by": None}, {"more": 1}, {"guidance": []}])
+def test_a_row_of_history_that_is_none_is_told_with_its_line(
+    tmp_path: Path, asked: Asked, bad: dict[str, Any]
+) -> None:
+    path, body = tmp_path / "s.json", {"valves": {"step": 2, "experiences": {"G0": "x"}}}
+    path.write_text(json.dumps(body))
+    row = {"mission": "valves", "step": 2, "action": "promoted from", "source": "run", "at": "x"}
+    row |= {"by": "y", "guidance": body}
+    rows = "".join(f"{json.dumps(each)}\n" for each in (row, row | bad))
+    (tmp_path / "s.history.jsonl").write_text(rows)
+    code, _, err = asked("history", str(path))
+    assert code == 2 and "s.history.jsonl:2: not a row of mission, step" in err
+
+
 def test_rules_that_are_not_written_as_code_are_named(here: Path, asked: Asked) -> None:
     Path("mine.txt").write_text("[valves]\nFail if it looks odd.\nPass if state is new.\n")
     code, out, err = asked("export", "mine.txt", "--format", "json")
