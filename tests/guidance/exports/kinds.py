@@ -246,8 +246,8 @@ def make_ticket(kind: Kind, row: Cells) -> Ticket:
 def make_missions(
     name: str, kind: Kind, missions: int, size: int
 ) -> list[tuple[CodedMission, list[Cells]]]:
-    """Rules as texts, read beside so many tickets; every other mission has labels of its own.
-    Every other rule gives points."""
+    """Rules as texts, read beside so many tickets, below either headline; every other mission has
+    labels of its own. Every other rule gives points."""
     FIELDS[name], MENTIONED[name] = (
         {key: [*values] for key, values in kind.values.items()},
         ["lid", "worn"],
@@ -269,9 +269,8 @@ def make_missions(
                 code = replace(code, condition=generate_points(draw, name), exception=None)
             has_words = any(isinstance(each, Mentions) for each in code.expression.conditions())
             texts += [write_rule(code, words)] if not has_words or draw.random() < 0.05 else []
-        rules = tuple(
-            Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *texts])
-        )
+        headline = draw.choice([*words.headlines.values()])
+        rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([headline, *texts]))
         guidance = Guidance("m", 1, rules, len(rules), labels=labels)
         coded = read_rules(guidance, vocabulary, WORDS["en"])
         made.append((code_mission(guidance, coded, kind.columns, tickets, kind.is_typed), rows))

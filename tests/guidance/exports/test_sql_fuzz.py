@@ -179,7 +179,8 @@ def code_remarks(
         )
         if not isinstance(parse_rule(text, vocabulary, words), OutOfReach):
             texts.append(text)
-    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *texts]))
+    headline = draw.choice([*words.headlines.values()])
+    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([headline, *texts]))
     guidance = Guidance("m", 1, rules, len(rules), labels=labels)
     return code_mission(guidance, read_rules(guidance, vocabulary, words), kind.columns, tickets)
 
