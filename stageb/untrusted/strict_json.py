@@ -190,6 +190,8 @@ def reading(kind: str) -> Iterator[None]:
         raise FaultError(
             "a folder", "name the files in it, or a pattern that the shell expands"
         ) from None
+    except UnicodeDecodeError as error:
+        raise FaultError(f"not UTF-8 at byte {error.start}", "save the file as UTF-8") from error
     except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
         why = getattr(error, "strerror", None) or error
         raise FaultError(f"cannot be read: {why}", f"name a readable file of {kind}s") from error

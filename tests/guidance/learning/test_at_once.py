@@ -329,7 +329,7 @@ def learn_states(price: PriceConfig) -> WholeLesson:
         reflection=ReflectionConfig(scope="all"),
         split=SplitConfig(1.0, 0.0, 0.0),
         price=price,
-        seed=1,  # the first tickets are none that the rule judges right
+        seed=1,  # the first tickets are not all ones that the rule judges right
     )
     tools, start = make_tools(config, STATES), make_neutral("m", WORDS["en"])
 

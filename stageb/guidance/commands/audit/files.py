@@ -32,7 +32,7 @@ PROMISE, DRAWN, ANSWERS, PAGE = "audit.json", "drawn.jsonl", "answers.jsonl", "a
 RIGHT = "right_label"
 HEADER = ("id", "mission", "group_id", "says", RIGHT)
 REMEDY = "restore it, or begin another audit: name a new folder"
-KIND = "answers"
+KIND = "answer"
 OF_COLUMNS = "columns."  # begins the keys of a commit that say what columns mean
 
 
