@@ -152,8 +152,8 @@ class AuditFolder:
         columns: ColumnsConfig,
         exports: Sequence[str],
     ) -> list[dict[str, str]]:
-        """Collect what people have answered since, in sheets and in ``exports`` of Label Studio, as rows.
-        Raises ``BadInputError`` where an answer cannot be used, or is another than before."""
+        """Collect what people have answered since, in sheets and in ``exports`` of Label Studio, as
+        rows. Raises ``BadInputError`` where an answer cannot be used, or is another than before."""
         missions = {each["id"]: each["mission"] for of in drawn for each in of.tickets}
         known = {row["id"]: row["label"] for row in self.read_answers()}
         found = chain(

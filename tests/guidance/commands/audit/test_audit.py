@@ -644,7 +644,7 @@ def test_answers_that_cannot_be_used_are_named_with_their_line(
     sheet.write_bytes(answered.encode("utf-16"))
     assert main(["audit"]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "audit/sheet-0001.csv: not UTF-8 at byte 0; save the file as UTF-8" in told
+    assert "audit/sheet-0001.csv: not UTF-8 at byte 0; save the sheet as CSV in UTF-8" in told
 
 
 def test_what_cannot_be_watched_is_refused(
