@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from itertools import chain, product
 from math import prod
 from typing import NamedTuple
@@ -223,11 +224,7 @@ class _Feel(DecisionWriter[_Test]):
         """A number or a flag, or a text as values are compared: in small letters, on one line, no
         full stop behind it."""
         if isinstance(of, float):  # the language has no exponents
-            return (
-                f"{of:.17f}".rstrip("0").rstrip(".")
-                if "e" in repr(of)
-                else repr(of).removesuffix(".0")
-            )
+            return f"{Decimal(repr(of)):f}".removesuffix(".0")
         if isinstance(of, Computed):
             return (
                 f"{self._write_cell(of.first)} {of.operator.replace('×', '*')} "

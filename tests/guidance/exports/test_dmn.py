@@ -10,6 +10,8 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,9 +22,10 @@ from guidance.exports.test_export import coded
 from guidance.exports.typed import SIZE, TYPED_KINDS, compare
 from times import TIMES
 
-from stageb.guidance.exports.decisions import Decisions
+from stageb.guidance.exports.decisions import Decisions, decide
 from stageb.guidance.exports.dmn import DmnExporter, _Feel
 from stageb.guidance.exports.sql_dialects import DIALECTS
+from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.words.types import Content, Ticket
 
 JUDGE = Path(__file__).parent / "judge.js"
@@ -158,6 +161,52 @@ def test_by_the_standard_the_table_says_what_code_says(name: str) -> None:
 @pytest.mark.parametrize("name", TYPED_KINDS)
 def test_the_table_gives_the_verdict_and_the_rule_that_code_gives(name: str) -> None:
     assert compare(judge, name, *SIZE) > 100
+
+
+WIDE = " or ".join(
+    f"{one} is above {n} and {other} is below {n + 1}"
+    for n in (0, 1, 3, 5)
+    for one, other in ("ab", "bc", "ca")
+)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "Fail if a is above 0.000000000000000001.",  # the language has no exponents
+        "Fail if a is above 0.00000012345678901234 and b is below 1000000000000000000000000.",
+        f"Fail if {WIDE}.",
+        f"Fail unless {WIDE}.",  # in more ways than a table shows as rows
+        "Fail unless a is missing or b is above 5 and c is below 3.",
+    ],
+)
+def test_limits_of_any_length_and_alternatives_of_any_number_are_said(rule: str) -> None:
+    values = [
+        0.0,
+        1e-18,
+        2e-18,
+        1.2345678901234e-07,
+        1.2345678901235e-07,
+        0.25,
+        3.25,
+        5.75,
+        9.5,
+        1e24,
+    ]
+    rows: list[Cells] = [dict(zip("abc", each, strict=True)) for each in product(values, repeat=3)]
+    names = {"a": "1", "b": "1", "c": "1"}
+    known = Ticket("m", "g", "pass", (("image_1", "x"),), content=Content((*names.items(),), ()))
+    mission = replace(coded([rule], [known]), tickets=(known,), numeric=frozenset("abc"))
+    wanted = mission.coded.compile()
+    said = [
+        wanted(
+            Reading({name: f"{Decimal(repr(cell)):f}" for name, cell in row.items()}, frozenset())
+        )
+        for row in rows
+    ]
+    found = judge_by_the_standard(decide(mission, "dmn"), rows)
+    assert found == [(each.verdict, each.rule) for each in said]
+    assert len({each.verdict for each in said}) == 2
 
 
 def test_a_table_has_a_row_for_each_way_in_which_a_rule_holds() -> None:
