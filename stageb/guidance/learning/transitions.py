@@ -127,9 +127,8 @@ def after_learning(mission: MissionState, learnt: GateResult, tools: Tools) -> M
     gate: its test has just judged most of the tickets that this takes."""
     winner, before = learnt.decision.winner, mission.guidance
     spent = before.spent.plus(mission.left.less(learnt.left))
-    most = max(
-        2 * tools.pool.size, TEACHING_FOLDS * tools.config.reflection.evidence_tickets
-    )  # groups
+    shown = TEACHING_FOLDS * tools.config.reflection.evidence_tickets
+    most = max(2 * tools.pool.size, shown)  # groups
     # Keep only judgements that may be asked for again: without a limit they would only grow.
     asked_again = {
         *tools.splits.race_set,

@@ -9,10 +9,10 @@ have no more conditions than asked for, the smallest is taken whose cost is with
 errors of the least (the 1 SE rule of Breiman et al., "Classification and Regression Trees", 1984,
 3.4.3); of word lists, each of which is one condition, the shortest. A form takes the place of a
 plainer one if it costs less by ``Form.min_z_score`` standard errors, and by two errors, or if it
-says as much in half of the conditions. A guidance that judges all tickets that taught it right is preferred
-to one that costs as much and does not: tables without noise have such rules. The part of its lead
-that chance explains, as the best of several (``find_optimism``), is taken off its estimate; if the
-present guidance then costs as little, nothing is taken.
+says as much in half of the conditions. A guidance that judges all tickets that taught it right is
+preferred to one that costs as much and does not: tables without noise have such rules. The part of
+its lead that chance explains, as the best of several (``find_optimism``), is taken off its
+estimate; if the present guidance then costs as little, nothing is taken.
 
 Where labels are other than pass and fail, each has a list of its own, learnt as if all others
 passed, but for the commonest: tickets that no list speaks of get that one (cf. Cohen, "Fast
@@ -210,10 +210,10 @@ def _find_smallest(found: Sequence[_Found], material: Material, folds: Sequence[
 def _beats(
     one: _Found, other: _Found, min_z_score: float, material: Material, folds: Sequence[int]
 ) -> bool:
-    """Whether ``one`` takes the place of the plainer ``other``. One of these is enough: it is exact,
-    and ``other`` is not, and costs about as much; it costs no more, with a share of ``SHORT`` of
-    the conditions at most; or it costs less, by ``ERRORS`` and by ``min_z_score`` standard errors
-    (``MIN_Z_COMPARED``, where ``other`` is exact and shorter)."""
+    """Whether ``one`` takes the place of the plainer ``other``. One of these is enough: it is
+    exact, and ``other`` is not, and costs about as much; it costs no more, with a share of
+    ``SHORT`` of the conditions at most; or it costs less, by ``ERRORS`` and by ``min_z_score``
+    standard errors (``MIN_Z_COMPARED``, where ``other`` is exact and shorter)."""
     saved = other.cost - one.cost
     if _is_exact(one, other, material) or (saved >= 0 and one.size <= SHORT * other.size):
         return True

@@ -80,8 +80,8 @@ def _write_text(path: str, columns: ColumnsConfig, words: Mapping[int, str], out
 
 
 def _write_lines(path: str, columns: ColumnsConfig, words: Mapping[int, str]) -> list[bytes]:
-    """Return the lines of a ticket file, with other words for the labels of those that begin at some
-    lines."""
+    """Return the lines of a ticket file, with other words for the labels of those that begin at
+    some lines."""
     lines = (
         [raw for _, raw in table_lines(path, KIND, columns.sheet)]
         if is_sheet(path)

@@ -137,8 +137,8 @@ def _advise_columns(keys: Sequence[str]) -> str:
 
 
 def _describe(header: Sequence[str], free: Sequence[str]) -> str:
-    """List the names of the columns; of many, those that the config does not name, the first and the
-    last of them, among which people look for a label."""
+    """List the names of the columns; of many, those that the config does not name, the first and
+    the last of them, among which people look for a label."""
     names, more = [name for name in header if name], list[str]()
     if len(names) > 2 * SHOWN + 1 and free:
         more = [f"{len(names) - len(free)} that the config names"] * (len(free) < len(names))

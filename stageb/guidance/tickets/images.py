@@ -1,5 +1,5 @@
-"""The images of tickets: what is said of each, which files a line names, in which order, and whether
-they can be shown.
+"""The images of tickets: what is said of each, which files a line names, in which order, and
+whether they can be shown.
 
 ``images`` is a list of files, whose places are their numbers, or an object with a number in each
 key as ``per_image`` has them. Names are relative to the folder that the ticket file lies in and
@@ -47,8 +47,8 @@ def parse_number(key: str, field: str) -> int:
 
 
 def parse_summaries(value: Any, labelled: bool) -> list[Summary]:
-    """Parse the summaries that the key ``per_image`` of a line holds, in the order of their numbers,
-    headers dropped. Of a ``labelled`` ticket, none may be empty. Raises ``FaultError``."""
+    """Parse the summaries that the key ``per_image`` of a line holds, in the order of their
+    numbers, headers dropped. Of a ``labelled`` ticket, none may be empty. Raises ``FaultError``."""
     if not isinstance(value, dict) or not value:
         raise FaultError(
             f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}'

@@ -149,7 +149,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="JSON",
         help="what Label Studio exported of such tasks",
     )
-    add_columns(parser, "the call of predict, when the audit began, or the run")
+    add_columns(parser, "as for predict when the audit began, or else as in the run")
     return parser
 
 

@@ -78,7 +78,7 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help=OUTPUT)
     parser.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
-    add_columns(parser, "the run")
+    add_columns(parser, "as in the run")
     parser.add_argument("--typed", action="store_true", help=TYPED)
     add_language(parser)
 

@@ -34,21 +34,21 @@ def add_language(parser: ArgumentParser) -> None:
 
 
 def add_columns(parser: ArgumentParser, default: str) -> None:
-    """Add the options, one of which may say what the columns of ticket files mean; ``default``
-    names who says so otherwise. They are parsed to ``columns``."""
+    """Add the options, one of which may say what the columns of ticket files mean, and is parsed
+    to ``columns``; ``default`` says in words what they mean otherwise."""
     either = parser.add_mutually_exclusive_group()
     either.add_argument(
         "--columns",
         type=parse_columns,
         metavar="NAME=VALUE,...",
-        help=f"what the columns of ticket files mean, as for predict (default: what {default} says)",
+        help=f"what the columns of ticket files mean, as for predict (default: {default})",
     )
     either.add_argument(
         "--config",
         type=read_columns,
         dest="columns",
         metavar="FILE",
-        help="a config that says so, such as stageb new writes",
+        help="a config file that says so, such as the one that stageb new writes",
     )
 
 

@@ -1,5 +1,5 @@
-"""How a run's guidance grew: made again from the first one and the edits that were accepted, so every
-step of it is known, whatever ``guidance.retention`` kept and whatever a person did to
+"""How a run's guidance grew: made again from the first one and the edits that were accepted, so
+every step of it is known, whatever ``guidance.retention`` kept and whatever a person did to
 ``guidance.json`` since.
 """
 
@@ -67,8 +67,8 @@ class Lineage:
 
 
 def replay(first: Guidance, rows: Iterable[ReflectionRow]) -> tuple[GuidanceStep, ...]:
-    """Make every guidance of a run again: ``first``, and one more for each row of reflection.jsonl that
-    applied an edit.
+    """Make every guidance of a run again: ``first``, and one more for each row of
+    reflection.jsonl that applied an edit.
 
     Raises ``ValueError`` where a row names rules that the guidance does not have.
     """

@@ -137,7 +137,7 @@ def make_points(rows: Iterable[RunRow]) -> list[Point]:
 
 
 def _pair_metrics(mission: MissionReport) -> list[tuple[RunRow | None, RunRow]]:
-    """Find for each split the first row and the one of the guidance in force, where there are such."""
+    """Find for each split the first row and the one of the guidance in force, where they exist."""
     found: list[tuple[RunRow | None, RunRow]] = []
     step = mission.steps[mission.final].guidance.step
     for split in SPLITS[1:]:
@@ -155,8 +155,8 @@ def _pair_metrics(mission: MissionReport) -> list[tuple[RunRow | None, RunRow]]:
 def _describe_unmeasured(
     pairs: Sequence[tuple[RunRow | None, RunRow]], mission: MissionReport
 ) -> str:
-    """Say which rules in force the figures are older than, in a sentence: val is judged at an epoch's
-    end, and a run may stand before it. Empty where they are of these rules."""
+    """Say which rules in force the figures are older than, in a sentence: val is judged at an
+    epoch's end, and a run may stand before it. Empty where they are of these rules."""
     final = mission.steps[mission.final].guidance
     old = next(
         (row["guidance_step"] for _, row in pairs if row["guidance_step"] != final.step), None

@@ -148,10 +148,9 @@ class KeyedRows:
         column is an image, in which fields may be, rows are alike whose cells are."""
         places, _ = place_columns(tuple(cells), roles)
         if not any(is_image for *_, is_image in places):
+            takes_all = reads_all_texts(rules)
             wanted = {
-                column: cells[column]
-                for name, column, _ in places
-                if name in named or reads_all_texts(rules)
+                column: cells[column] for name, column, _ in places if takes_all or name in named
             }
             fields = make_reader(roles)(wanted)
             key_rows = make_row_keys(rules, tuple(fields))

@@ -93,8 +93,9 @@ class VerdictWriter:
         return self._finish(row, ticket, doubt)
 
     def _finish(self, row: Mapping[str, Any], ticket: Ticket, doubt: str) -> dict[str, Any]:
-        """Return the row with the step of the guidance, whether its rule is provisional, and who decides,
-        ``STAGEB`` or ``PERSON``, by a promise that holds here; None where nothing is promised."""
+        """Return the row with the step of the guidance, whether its rule is provisional, and who
+        decides, ``STAGEB`` or ``PERSON``, by a promise that holds here; None where nothing is
+        promised."""
         guidance, promise = self.guidance[ticket.mission], self.promises.get(ticket.mission)
         rule = guidance.rule(row["rule"])
         is_provisional = rule is not None and rule.is_provisional
