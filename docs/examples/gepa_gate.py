@@ -52,10 +52,10 @@ class ProvenBetter:
             )
             self.calls += 2 * len(examples)
             test = test.plus([[now - was] for was, now in zip(before, after, strict=True)])
-            if test.decided:
+            if test.is_decided:
                 break
-        self.left -= 0.0 if test.accepts else test.level
-        return test.accepts
+        self.left -= 0.0 if test.is_accepted else test.level
+        return test.is_accepted
 
     def reject_reason(self, proposal: Any, state: Any) -> str:
         """What GEPA's log says of one that is not accepted."""

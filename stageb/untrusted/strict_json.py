@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from stageb.errors import shown
+from stageb.errors import BadLine, shown
 from stageb.untrusted import pictures
 from stageb.untrusted.clean_text import text_fault
 
@@ -153,6 +153,10 @@ class FaultError(Exception):
         self.what = what
         self.remedy = remedy
         self.line = line
+
+    def in_file(self, path: str, line: int = 0) -> BadLine:
+        """The same, found in the file ``path`` while ``line`` was read; 0: while all of it was."""
+        return BadLine(path, self.line or line, self.what, self.remedy)
 
 
 def short(value: Any) -> str:

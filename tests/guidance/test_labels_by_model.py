@@ -28,7 +28,7 @@ from stageb.guidance.config import (
 )
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.judging.loading import load_judge
-from stageb.guidance.learning.calibration import calibrate, fit_calibration
+from stageb.guidance.learning.calibrate import calibrate, fit_calibration
 from stageb.guidance.learning.gate.race import cut_chunks
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import choose_cases

@@ -22,7 +22,7 @@ from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import RuleLearner
 from stageb.guidance.learning.gate.budget import Pool
-from stageb.guidance.learning.gate.judge import Judge
+from stageb.guidance.learning.gate.judgements import Judge
 from stageb.guidance.learning.proof import Proof
 from stageb.guidance.learning.stacking import Stacker, Weighed
 from stageb.guidance.learning.state import LearningStopped, MissionState

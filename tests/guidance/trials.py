@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.gate.decide import Edit, Gate
-from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.learning.gate.judgements import Judge, Verdicts, ask_once
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict

@@ -16,7 +16,7 @@ from stageb.guidance.config import GateConfig, SplitConfig
 from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.budget import Pool, divide_budget
 from stageb.guidance.learning.gate.decide import Edit, Gate, decide
-from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.learning.gate.judgements import Judge, Verdicts, ask_once
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
 from stageb.guidance.tickets.groups import Group, whole_groups
 from stageb.guidance.words.types import TEACHING_FOLDS, Guidance, Judgement, Rule, Ticket
@@ -131,7 +131,7 @@ def at_once(key: int, tickets: int, mended: float, broken: float, level: float) 
 
     groups, judge = whole_groups(range(train), made.tickets), Judge(made.tickets, CONFIG, START, {})
     test, *_ = made.answer(prove_learning(learn, groups, level, block_ends(len(groups)), None))
-    return test.accepts
+    return test.is_accepted
 
 
 @dataclass

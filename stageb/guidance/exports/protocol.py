@@ -1,20 +1,13 @@
-"""Exporters, which write rules for a place where people judge, by their names; and the coded
-missions that they write.
-
-An exporter of one's own is a class with the members of ``Exporter`` that an installed package names
-under the entry points ``stageb.exports``; ``stageb guidance export --format NAME`` finds it.
-"""
+"""What an exporter is, which writes rules for a place where people judge, and the coded missions
+that it writes."""
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import NamedTuple, Protocol
 
-from stageb.errors import InputError, shown
 from stageb.guidance.exports.sql_dialects import Dialect
 from stageb.guidance.rules.conditions import OutOfReach
 from stageb.guidance.rules.evidence_forms import reading
@@ -133,43 +126,6 @@ class Exporter(Protocol):
 
     def write(self, missions: Sequence[CodedMission], dialect: Dialect) -> Exported:
         """The rules in this form. Raises ``InputError``, which names a rule that it cannot say."""
-
-
-EXPORTERS = {
-    "python": "stageb.guidance.exports.python:PythonExporter",
-    "sql": "stageb.guidance.exports.sql:SqlExporter",
-    "dbt": "stageb.guidance.exports.dbt:DbtExporter",
-    "json": "stageb.guidance.exports.json_rules:TreeExporter",
-    "json-logic": "stageb.guidance.exports.json_rules:JsonLogicExporter",
-    "dmn": "stageb.guidance.exports.dmn:DmnExporter",
-    "xlsx": "stageb.guidance.exports.sheet:SheetExporter",
-    "pmml": "stageb.guidance.exports.pmml:PmmlExporter",
-}
-EXTRAS = {"xlsx": "sheet"}  # that an exporter needs
-_GROUP = "stageb.exports"
-
-
-def list_exporters() -> list[str]:
-    """The names of all, those of installed packages included."""
-    return [*EXPORTERS, *sorted({each.name for each in entry_points(group=_GROUP)} - {*EXPORTERS})]
-
-
-def make_exporter(name: str) -> Exporter:
-    """The exporter of this name. Raises ``InputError`` where its package cannot be loaded."""
-    found = (
-        next(iter(entry_points(group=_GROUP, name=name)), None) if name not in EXPORTERS else None
-    )
-    module, _, attribute = (found.value if found else EXPORTERS[name]).partition(":")
-    try:
-        made: Exporter = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError) as error:
-        remedy = (
-            f"python -m pip install 'stageb[{EXTRAS[name]}]'"
-            if name in EXTRAS
-            else "mend its package"
-        )
-        raise InputError(shown(f"--format {name}: {error}; {remedy}", 400)) from error
-    return made
 
 
 def list_unwritten(missions: Sequence[CodedMission]) -> list[str]:

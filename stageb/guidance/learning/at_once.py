@@ -19,7 +19,7 @@ from itertools import chain
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets
 from stageb.guidance.learning.attempts import NO_ROOM
 from stageb.guidance.learning.gate.decide import STRONG, Decision, decide_by
-from stageb.guidance.learning.gate.judge import Verdicts, ask_once
+from stageb.guidance.learning.gate.judgements import Verdicts, ask_once
 from stageb.guidance.learning.gate.sequential import next_level
 from stageb.guidance.learning.proof import KEPT, Proof
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
@@ -110,7 +110,7 @@ class RuleLearner:
         tried = []
         if learnt:
             tried = [(yield from proof.conclude(learnt, test, preparers))]
-            if not test.accepts:
+            if not test.is_accepted:
                 left = replace(
                     left, edits=tuple(each - next_level(each, share) for each in left.edits)
                 )

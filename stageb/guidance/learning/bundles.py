@@ -15,7 +15,7 @@ from itertools import islice
 from stageb.guidance.judging.questions import Dialogue, sample_together
 from stageb.guidance.learning.attempts import NO_ROOM
 from stageb.guidance.learning.gate.decide import Decision, Edit, decide, decide_by
-from stageb.guidance.learning.gate.judge import ask_once, digest
+from stageb.guidance.learning.gate.judgements import ask_once, digest
 from stageb.guidance.learning.preparing import Preparer
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflect import case_of, merge_equal, reflect

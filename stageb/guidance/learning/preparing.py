@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.calibration import calibrate
-from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once
+from stageb.guidance.learning.calibrate import calibrate
+from stageb.guidance.learning.gate.judgements import Judge, Verdicts, ask_once
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.rules.demonstrations import demonstrate

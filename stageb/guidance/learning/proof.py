@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.decide import Edit, Outcome, Trial
-from stageb.guidance.learning.gate.judge import Judge
+from stageb.guidance.learning.gate.judgements import Judge
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import BettingTest
 from stageb.guidance.learning.material import MeasuredWhole
@@ -89,7 +89,9 @@ class Proof:
         elif config.runner.judge == "both":
             edit = replace(edit, guidance=replace(edit.guidance, judge="rules"))
         estimate = self.teacher.estimate(whole)
-        outcome: Outcome = "accepted" if test.accepts else "unproven" if is_likely else "unlikely"
+        outcome: Outcome = (
+            "accepted" if test.is_accepted else "unproven" if is_likely else "unlikely"
+        )
         has_rules = speaking_rules(self.teacher.present.rules, self.teacher.tools.words)
         excess = yield from self.judge.exceeds_limits(edit.guidance, positions)
         if (

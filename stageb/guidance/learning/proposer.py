@@ -11,7 +11,7 @@ from typing import Protocol, Self, TypeVar
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.attempts import ALL_RIGHT
 from stageb.guidance.learning.gate.decide import Decision
-from stageb.guidance.learning.gate.judge import Verdicts
+from stageb.guidance.learning.gate.judgements import Verdicts
 from stageb.guidance.learning.reflection_file import SizeEntry
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.rules.edits import rebase

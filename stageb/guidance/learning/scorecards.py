@@ -28,7 +28,7 @@ from operator import or_
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.learning.calibration import Numbers, find_probabilities, fit_logistic
+from stageb.guidance.learning.calibrate import Numbers, find_probabilities, fit_logistic
 from stageb.guidance.learning.terms import (
     Conjunction,
     Contingency,

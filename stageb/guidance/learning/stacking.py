@@ -29,7 +29,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from stageb.guidance.judging.questions import Dialogue
-from stageb.guidance.learning.calibration import (
+from stageb.guidance.learning.calibrate import (
     FEWEST_TO_FIT,
     centre,
     find_scores,
@@ -274,7 +274,7 @@ class Stacker(Preparer):
                 for group in groups
             ]
             test = BettingTest(LEVEL, len(groups), wealth=Wealth(FEW_LOST)).plus(decided)
-            if not test.accepts:
+            if not test.is_accepted:
                 break
             proven = least
         return proven

@@ -18,7 +18,7 @@ from stageb.guidance.learning.state import NoRoom
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.whole import CV_FOLDS, SIZE, SIZES, learn_whole
-from stageb.guidance.learning.word_lists import LIST_LENGTHS
+from stageb.guidance.learning.word_choice import LIST_LENGTHS
 from stageb.guidance.learning.writing import WrittenRule, write_whole
 from stageb.guidance.rules.edits import MEASURED, apply
 from stageb.guidance.rules.limits import to_mask

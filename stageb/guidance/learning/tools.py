@@ -12,7 +12,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.questions import CountTokens
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Gate
-from stageb.guidance.learning.gate.judge import Judge, Verdicts
+from stageb.guidance.learning.gate.judgements import Judge, Verdicts
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules

@@ -52,7 +52,7 @@ from stageb.guidance.learning.material import (
 )
 from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
 from stageb.guidance.learning.terms import hold_any
-from stageb.guidance.learning.word_lists import LIST_LENGTHS, find_lists
+from stageb.guidance.learning.word_choice import LIST_LENGTHS, find_lists
 from stageb.guidance.words.labels import has_labels
 
 CV_FOLDS = 5

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.rules import rules_file
-from stageb.guidance.rules.guidance_json import from_json
+from stageb.guidance.rules import history_file, rules_file
+from stageb.guidance.rules.guidance_json import adopt, from_json
 from stageb.guidance.rules.prompts import Words, find_words, name_labels, render_guidance
 from stageb.guidance.words.types import (
     BACKGROUND,
@@ -134,7 +134,7 @@ def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidanc
                 "not an object of missions",
                 'write {"the mission": {"experiences": {"G0": "..."}}}',
             )
-        content, lines = rules_file.adopt(content), strict_json.find_key_lines(text)
+        content, lines = adopt(content), strict_json.find_key_lines(text)
     guidance = from_json(content, str(path), lines)
     high = [
         name
@@ -256,11 +256,11 @@ def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
 
 
 def read_past(path: Path, mission: str) -> dict[int, Guidance]:
-    """Read the history of a mission in a shared file (``rules_file.py``), by step."""
+    """Read the history of a mission in a shared file (``history_file.py``), by step."""
     kept = dict[int, Guidance]()
-    for row in rules_file.read_history(path):
+    for row in history_file.read_history(path):
         if row["mission"] == mission:
-            history = rules_file.history_path(path)
+            history = history_file.history_path(path)
             known = from_json(row["guidance"], str(history)).get(mission)
             if known is None or known.step != row["step"]:
                 what = f"the row of step {row['step']} of mission {mission!r} holds other guidance"

@@ -20,6 +20,7 @@ from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.texts import are_named, labels_fault
 from stageb.guidance.words.types import (
+    FIXED,
     HEADLINE_KEY,
     NAME_LENGTH,
     NOTHING,
@@ -267,3 +268,41 @@ def _find_metadata_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> 
         for key, value in metadata.items()
         if key not in rules or not isinstance(value, dict)
     ]
+
+
+# The guidance.json of this design's first implementation: rules S1, S2, ... that learning left
+# alone, the time of the last change, and at times what the mission looks at.
+
+
+def adopt(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same as this one writes it: such rules are fixed, numbered behind the others; what
+    the mission looks at is the headline where there is none. Other content stays as it is."""
+    return {
+        mission: _adopt(body) if isinstance(body, dict) else body
+        for mission, body in content.items()
+    }
+
+
+def _adopt(body: Mapping[str, Any]) -> dict[str, Any]:
+    rules, known = body.get("experiences"), body.get("metadata", {})
+    rest = {name: value for name, value in body.items() if name not in ("updated_at", "focus")}
+    if (
+        not isinstance(rules, dict)
+        or not isinstance(known, dict)
+        or not all(isinstance(each, dict) for each in known.values())
+    ):
+        return rest
+    if body.get("focus") and HEADLINE_KEY not in rules:
+        rules = {HEADLINE_KEY: body["focus"], **rules}
+    first = 1 + max([int(key[1:]) for key in rules if re.fullmatch("G[0-9]{1,9}", key)], default=0)
+    keys = {
+        key: f"G{n}"
+        for n, key in enumerate((key for key in rules if re.fullmatch("S[0-9]{1,9}", key)), first)
+    }
+    if keys:
+        fixed = {new: {**known.get(key, {}), FIXED: True} for key, new in keys.items()}
+        rest["metadata"] = {
+            **{key: each for key, each in known.items() if key not in keys},
+            **fixed,
+        }
+    return {**rest, "experiences": {keys.get(key, key): text for key, text in rules.items()}}

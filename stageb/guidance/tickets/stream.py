@@ -71,7 +71,7 @@ class TicketStream(Generic[Item]):
                 check(self.read(file, entry))
                 count += 1
             except FaultError as fault:
-                bad.append(BadLine(file, entry.line, fault.what, fault.remedy))
+                bad.append(fault.in_file(file, entry.line))
             if len(bad) >= MOST_FAULTS:
                 break
         if bad:
@@ -120,7 +120,7 @@ class TicketStream(Generic[Item]):
                     ):
                         yield file, entry
             except FaultError as fault:
-                bad.append(BadLine(file, fault.line, fault.what, fault.remedy))
+                bad.append(fault.in_file(file))
 
 
 @dataclass(frozen=True, slots=True)

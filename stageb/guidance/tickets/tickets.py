@@ -128,7 +128,7 @@ def read_tickets(
                 except FaultError as fault:
                     bad.append(_set_aside(path, entry, fault))
         except FaultError as fault:
-            broken.append(BadLine(path, fault.line, fault.what, fault.remedy))
+            broken.append(fault.in_file(path))
     strange, faults = _find_strange(tickets, columns)
     bad += [others[i] for i in sorted(strange)]
     order = {path: place for place, (_, path) in reversed([*enumerate(files)])}
@@ -154,7 +154,7 @@ def reporting(path: str, kind: str = "places") -> Iterator[None]:
     try:
         yield
     except FaultError as fault:
-        raise BadInputError(kind, [BadLine(path, fault.line, fault.what, fault.remedy)]) from None
+        raise BadInputError(kind, [fault.in_file(path)]) from None
 
 
 def describe_left_out(records: Sequence[BadRecord]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def describe_left_out(records: Sequence[BadRecord]) -> Iterator[str]:
 def _set_aside(
     path: str, entry: Entry, fault: FaultError, left_out: LeftOut | None = None
 ) -> BadRecord:
-    line = BadLine(path, entry.line, fault.what, fault.remedy)
+    line = fault.in_file(path, entry.line)
     return BadRecord(line, entry.raw.decode("utf-8", "backslashreplace"), left_out)
 
 

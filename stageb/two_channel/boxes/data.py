@@ -62,7 +62,7 @@ def read(
                 try:
                     samples.append(_parse_sample(raw, folder, f"{path}:{number}", places, polygons))
                 except FaultError as fault:
-                    bad.append(BadLine(path, number, fault.what, fault.remedy))
+                    bad.append(fault.in_file(path, number))
             told = [
                 ((each.width, each.height), one.box)
                 for each in samples[first:]
@@ -71,7 +71,7 @@ def read(
             if amiss := find_unit_fault(told):
                 raise amiss
         except FaultError as fault:
-            bad.append(BadLine(path, 0, fault.what, fault.remedy))
+            bad.append(fault.in_file(path))
         first = len(samples)
     if bad:
         raise BadInputError("places in the data", bad)

@@ -105,9 +105,9 @@ def read_labels(
                 try:
                     objects += _parse_line(raw, known, size, polygons, made)
                 except FaultError as fault:
-                    made.bad.append(BadLine(str(folder / text), number, fault.what, fault.remedy))
+                    made.bad.append(fault.in_file(str(folder / text), number))
         except FaultError as fault:
-            made.bad.append(BadLine(str(folder / text), 0, fault.what, fault.remedy))
+            made.bad.append(fault.in_file(str(folder / text)))
         made.add(picture.name, size, objects, place=picture.name)
     remedy = f"put it into {images}, or name a folder that has labels of these pictures only"
     for each in sorted(left):

@@ -144,13 +144,13 @@ def read_voc(folder: Path, split: str | None) -> ImportedData:
         try:
             path = file_named(f"Annotations/{name}.xml", folder)
         except FaultError as fault:
-            made.bad.append(BadLine(listed, line, fault.what, fault.remedy))
+            made.bad.append(fault.in_file(listed, line))
             continue
         place = str(folder / "Annotations" / f"{name}.xml")
         try:
             _add_voc(made, path, folder, place)
         except FaultError as fault:
-            made.bad.append(BadLine(place, fault.line, fault.what, fault.remedy))
+            made.bad.append(fault.in_file(place))
     return made.checked()
 
 
@@ -165,9 +165,7 @@ def read_json(file: Path) -> Any:
             raw.append(line)
         return strict_json.loads(b"".join(raw).decode("utf-8"))
     except FaultError as fault:
-        raise BadInputError(
-            "annotations", [BadLine(str(file), 0, fault.what, fault.remedy)]
-        ) from None
+        raise BadInputError("annotations", [fault.in_file(str(file))]) from None
     except UnicodeDecodeError:
         raise BadInputError(
             "annotations", [BadLine(str(file), 0, "not UTF-8", "save it as UTF-8")]

@@ -122,9 +122,7 @@ def _read_coco_split(root: Path, file: str, images: str, polygons: bool) -> Impo
     try:
         place, folder = (Path(file_named(name, root)) for name in (file, images))
     except FaultError as fault:
-        raise BadInputError(
-            "splits", [BadLine(str(root / file), 0, fault.what, fault.remedy)]
-        ) from None
+        raise BadInputError("splits", [fault.in_file(str(root / file))]) from None
     return _rename(read_coco(place, folder, polygons), images)
 
 
@@ -198,7 +196,7 @@ def _read_list(name: str, base: Path) -> list[PictureFile]:
                 )
             found.append(PictureFile(key, Sample(key, path, width, height, ())))
         except FaultError as fault:
-            bad.append(BadLine(str(base / name), number, fault.what, fault.remedy))
+            bad.append(fault.in_file(str(base / name), number))
         except UnicodeDecodeError:
             bad.append(BadLine(str(base / name), number, "not UTF-8", "save it as UTF-8"))
     if bad:

@@ -20,14 +20,9 @@ from guidance.exports.test_export import coded, ticket
 
 from stageb.__main__ import main
 from stageb.errors import InputError
-from stageb.guidance.exports import protocol
-from stageb.guidance.exports.protocol import (
-    EXPORTERS,
-    CodedMission,
-    Exported,
-    list_exporters,
-    make_exporter,
-)
+from stageb.guidance.exports import registry
+from stageb.guidance.exports.protocol import CodedMission, Exported
+from stageb.guidance.exports.registry import EXPORTERS, list_exporters, make_exporter
 from stageb.guidance.exports.sql import write_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
 from stageb.guidance.rules.conditions import OneOf
@@ -159,7 +154,7 @@ def test_an_installed_package_brings_a_form_of_its_own(
 ) -> None:
     point = EntryPoint("own", "guidance.exports.test_exporters:OwnExporter", "stageb.exports")
     monkeypatch.setattr(
-        protocol,
+        registry,
         "entry_points",
         lambda **wanted: [point] if wanted.get("name", "own") == "own" else [],
     )

@@ -32,7 +32,7 @@ from stageb.guidance.judging.questions import (
     sample_together,
 )
 from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
-from stageb.guidance.learning.gate.judge import Verdicts
+from stageb.guidance.learning.gate.judgements import Verdicts
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.splits import SPLITS

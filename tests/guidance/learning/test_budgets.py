@@ -18,7 +18,7 @@ from programs import forks, small
 
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
-from stageb.guidance.commands.fit.limits import RunLimits
+from stageb.guidance.commands.fit.stopping import RunLimits
 from stageb.guidance.config import (
     BudgetConfig,
     EarlyStopConfig,

@@ -18,7 +18,7 @@ from stageb.__main__ import main
 from stageb.guidance.learning.forms import learn_cards
 from stageb.guidance.learning.material import Material
 from stageb.guidance.learning.terms import Contingency, find_terms
-from stageb.guidance.learning.word_lists import FEWEST_WORDS, find_lists
+from stageb.guidance.learning.word_choice import FEWEST_WORDS, find_lists
 from stageb.guidance.rules.conditions import Mentions
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
 from stageb.guidance.rules.evidence_forms import Forms, reading

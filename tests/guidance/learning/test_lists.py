@@ -52,7 +52,7 @@ from stageb.guidance.learning.terms import (
     make_guard,
 )
 from stageb.guidance.learning.whole import CV_FOLDS
-from stageb.guidance.learning.word_lists import find_lists
+from stageb.guidance.learning.word_choice import find_lists
 from stageb.guidance.learning.writing import write_whole
 from stageb.guidance.rules.conditions import (
     AtLeast,

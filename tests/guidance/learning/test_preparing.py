@@ -18,7 +18,7 @@ from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Edit, Gate
-from stageb.guidance.learning.gate.judge import Verdicts
+from stageb.guidance.learning.gate.judgements import Verdicts
 from stageb.guidance.learning.preparing import Preparer, prepare
 from stageb.guidance.learning.proposer import Bundle, Lesson
 from stageb.guidance.learning.state import MissionState

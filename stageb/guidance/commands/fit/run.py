@@ -17,14 +17,14 @@ from typing import Any
 from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.commands.fit.folder import open_folder
 from stageb.guidance.commands.fit.inputs import Inputs
-from stageb.guidance.commands.fit.limits import RunLimits
 from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.commands.fit.reflection_row import make_row
+from stageb.guidance.commands.fit.stopping import RunLimits
 from stageb.guidance.commands.fit.summary import show_result
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import FEWEST_ANSWERS, check_readable
 from stageb.guidance.judging.ranks import GuidanceRanks
-from stageb.guidance.learning.gate.judge import Verdicts
+from stageb.guidance.learning.gate.judgements import Verdicts
 from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import MissionState, State, Tally

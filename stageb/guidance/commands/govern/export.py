@@ -22,12 +22,8 @@ from stageb.guidance.commands.govern.sources import (
 )
 from stageb.guidance.commands.use.source import find_columns, find_tickets, list_read_files
 from stageb.guidance.config import PromptConfig
-from stageb.guidance.exports.protocol import (
-    CodedMission,
-    code_mission,
-    list_exporters,
-    make_exporter,
-)
+from stageb.guidance.exports.protocol import CodedMission, code_mission
+from stageb.guidance.exports.registry import list_exporters, make_exporter
 from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.judging.automation import holds
 from stageb.guidance.judging.coded import code_rules

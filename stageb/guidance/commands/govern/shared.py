@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stageb.errors import InputError, shown
-from stageb.guidance.rules import rules_file
+from stageb.guidance.rules import history_file
 from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules
 from stageb.guidance.rules.guidance_file import carry_seen, load_seed, read_past
 from stageb.guidance.rules.guidance_json import format_file, to_json
@@ -87,8 +87,8 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
                 return before
         if not confirm(before, _number_versions(path, before, change)[-1]):
             return None
-        with disk.reporting(path, "the guidance in use"), rules_file.hold_history(path):
-            rules_file.clear_interrupted(path)
+        with disk.reporting(path, "the guidance in use"), history_file.hold_history(path):
+            history_file.clear_interrupted(path)
             if load(path).get(change.guidance.mission) == before:
                 return _write(path, before, change)
 
@@ -111,7 +111,7 @@ def _number_versions(path: Path, before: Guidance | None, change: GuidanceChange
 
 
 def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guidance:
-    """Note what is to be noted, and put what comes in its place: see ``rules_file.py``. The file is
+    """Note what is to be noted, and put what comes in its place: see ``history_file.py``. The file is
     held."""
     *found, after = _number_versions(path, before, change)
     for guidance in found:
@@ -131,7 +131,7 @@ def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guida
         disk.place(path, write)
     except BaseException:
         if noted and load(path).get(after.mission) != after:
-            disk.quietly(lambda: rules_file.cut_rows(path, noted[0]))
+            disk.quietly(lambda: history_file.cut_rows(path, noted[0]))
         raise
     return after
 
@@ -151,7 +151,7 @@ def _note(path: Path, action: str, source: str, guidance: Guidance) -> int:
         "at": at,
         "by": shown(by),
     }
-    return rules_file.append_row(path, {**row, "guidance": to_json(guidance)})
+    return history_file.append_row(path, {**row, "guidance": to_json(guidance)})
 
 
 def load(path: Path) -> dict[str, Guidance]:

@@ -31,7 +31,7 @@ from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.learning.attempts import JUDGES, describe_provisional
-from stageb.guidance.rules import rules_file
+from stageb.guidance.rules import history_file
 from stageb.guidance.rules.guidance_file import read_guidance, read_past, split_step
 from stageb.guidance.rules.prompts import Words
 from stageb.guidance.tickets.groups import name_content
@@ -185,7 +185,7 @@ def describe_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
 def describe_file(path: Path, mission: str, now: Guidance) -> Iterator[str]:
     """Every change of a mission's guidance in a file that commands have changed."""
     kept, before = read_past(path, mission), dict[str, Guidance]()
-    made = [row for row in rules_file.read_history(path) if row["mission"] == mission]
+    made = [row for row in history_file.read_history(path) if row["mission"] == mission]
     in_use = max(
         (number for number, row in enumerate(made) if kept[row["step"]] == now), default=None
     )

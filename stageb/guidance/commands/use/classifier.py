@@ -24,8 +24,8 @@ from stageb.guidance.commands.use.doubts import (
     is_unusual,
 )
 from stageb.guidance.commands.use.fit import fit_here, in_kind, read_table
-from stageb.guidance.commands.use.guess import FAILS, PASSES
 from stageb.guidance.commands.use.source import find_tickets
+from stageb.guidance.commands.use.table_words import FAILS, PASSES
 from stageb.guidance.judging.automation import find_bounds, name_guidance, weigh_ruling
 from stageb.guidance.rules.fields import write_cell
 from stageb.guidance.rules.judge import make_explainer, read_rules

@@ -25,7 +25,7 @@ from stageb.guidance.judging.answers import check_readable
 from stageb.guidance.judging.automation import find_promises
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.selection import load_selection_rule
-from stageb.guidance.learning.gate.judge import digest
+from stageb.guidance.learning.gate.judgements import digest
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
@@ -36,7 +36,7 @@ from stageb.store import disk
 from stageb.store.commits import flatten
 
 if TYPE_CHECKING:  # torch
-    from stageb.guidance.commands.use.ranks import TicketAnswers
+    from stageb.guidance.commands.use.predict_ranks import TicketAnswers
 
 FindKnown = Callable[[], tuple[Sequence[Ticket], str]]  # see ``find_vocabulary``
 MOST_UNCOMMITTED = 8192  # tickets between two commits, if code judges nearly all of them

@@ -25,7 +25,7 @@ from stageb.job import lifetime
 from stageb.store.output import COMMIT, check_file, check_target, read_commit, read_rows
 
 if TYPE_CHECKING:  # torch
-    from stageb.guidance.commands.use.ranks import JudgingRanks
+    from stageb.guidance.commands.use.predict_ranks import JudgingRanks
     from stageb.job.world import World
 
 AT_FIRST = 4096  # tickets that are looked at before anything else is done
@@ -95,7 +95,7 @@ def judge_outputs(
             finish()
         return 0
 
-    from stageb.guidance.commands.use.ranks import JudgingRanks, launch  # torch
+    from stageb.guidance.commands.use.predict_ranks import JudgingRanks, launch  # torch
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr([fingerprint_guidance(each.guidance) for each in outputs]))

@@ -202,7 +202,7 @@ def relabel_tickets(args: argparse.Namespace, config: LoopConfig) -> int:
             words[line], ticket = _correct(tickets.get(line), made, columns, labels)
             claim_place(ticket, f"{path}:{line}", places, columns)
         except FaultError as fault:
-            bad.append(BadLine(args.doubts, made.at, fault.what, fault.remedy))
+            bad.append(fault.in_file(args.doubts, made.at))
     if bad:
         raise BadInputError("corrections", bad)
     write_corrected(path, columns, words, output)

@@ -14,8 +14,8 @@ from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.guidance.commands.use.config import EvaluateConfig, ServeConfig, UseConfig
 from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.rules.guidance_file import read_guidance, split_step
+from stageb.guidance.rules.history_file import history_path
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.rules_file import history_path
 from stageb.guidance.tickets.stream import TicketLine, TicketStream
 from stageb.guidance.tickets.tickets import read_entries, read_same_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -98,9 +98,9 @@ def _read_named(files: Sequence[str], columns: ColumnsConfig) -> list[Ticket]:
                     place = f"{file}:{entry.line}"
                     tickets.append(replace(entry.ticket(False), place=place))
                 except FaultError as fault:
-                    bad.append(BadLine(file, entry.line, fault.what, fault.remedy))
+                    bad.append(fault.in_file(file, entry.line))
         except FaultError as fault:
-            bad.append(BadLine(file, fault.line, fault.what, fault.remedy))
+            bad.append(fault.in_file(file))
     if bad:
         raise BadInputError("places in the ticket files", bad)
     return tickets

@@ -29,7 +29,7 @@ from typing import Literal
 from stageb.errors import StagebError, shown
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.budget import cut_interims
-from stageb.guidance.learning.gate.judge import Judge, digest
+from stageb.guidance.learning.gate.judgements import Judge, digest
 from stageb.guidance.learning.gate.race import LOSS_PRICE, EditGains, Score, TicketKind, race
 from stageb.guidance.learning.gate.sequential import (
     BettingTest,
@@ -236,9 +236,11 @@ def _test_in_turn(
             tested[tried] = replace(tried, outcome="unpromising")
             continue
         test = yield from _test(tried, gate, raced, level)
-        outcome: Outcome = "accepted" if test.accepts else "futile" if test.futile else "unproven"
+        outcome: Outcome = (
+            "accepted" if test.is_accepted else "futile" if test.is_futile else "unproven"
+        )
         seen = [i for group in groups[: test.seen] for i in group]
-        if test.accepts and (yield from gate.judge.exceeds_limits(tried.edit.guidance, seen)):
+        if test.is_accepted and (yield from gate.judge.exceeds_limits(tried.edit.guidance, seen)):
             outcome = "over a limit"
         tested[tried] = replace(tried, outcome=outcome, test=test)
         if outcome == "accepted":
@@ -273,7 +275,7 @@ def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float) -> Dialog
         )
     for chunk in cut_interims(groups, gate.interim):
         test = test.plus((yield from _gain_by_group(edited, gate.judge, chunk)))
-        if test.decided:
+        if test.is_decided:
             break
     return test
 

@@ -64,7 +64,7 @@ def prove_learning(
     begun = BettingTest(level, len(groups) - ends[0])
     tests: dict[str, BettingTest] = {}
     for begin, end in pairwise(ends):
-        if memory is None and tests and all(test.accepts for test in tests.values()):
+        if memory is None and tests and all(test.is_accepted for test in tests.values()):
             break
         block = groups[begin:end]
         try:
@@ -75,7 +75,7 @@ def prove_learning(
             stake = kelly_stake(bet.won, bet.lost)
             last = {name: tests.get(name, begun) for name in bet.gains}
             tests = {
-                name: test if test.accepts else _place_bets(test, bet.gains[name], block, stake)
+                name: test if test.is_accepted else _place_bets(test, bet.gains[name], block, stake)
                 for name, test in last.items()
             }
     return _find_least(tests, begun), memory, False
@@ -84,7 +84,7 @@ def prove_learning(
 def _find_least(tests: Mapping[str, BettingTest], begun: BettingTest) -> BettingTest:
     """Find, among the tests without a proof, the one furthest from it; if there is none, the first
     test."""
-    failing = [test for test in tests.values() if not test.accepts]
+    failing = [test for test in tests.values() if not test.is_accepted]
     return min(failing, key=lambda test: test.z_score, default=next(iter(tests.values()), begun))
 
 

@@ -44,12 +44,12 @@ class Test:
         raise NotImplementedError
 
     @property
-    def accepts(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether the edit is proven."""
         raise NotImplementedError
 
     @property
-    def futile(self) -> bool:
+    def is_futile(self) -> bool:
         """Whether a proof is unlikely even with the groups that are left. Giving up costs no
         validity, since nothing is accepted, and little power."""
         raise NotImplementedError
@@ -60,9 +60,9 @@ class Test:
         raise NotImplementedError
 
     @property
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether further looks are pointless."""
-        return self.accepts or self.futile
+        return self.is_accepted or self.is_futile
 
     @property
     def seen(self) -> int:
@@ -157,12 +157,12 @@ class BettingTest(Test):
         return replace(self, wealth=self.wealth.plus(gains))
 
     @property
-    def accepts(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether the edit is proven better."""
         return self.wealth.log >= -log(self.level)
 
     @property
-    def futile(self) -> bool:
+    def is_futile(self) -> bool:
         """Whether the groups that are left would not do even if they brought ``HOPED_GROWTH`` times
         what those before did."""
         grown, left = max(0.0, *self.wealth.logs), max(0, self.groups - self.seen)
@@ -242,12 +242,12 @@ class ExactTest(Test):
         return replace(self, won=won, lost=lost, chances=kept, spent=spent, proven=proven)
 
     @property
-    def accepts(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether the edit is proven to win more than it loses."""
         return self.proven
 
     @property
-    def futile(self) -> bool:
+    def is_futile(self) -> bool:
         """Whether the last look would prove nothing even if the groups that are left were won
         ``HOPED_ERRORS`` standard errors more often than those before, and lost as often."""
         left = self.groups - self.seen

@@ -32,7 +32,7 @@ from stageb.errors import BadInputError, InputError
 from stageb.guidance.commands.govern.promote import add_named
 from stageb.guidance.commands.govern.show import describe_rules
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules import rules_file
+from stageb.guidance.rules import history_file, rules_file
 from stageb.guidance.rules.guidance_file import load_seed, read_guidance
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
@@ -741,7 +741,7 @@ def test_each_rule_is_reviewed_with_what_it_breaks(
         load_seed("out/run/valves/guidance.json")["valves"],
         rules=load_seed("shared.json")["valves"].rules,
     )
-    (row,) = rules_file.read_history(Path("shared.json"))
+    (row,) = history_file.read_history(Path("shared.json"))
     assert (row["action"], row["step"]) == ("reviewed from", 1)
 
     Path("more.txt").write_text(
@@ -790,7 +790,7 @@ def test_a_change_made_meanwhile_is_asked_about_anew(
     code, out, _ = asked("promote", "out/run", "--to", "shared.json")
     assert code == 0
     assert "~ G1. Fail if state is [-worn-]{+torn+}." in out
-    assert [row["step"] for row in rules_file.read_history(Path("shared.json"))] == [0, 1]
+    assert [row["step"] for row in history_file.read_history(Path("shared.json"))] == [0, 1]
 
 
 @pytest.mark.parametrize("before", ["nothing", "a rule"])
@@ -837,7 +837,7 @@ def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
 
     processes = [child(promote(number)) for number in range(count)]
     assert [os.waitpid(process, 0)[1] for process in processes] == [0] * count
-    kept, rows = load_seed(shared), list(rules_file.read_history(shared))
+    kept, rows = load_seed(shared), list(history_file.read_history(shared))
     assert sorted(kept) == ["m0", "m1", "m2"]
     assert len(rows) == count
     for mission, guidance in kept.items():
@@ -846,11 +846,11 @@ def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
         }
         assert len({row["step"] for row in rows if row["mission"] == mission}) == 2
         assert read_guidance(f"{shared}@{guidance.step}", mission) == {mission: guidance}
-    with rules_file.history_path(shared).open("ab") as cut:  # as a crash would leave it
+    with history_file.history_path(shared).open("ab") as cut:  # as a crash would leave it
         cut.write(b'{"mission": "m0", "st')
-    assert list(rules_file.read_history(shared)) == rows
+    assert list(history_file.read_history(shared)) == rows
     promote(0)()
-    assert len(list(rules_file.read_history(shared))) == count + (
+    assert len(list(history_file.read_history(shared))) == count + (
         load_seed(shared)["m0"] != kept["m0"]
     )
 

@@ -12,7 +12,7 @@ import pytest
 from programs.processes import child
 
 from stageb.__main__ import main
-from stageb.guidance.rules import rules_file
+from stageb.guidance.rules import history_file
 from stageb.guidance.rules.guidance_file import load_seed
 from stageb.store import disk
 
@@ -128,5 +128,5 @@ def test_a_file_that_was_put_back_by_hand_takes_nothing_out_of_its_history(capsy
     kept = Path("shared.json").read_bytes()
     assert promote(3) == 0
     Path("shared.json").write_bytes(kept)
-    assert len(rules_file.read_history(Path("shared.json"))) == 2
+    assert len(history_file.read_history(Path("shared.json"))) == 2
     assert "~ G1. Fail if a is [-1-]{+3+}." in history(capsys)

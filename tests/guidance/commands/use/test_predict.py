@@ -23,7 +23,7 @@ from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Question, Request
 from stageb.engines.scripted import ScriptedEngine
-from stageb.guidance.commands.use.ranks import weigh_verdicts
+from stageb.guidance.commands.use.predict_ranks import weigh_verdicts
 from stageb.guidance.commands.use.rounds import Waves
 from stageb.guidance.config import DecodeConfig, LoopConfig, SamplerConfig
 from stageb.guidance.judging.follower import respond

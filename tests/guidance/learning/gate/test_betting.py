@@ -131,14 +131,14 @@ def test_a_test_tells_the_same_whatever_the_cuts(
     )
     assert parts.wealth.log == pytest.approx(whole.wealth.log)
     assert parts.tickets == whole.tickets == len(gains)
-    assert whole.accepts == (Wealth().plus(gains).log >= -log(level))
+    assert whole.is_accepted == (Wealth().plus(gains).log >= -log(level))
 
 
 @pytest.mark.parametrize("gains", [[0.0] * 4, [-1.0, 0.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0]])
 def test_what_gains_nothing_is_given_up_as_soon_as_enough_is_seen(gains: list[float]) -> None:
     test = BettingTest(0.00625, 1000).plus(alone(gains * (FIRST // 4 - 1)))
-    assert (test.futile, test.accepts) == (False, False)
-    assert test.plus(alone(gains)).futile
+    assert (test.is_futile, test.is_accepted) == (False, False)
+    assert test.plus(alone(gains)).is_futile
 
 
 @given(LEVEL, st.integers(1, 8), st.lists(GAIN, min_size=FIRST, max_size=FIRST))
@@ -146,8 +146,8 @@ def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(
     level: float, times: int, gains: list[float]
 ) -> None:
     test = BettingTest(level, FIRST * (times + 1)).plus(alone(gains))
-    if test.futile:
-        assert not test.plus(alone(gains * times)).accepts
+    if test.is_futile:
+        assert not test.plus(alone(gains * times)).is_accepted
 
 
 @given(LEVEL, st.lists(st.lists(GAIN, min_size=1, max_size=3), max_size=40))
@@ -198,11 +198,11 @@ def test_a_slow_gain_is_given_up_unless_three_times_its_pace_would_do(
     """Looked at when half of the groups are seen."""
     gains = [0.5 * (n % every == 0) for n in range(FIRST)]
     test = BettingTest(0.00625, 2 * FIRST).plus(alone(gains))
-    assert (test.accepts, test.futile) == (False, is_futile)
+    assert (test.is_accepted, test.is_futile) == (False, is_futile)
 
 
 def test_a_test_that_has_seen_all_groups_is_not_futile() -> None:
     """Nothing is left to give up: it ends without a proof."""
     test = BettingTest(0.01, FIRST).plus(alone([0.0] * FIRST))
-    assert (test.seen, test.accepts, test.futile) == (FIRST, False, False)
-    assert BettingTest(0.01, FIRST + 1).plus(alone([0.0] * FIRST)).futile
+    assert (test.seen, test.is_accepted, test.is_futile) == (FIRST, False, False)
+    assert BettingTest(0.01, FIRST + 1).plus(alone([0.0] * FIRST)).is_futile

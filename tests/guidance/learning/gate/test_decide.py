@@ -74,7 +74,7 @@ def test_a_decision_keeps_its_promises(
         [decision.winner] if decision.winner else []
     )
     for tried, test in tests:
-        assert test.accepts == (tried.outcome == "accepted")
+        assert test.is_accepted == (tried.outcome == "accepted")
         assert 0 < test.tickets <= len(pool) == test.groups
         tested = pool[: test.tickets]
         gains = [world.table[rules(tried.edit.guidance)][i] - world.present[i] for i in tested]

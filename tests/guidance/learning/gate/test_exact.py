@@ -49,9 +49,9 @@ def test_one_look_at_the_end_of_a_pool_is_mcnemars_exact_test(
 ) -> None:
     won, lost = gains.count(1.0), gains.count(-1.0)
     test = looked(level, [gains])
-    assert (test.won, test.lost, test.futile) == (won, lost, False)
+    assert (test.won, test.lost, test.is_futile) == (won, lost, False)
     if abs(mcnemar_p(won, lost) - level) > 1e-9:
-        assert test.accepts == (mcnemar_p(won, lost) <= level)
+        assert test.is_accepted == (mcnemar_p(won, lost) <= level)
 
 
 @given(LEVEL, WHOLE, st.randoms(use_true_random=False))
@@ -60,11 +60,11 @@ def test_the_order_within_a_look_makes_no_difference(
 ) -> None:
     other = chance.sample(gains, len(gains))
     one, two = looked(level, [gains], 80), looked(level, [other], 80)
-    assert (one.won, one.lost, one.spent, one.accepts) == (
+    assert (one.won, one.lost, one.spent, one.is_accepted) == (
         two.won,
         two.lost,
         two.spent,
-        two.accepts,
+        two.is_accepted,
     )
 
 
@@ -88,11 +88,11 @@ def test_fair_coins_and_worse_ones_prove_no_more_than_the_level(
     for fallen in product([1.0, -1.0], repeat=sum(turned)):
         coins, test = iter(fallen), ExactTest(level, sum(looks))
         for count in turned:
-            if not test.accepts:
+            if not test.is_accepted:
                 test = test.plus([[next(coins)] for _ in range(count)] + [[0.0]] * more)
         won = fallen.count(1.0)
         for chance in proven:
-            proven[chance] += test.accepts * chance**won * (1 - chance) ** (len(fallen) - won)
+            proven[chance] += test.is_accepted * chance**won * (1 - chance) ** (len(fallen) - won)
         spent = max(spent, test.spent)
     assert proven[share] <= proven[0.5] + 1e-12
     assert proven[0.5] <= level + 1e-12
@@ -105,10 +105,10 @@ def test_a_win_in_place_of_a_loss_never_hurts(
     level: float, looks: list[list[float]], data: st.DataObject
 ) -> None:
     losses = [(i, j) for i, gains in enumerate(looks) for j, gain in enumerate(gains) if gain < 0]
-    before = looked(level, looks).accepts
+    before = looked(level, looks).is_accepted
     for i, j in data.draw(st.sets(st.sampled_from(losses))) if losses else ():
         looks[i][j] = 1.0
-    assert looked(level, looks).accepts >= before
+    assert looked(level, looks).is_accepted >= before
 
 
 @given(LEVEL, LOOKS, WHOLE)
@@ -116,8 +116,8 @@ def test_what_is_proven_stays_proven(
     level: float, looks: list[list[float]], more: list[float]
 ) -> None:
     groups = max(1, sum(map(len, [*looks, more])))
-    if looked(level, looks, groups).accepts:
-        assert looked(level, [*looks, more], groups).accepts
+    if looked(level, looks, groups).is_accepted:
+        assert looked(level, [*looks, more], groups).is_accepted
 
 
 @given(LEVEL, LOOKS)
@@ -136,7 +136,7 @@ def test_looking_on_the_way_costs_less_than_it_could(
     before = looked(level, looks[:-1], groups)
     assert before.spent <= level * before.seen / groups + 1e-12
     if mcnemar_p(won, lost) < level - before.spent - 1e-9:
-        assert test.accepts
+        assert test.is_accepted
 
 
 def skewed(chance: random.Random) -> float:
@@ -167,8 +167,10 @@ def test_what_gains_nothing_on_the_average_is_accepted_as_rarely_as_the_level_sa
     for run in range(runs):
         chance, test = random.Random(f"{shape.__name__} {run}"), ExactTest(level, 60, key=run)
         for _ in range(4):
-            test = test if test.accepts else test.plus([[shape(chance)] * size for _ in range(15)])
-        accepted += test.accepts
+            test = (
+                test if test.is_accepted else test.plus([[shape(chance)] * size for _ in range(15)])
+            )
+        accepted += test.is_accepted
     assert accepted <= runs * level + 3 * (runs * level * (1 - level)) ** 0.5
     assert accepted > 0
 
@@ -204,20 +206,20 @@ def test_what_is_drawn_of_a_group_does_not_depend_on_the_look_that_sees_it(
 def test_ten_won_and_none_lost_of_a_hundred_and_fifteen_are_proof_for_a_late_test() -> None:
     """Not for a bet: log wealth 5.68, where 5.74 would do."""
     gains = ([1.0] + [0.0] * 10) * 10 + [0.0] * 5
-    assert looked(0.0032, [gains[at : at + 32] for at in range(0, 115, 32)]).accepts
+    assert looked(0.0032, [gains[at : at + 32] for at in range(0, 115, 32)]).is_accepted
 
 
 @pytest.mark.parametrize("gains", [[0.0] * 4, [-1.0, 0.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0]])
 def test_what_gains_nothing_is_given_up_before_the_pool_ends(gains: list[float]) -> None:
     test = looked(0.00625, [gains] * (FIRST // 4 - 1), 352)
-    assert (test.futile, test.accepts) == (False, False)
-    assert looked(0.00625, [gains] * (264 // 4), 352).futile
-    assert not looked(0.00625, [gains] * (352 // 4), 352).futile  # its tickets have ended
+    assert (test.is_futile, test.is_accepted) == (False, False)
+    assert looked(0.00625, [gains] * (264 // 4), 352).is_futile
+    assert not looked(0.00625, [gains] * (352 // 4), 352).is_futile  # its tickets have ended
 
 
 def test_what_only_loses_is_given_up_as_soon_as_enough_is_seen() -> None:
-    assert not looked(0.00625, [[-1.0] * (FIRST - 1)], 352).futile
-    assert looked(0.00625, [[-1.0] * FIRST], 352).futile
+    assert not looked(0.00625, [[-1.0] * (FIRST - 1)], 352).is_futile
+    assert looked(0.00625, [[-1.0] * FIRST], 352).is_futile
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_a_slow_start_is_given_up_unless_luck_could_make_up_for_it(
 ) -> None:
     gains = [1.0] * won + [-1.0] * lost + [0.0] * (FIRST - won - lost)
     test = looked(0.00625, [gains], groups)
-    assert (test.accepts, test.futile) == (False, is_futile)
+    assert (test.is_accepted, test.is_futile) == (False, is_futile)
 
 
 @given(
@@ -245,8 +247,8 @@ def test_a_slow_start_is_given_up_unless_luck_could_make_up_for_it(
 def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(
     level: float, gains: list[float], times: int
 ) -> None:
-    if looked(level, [gains], FIRST * (times + 1)).futile:
-        assert not looked(level, [gains * (times + 1)]).accepts
+    if looked(level, [gains], FIRST * (times + 1)).is_futile:
+        assert not looked(level, [gains * (times + 1)]).is_accepted
 
 
 # What can be proven
@@ -271,8 +273,8 @@ def test_what_proves_as_it_stands_is_promising_and_more_lost_is_less_so(
 
 def test_a_proof_may_use_all_of_its_level() -> None:
     """Two fair coins fall well with a chance of a quarter."""
-    assert ExactTest(0.25, 2).plus([[1.0], [1.0]]).accepts
-    assert not ExactTest(0.249, 2).plus([[1.0], [1.0]]).accepts
+    assert ExactTest(0.25, 2).plus([[1.0], [1.0]]).is_accepted
+    assert not ExactTest(0.249, 2).plus([[1.0], [1.0]]).is_accepted
     assert is_promising(1.0, 0.0, 2, 0.25)
     assert not is_promising(1.0, 0.0, 2, 0.249)
     assert is_promising(0.5, 0.0, 4, 0.0625)  # half of a proof, no less

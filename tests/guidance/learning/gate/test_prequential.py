@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue, answer_all
-from stageb.guidance.learning.gate.judge import Judge
+from stageb.guidance.learning.gate.judgements import Judge
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import Wealth, kelly_stake
 from stageb.guidance.learning.state import LearningStopped
@@ -71,7 +71,7 @@ def prove(
         Judge(tickets, GateConfig(), PRESENT, prices=prices),
     )
     proving = prove_learning(learn, groups, LEVEL, block_ends(len(groups)), None)
-    return answer_all(proving, refuse)[0].accepts
+    return answer_all(proving, refuse)[0].is_accepted
 
 
 @given(st.integers(1, 3000))
@@ -126,7 +126,7 @@ def test_each_block_is_bet_on_as_much_as_its_own_bet_suggests(
     wealth = Wealth()
     for won, lost, gain in bets:
         wealth = replace(wealth, favourite=kelly_stake(won, lost)).plus([gain] * 20)
-    assert (test.accepts, test.seen) == (False, 120)
+    assert (test.is_accepted, test.seen) == (False, 120)
     assert test.wealth.log == pytest.approx(wealth.log)
 
 
@@ -182,7 +182,7 @@ def test_two_nulls_are_rejected_where_each_of_them_would_be_alone(
             return Bet(0.3, 0.1, {name: [one] * len(block) for name, one in gained.items()}), None
 
         proving = prove_learning(learn, [(place,) for place in range(140)], LEVEL, ENDS, None)
-        return answer_all(proving, refuse)[0].accepts
+        return answer_all(proving, refuse)[0].is_accepted
 
     assert accept(*NULLS) == all(map(accept, NULLS))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.commands.fit.folder import LIMITS
-from stageb.guidance.commands.fit.limits import RunLimits
+from stageb.guidance.commands.fit.stopping import RunLimits
 from stageb.guidance.config import BudgetConfig, LoopConfig
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, MissionState, Spent, State

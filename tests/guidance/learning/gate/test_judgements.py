@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stageb.guidance.config import GateConfig
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.gate.decide import Edit
-from stageb.guidance.learning.gate.judge import Judge, Verdicts, ask_once, digest
+from stageb.guidance.learning.gate.judgements import Judge, Verdicts, ask_once, digest
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import Calibration, Demonstration, Guidance
 

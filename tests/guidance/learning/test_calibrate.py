@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.calibration import (
+from stageb.guidance.learning.calibrate import (
     FEWEST_TO_FIT,
     LEAST_SLOPE,
     Numbers,

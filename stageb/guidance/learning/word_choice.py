@@ -16,7 +16,7 @@ from collections.abc import Set
 
 import numpy as np
 
-from stageb.guidance.learning.calibration import Numbers
+from stageb.guidance.learning.calibrate import Numbers
 from stageb.guidance.learning.terms import Contingency
 
 LIST_LENGTHS = (10, 30, 100, 200)  # words of a verdict, at most: sizes that are tried
