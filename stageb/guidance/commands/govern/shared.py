@@ -70,12 +70,13 @@ def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidan
     """
     while True:
         before = load(path).get(change.guidance.mission)
-        # what was spent on tickets stays spent, whatever takes the place of what it taught
+        # what was spent on tickets stays spent, whatever takes the place of what it taught, and no
+        # number of a rule is given twice
         if before is not None:
             spent = before.spent.most(change.guidance.spent)
-            change = replace(
-                change, guidance=carry_seen(before, replace(change.guidance, spent=spent))
-            )
+            number = max(before.next_number, change.guidance.next_number)
+            kept = replace(change.guidance, spent=spent, next_number=number)
+            change = replace(change, guidance=carry_seen(before, kept))
             if (
                 not compare_rules(before, change.guidance)
                 and not compare_marks(before, change.guidance)

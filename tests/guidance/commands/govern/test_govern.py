@@ -1050,3 +1050,16 @@ def test_rules_that_were_edited_as_text_keep_what_is_known_of_them(
             in asked("promote", "mine.txt", "--to", "shared.json", "--yes")[1]
         )
         assert load_seed("shared.json")["valves"].rules[1].is_provisional == bool(mark)
+
+
+def test_no_number_of_a_rule_is_given_twice_whatever_is_promoted_or_rolled_back(
+    here: Path, asked: Asked
+) -> None:
+    asked("promote", "out/run", "--to", "shared.json", "--yes")
+    Path("mine.txt").write_text(f"[valves]\nG0. {G0}\nG7. Fail if state is rusty.\n")
+    asked("promote", "mine.txt", "--to", "shared.json", "--yes")
+    assert load_seed("shared.json")["valves"].next_number == 8
+    assert asked("promote", "out/run", "--to", "shared.json", "--yes")[0] == 0
+    assert load_seed("shared.json")["valves"].next_number == 8
+    assert asked("rollback", "shared.json", "--to", "1", "--yes")[0] == 0
+    assert load_seed("shared.json")["valves"].next_number == 8
