@@ -56,8 +56,8 @@ class Proof:
     judge: Judge
 
     def prove(self, level: float) -> Dialogue[tuple[BettingTest, Preparers | None, bool]]:
-        """Test what all groups teach. Where a model judges, race tickets come first: they only
-        teach. See ``prove_learning``."""
+        """Test what all groups teach. Where a model judges, race tickets come first. See
+        ``prove_learning``, and ``budget.py`` for why."""
         tools, groups = self.teacher.tools, self.teacher.groups
         ends, preparers = block_ends(len(groups)), self._make_preparers()
         if preparers and (raced := whole_groups(tools.splits.race_set, tools.tickets)):

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
+from typing import NamedTuple
 
 from stageb.guidance.judging.questions import Dialogue
 from stageb.guidance.learning.calibrate import (
@@ -72,6 +73,19 @@ class Weighed:
     judge: JudgeName  # the best of them on the tickets before it
 
 
+class _Scored(NamedTuple):
+    """What the model and the rules say of a block under one prompt, ticket by ticket, and how to
+    compare that with what they say under others."""
+
+    scores: Sequence[tuple[float, ...]]  # by the model: each label's log-probability
+    rulings: Sequence[Ruling]
+    leads: Sequence[tuple[float, ...]]  # each label's lead by points
+    to_middle: (
+        Calibration  # moves the model's scores on reference tickets to 0, and their spread to 1
+    )
+    spread: float  # of the leads on reference tickets
+
+
 @dataclass(frozen=True, slots=True)
 class Stacker(Preparer):
     """Prepares one guidance after the other, each by what the blocks before tell for
@@ -99,52 +113,19 @@ class Stacker(Preparer):
         judge: JudgeName = self.choose_judge(by_folds) if self._has_rules(guidance) else "model"
         if not self.tools.weighs:
             return (yield from self._prepare_unweighed(guidance, judge, len(taught), block))
-        reference = self.leave_out_shown(guidance, self.reference)
-        (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
-        labels = guidance.labels
-        all_scores = [find_scores(each, labels) for each in judged]
-        rulings = self._rule_on(guidance, [*reference, *block])
-        all_leads = [
-            tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings
-        ]
-        to_middle, spread = _scale_scores(
-            labels, all_scores[: len(reference)], all_leads[: len(reference)]
-        )
-        fitted, model_only = self._fit(), self._fit(is_alone=True).after(to_middle).rounded
+        scored = yield from self._score(guidance, block)
+        fitted, model_only = self._fit(), self._fit(is_alone=True).after(scored.to_middle).rounded
         with_rules = replace(
-            fitted.after(to_middle), points=fitted.points / spread, reach=self._find_reach(fitted)
+            fitted.after(scored.to_middle),
+            points=fitted.points / scored.spread,
+            reach=self._find_reach(fitted),
         ).rounded
-        is_known, judged_block = fitted != UNCALIBRATED, {}
-        rows = zip(
-            block,
-            *(some[len(reference) :] for some in (all_scores, rulings, all_leads)),
-            strict=True,
-        )
-        for i, scores, ruling, leads in rows:
-            label, is_right = self.tools.tickets[i].label, dict[JudgeName, bool]()
-            calibrated = (
-                with_rules.given(ruling.verdict, ruling.leads).weigh(scores) if is_known else None
-            )
-            if calibrated is not None:
-                is_right = _compare_judges(
-                    label, labels, calibrated, model_only.weigh(scores), ruling.verdict
-                )
-            scaled_points = tuple(lead / spread for lead in leads)
-            judged_block[i] = Weighed(
-                scores,
-                to_middle.weigh(scores),
-                ruling.verdict,
-                scaled_points,
-                label,
-                calibrated,
-                len(taught),
-                is_right,
-                judge,
-            )
+        is_known = fitted != UNCALIBRATED
+        judges = (with_rules, model_only) if is_known else None
+        judged = self._weigh_block(block, scored, judges, len(taught), judge)
         calibration = model_only if judge == "model" else with_rules
-        return replace(
-            guidance, calibration=calibration, judge=judge
-        ) if is_known else None, self._plus(judged_block)
+        prepared = replace(guidance, calibration=calibration, judge=judge) if is_known else None
+        return prepared, self._plus(judged)
 
     def choose_judge(self, by_folds: Mapping[int, bool] = MappingProxyType({})) -> JudgeName:
         """Return the judge with the highest price-weighted accuracy on the known tickets; on a tie,
@@ -201,6 +182,52 @@ class Stacker(Preparer):
             for scores in (before, after)
         )
         return round(next(errors), 4), round(next(errors), 4)
+
+    def _score(self, guidance: Guidance, block: Sequence[int]) -> Dialogue[_Scored]:
+        """Have the model and the rules judge a block and the reference tickets under one prompt."""
+        labels, reference = guidance.labels, self.leave_out_shown(guidance, self.reference)
+        (judged,) = yield from self.judge.judgements([(guidance, [*reference, *block])])
+        scores = [find_scores(each, labels) for each in judged]
+        rulings = self._rule_on(guidance, [*reference, *block])
+        leads = [
+            tuple(float(dict(each.leads).get(label, 0)) for label in labels) for each in rulings
+        ]
+        first = len(reference)
+        to_middle, spread = _scale_scores(labels, scores[:first], leads[:first])
+        return _Scored(scores[first:], rulings[first:], leads[first:], to_middle, spread)
+
+    def _weigh_block(
+        self,
+        block: Sequence[int],
+        scored: _Scored,
+        calibrations: tuple[Calibration, Calibration] | None,
+        taught: int,
+        judge: JudgeName,
+    ) -> dict[int, Weighed]:
+        """Note how each ticket of a block was judged: by the model, by the rules that so many
+        tickets ``taught``, and by both where there are ``calibrations`` with and without rules."""
+        labels, weighed = self.tools.labels, dict[int, Weighed]()
+        rows = zip(block, scored.scores, scored.rulings, scored.leads, strict=True)
+        for i, scores, ruling, leads in rows:
+            label, is_right = self.tools.tickets[i].label, dict[JudgeName, bool]()
+            calibrated = None
+            if calibrations:
+                with_rules, model_only = calibrations
+                calibrated = with_rules.given(ruling.verdict, ruling.leads).weigh(scores)
+                by_model = model_only.weigh(scores)
+                is_right = _compare_judges(label, labels, calibrated, by_model, ruling.verdict)
+            weighed[i] = Weighed(
+                said=scores,
+                scores=scored.to_middle.weigh(scores),
+                ruling=ruling.verdict,
+                leads=tuple(lead / scored.spread for lead in leads),
+                label=label,
+                calibrated=calibrated,
+                taught=taught,
+                is_right=is_right,
+                judge=judge,
+            )
+        return weighed
 
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
         """Judge tickets by the rules as code. A headline alone gives no verdict here: it is no

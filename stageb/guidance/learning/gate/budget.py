@@ -19,11 +19,12 @@ tested in turn: until one of them is accepted, the same holds.
 
 *What is learnt at once* (``at_once.py``) has one test where code judges, with all that the folds'
 parts have left. Where a model judges, it has half of that, and bundles are tested with the rest.
-Its test bets on no race ticket: those have chosen the demonstrations and fitted the calibration of
-the guidance that it is compared with. Each block of the other tickets is judged under what the
-tickets before it have taught, with demonstrations and a calibration from these, so that given them
-the null hypothesis holds for the block as for any edit; and learning at once comes before any
-bundle, so that its edit is the first change. If it is dropped, nothing of it remains except that
+Race tickets come first in its test: two thirds of them only teach, and where the engine gives
+probabilities, the others fit the first calibration and are not bet on either. Each block behind
+them is judged under what the tickets before it have taught, with demonstrations and a calibration
+from these, as is the guidance that it is compared with, so that given them the null hypothesis
+holds for the block as for any edit; and learning at once comes before any bundle, so that its edit
+is the first change. If it is dropped, nothing of it remains except that
 half of the budget is spent, and bundles find what they would have found. If it is kept without a
 proof (``gate.provisional``), the guidance that bundles are compared with has seen all train
 tickets, and what holds for later edits holds for theirs. Demonstrations and calibration themselves
