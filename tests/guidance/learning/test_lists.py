@@ -354,7 +354,7 @@ def test_what_is_learnt_hangs_on_no_ticket_but_those_that_teach(
         held=of.held & taught,
         groups=[group & taught for group in of.groups],
     )
-    turned = [mask & ~of.held for mask in of.labelled.values()]
+    turned = [held & ~of.held for held in of.labelled.values()]
     turned[0] |= of.held
     relabelled = replace(of, labelled=dict(zip(labels, turned, strict=True)))
     learnt = [kind(of, taught) for kind in kinds]
