@@ -49,6 +49,7 @@ class GuidanceRanks:
     on all of them."""
 
     def __init__(self, config: LoopConfig, tickets: Sequence[Ticket], world: World) -> None:
+        self.config = config
         self.models = Models(config, world)
         self.tickets = tickets
         self.world = world
@@ -74,10 +75,10 @@ class GuidanceRanks:
         Tickets to distil are answered once, at a temperature of their own, with whole answers.
         ``on_tickets`` is told on rank 0 how many tickets are answered, as far as that is known.
         """
-        sampler, distills = self.models.config.sampler, batch.kind == "distill"
-        names: list[str | int] = [self.models.config.seed, *batch.names]
+        sampler, distills = self.config.sampler, batch.kind == "distill"
+        names: list[str | int] = [self.config.seed, *batch.names]
         if distills:
-            grid = [replace(sampler.grid[0], temperature=self.models.config.distill.temperature)]
+            grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
             sampler = replace(sampler, grid=grid, samples_per_decode=1, reasons="all")
         elif not batch.learns:
             sampler = replace(
@@ -119,7 +120,7 @@ class GuidanceRanks:
     def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling]:
         """Judge tickets by rules as code, on every rank the same; no verdict on those that the
         model is asked about."""
-        by_code = self.models.config.runner.judge == "both"
+        by_code = self.config.runner.judge == "both"
         if not by_code and guidance.judge in ("", "model"):
             return [Ruling(None)] * len(positions)
         rulings = self._coder.rule_on(guidance, [self.tickets[i] for i in positions])
@@ -143,7 +144,7 @@ class GuidanceRanks:
             for i, candidate, opening in question.asked
         }
         tickets = [ticket for ticket, _, _ in starts.values()]
-        names: list[str | int] = [self.models.config.seed, *question.names]
+        names: list[str | int] = [self.config.seed, *question.names]
 
         def write(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             some = [starts[ticket.key] for ticket in tickets]
@@ -151,14 +152,14 @@ class GuidanceRanks:
                 some,
                 guidance,
                 self.models.judge,
-                self.models.config.sampler,
+                self.config.sampler,
                 self.models.words,
                 names,
             )
             return [shallow(candidate) for candidate in found]
 
         most = max(
-            self.group_size, min(self.models.config.sampler.micro_batch_size, DECODED_TOGETHER)
+            self.group_size, min(self.config.sampler.micro_batch_size, DECODED_TOGETHER)
         )
         size = rollout.share_out(len(tickets), most, DECODED_TOGETHER, self._ways)
         groups = cut_groups(tickets, range(len(tickets)), question.guidance, size)
@@ -171,7 +172,7 @@ class GuidanceRanks:
         """Judge the tickets, by guidance; on rank 0."""
 
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
-            sampler = self.models.config.sampler
+            sampler = self.config.sampler
             tickets = self._coder.note_rulings(guidance, tickets)
             found = rollout.judge_tickets(
                 tickets,
@@ -211,7 +212,7 @@ class GuidanceRanks:
 
     def _sample(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
         """Sample answers of the model that reflects: if it is another one, on rank 0 alone."""
-        if self.models.config.reflection.model is not None:
+        if self.config.reflection.model is not None:
             if not self.world.is_global_zero:
                 return []
             return self.models.reflector.generate(question.requests)

@@ -282,7 +282,7 @@ def take_answers(
         try:
             label = find_label(word, RIGHT, promises[missions[name]].labels, columns)
         except FaultError as fault:
-            bad.append(BadLine(*at, fault.what, fault.remedy))
+            bad.append(fault.in_file(*at))
             continue
         before = known.get(name) or taken.get(name)
         if before not in (None, label):
