@@ -149,18 +149,11 @@ class GuidanceRanks:
         def write(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             some = [starts[ticket.key] for ticket in tickets]
             found = rollout.write_reasons(
-                some,
-                guidance,
-                self.models.judge,
-                self.config.sampler,
-                self.models.words,
-                names,
+                some, guidance, self.models.judge, self.config.sampler, self.models.words, names
             )
             return [shallow(candidate) for candidate in found]
 
-        most = max(
-            self.group_size, min(self.config.sampler.micro_batch_size, DECODED_TOGETHER)
-        )
+        most = max(self.group_size, min(self.config.sampler.micro_batch_size, DECODED_TOGETHER))
         size = rollout.share_out(len(tickets), most, DECODED_TOGETHER, self._ways)
         groups = cut_groups(tickets, range(len(tickets)), question.guidance, size)
         return [

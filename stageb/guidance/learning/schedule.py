@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
 
+from stageb.errors import write_option
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.prequential import block_ends
 from stageb.guidance.learning.gate.race import FEWEST_EDITS, LAPS
@@ -39,8 +40,14 @@ def describe_learning(config: LoopConfig) -> str:
             "Code judges by rules that it learns from all train tickets at once; the model "
             "judges what code cannot."
         )
+    small = (
+        " It is the small one that ships in the package, to try things with: name yours "
+        f"(model.model_name_or_path), or let code learn ({write_option('config', 'frugal')}), which "
+        "is sooner and finds exact limits."
+    )
     return (
         "The model judges tickets, proposes rules from its errors and tests them on other tickets."
+        + small * config.model.is_shipped
     )
 
 

@@ -268,9 +268,9 @@ class Guidance:
     next_number: int
     spent: Budget = NOTHING  # on the tickets that taught it, by all runs that led to it
     # names of what tickets say (``groups.name_content``) that taught or tested it
-    taught_by: frozenset[str] = frozenset()
+    taught_by: frozenset[str] = field(default=frozenset(), repr=False)
     # the same of those that chose it among others, or told when to stop
-    chosen_by: frozenset[str] = frozenset()
+    chosen_by: frozenset[str] = field(default=frozenset(), repr=False)
     demonstrations: tuple[Demonstration, ...] = ()  # in the order in which the model reads them
     calibration: Calibration = UNCALIBRATED  # of the model's verdicts under it
     judge: JudgeName = ""  # the best one on train tickets that taught none of them

@@ -464,6 +464,18 @@ def test_a_run_is_described_by_who_learns_and_who_judges(
     assert re.match(said, describe_learning(config))
 
 
+def test_a_run_by_the_small_model_that_ships_says_so_and_what_to_do() -> None:
+    small = "It is the small one that ships in the package"
+    shipped = replace(CONFIG, model=replace(CONFIG.model, model_name_or_path="stageb-tiny"))
+    assert small in describe_learning(shipped)
+    assert "--config frugal" in describe_learning(shipped)
+    for other in (
+        replace(shipped.model, model_name_or_path="mine"),
+        replace(shipped.model, engine="scripted"),
+    ):
+        assert small not in describe_learning(replace(shipped, model=other))
+
+
 def test_epochs_draw_orders_of_their_own() -> None:
     first, second = (
         batch.tickets for batch in walked(numbered(60), 60).rounds if batch.split == "train"
