@@ -3,6 +3,7 @@ the one in a gap."""
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -122,7 +123,8 @@ def _shorten(side: Side, under: float, over: float) -> str:
     as these could lie in between, it lies in the middle half of the gap. Empty where it needs more
     than twelve decimals."""
     middle, step = (under + over) / 2, 10.0 ** -max(map(_count_decimals, (under, over)))
-    margin = (over - under) / 4 if over - under > 1.5 * step else 0.0
+    # which sums of decimals miss by a little
+    reach = (over - under) / 4 * (1 + 1e-9) if over - under > 1.5 * step else math.inf
     for digits in range(-6, 13):
         nearest = round(middle, digits)
         for number in (
@@ -131,7 +133,7 @@ def _shorten(side: Side, under: float, over: float) -> str:
             round(nearest + 10.0**-digits, digits),
         ):
             is_apart = under <= number < over if side == "above" else under < number <= over
-            if is_apart and abs(number - middle) <= (over - under) / 2 - margin:
+            if is_apart and abs(number - middle) <= reach:
                 return _plain(f"{number:.{max(0, digits)}f}")
     return ""
 

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from times import TIMES
 
@@ -214,6 +214,18 @@ def test_a_limit_lies_in_the_middle_of_a_wide_gap(under: float, gap: float, side
     step = 10.0 ** -max(len(f"{end:g}".partition(".")[2]) for end in (under, over))
     if over - under > 1.5 * step:  # numbers as fine as these fit in between
         assert under + quarter - 1e-9 <= found.number <= over - quarter + 1e-9
+
+
+@given(st.integers(1, 100_000), st.integers(0, 6))
+@example(243, 1)
+def test_a_limit_between_neighbours_is_one_of_them_and_as_fine_as_they_are(
+    number: int, decimals: int
+) -> None:
+    """Above 24.3, where the next number is 24.4, and not above 24.35."""
+    under, over = (round(each / 10**decimals, decimals) for each in (number, number + 1))
+    for side, end in (("above", under), ("below", over)):
+        text = write_limit("above" if side == "above" else "below", under, over, "7 mm")
+        assert parse_quantity(text) == (end, "mm")
 
 
 @given(
