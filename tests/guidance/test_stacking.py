@@ -356,6 +356,18 @@ def test_where_a_model_judges_a_stop_before_anything_is_learnt_is_a_stop() -> No
     assert (result.decision.tried, result.prepared) == ((), None)
 
 
+def test_tickets_that_the_rules_judge_right_prepare_nothing() -> None:
+    """Nothing can be learnt from them, so they are kept for later tests."""
+    trial = Trial(right=1.0)
+    config = replace(CONFIG, reflection=ReflectionConfig(scope="all"))
+    learner = RuleLearner(replace(trial.stacker.tools, config=config))
+    mission, (bundle,) = answer_all(learner.draw(MissionState(TORN)), trial.answer)
+    (lesson,) = answer_all(learner.propose([bundle], TORN), trial.answer)
+    assert bundle.why_not and lesson.learnt is None
+    result = answer_all(learner.prove(mission, bundle, lesson), trial.answer)
+    assert result.left == mission.left and result.prepared is None
+
+
 @pytest.mark.parametrize(
     ("before", "after", "outcomes"),
     [(9, 0, ("unlikely", "unlikely")), (1, 1, ("provisional", "unlikely"))],
