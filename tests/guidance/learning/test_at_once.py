@@ -312,6 +312,24 @@ def test_a_limit_beside_the_gate_holds_for_what_is_provisional_too(tmp_path: Pat
         )
 
 
+def test_unproven_rules_may_turn_the_headline_where_there_were_no_others(tmp_path: Path) -> None:
+    lines = [
+        {**row, "label": "pass" if row["label"] == "fail" else "fail"}
+        for row in small.rows("valves", 24)
+    ]
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(f"{json.dumps(row)}\n" for row in lines))
+    keys = {**ALL, "gate.alpha": 1e-9}
+    assert main(small.arguments(few, tmp_path / "out", keys=keys)) == 0
+    (edit,) = rows(tmp_path / "out" / "run", "reflection.jsonl")[0]["gate"]["edits"]
+    learnt = guidance_of(tmp_path / "out" / "run")["experiences"]
+    assert edit["outcome"] == "provisional"
+    assert [*learnt.values()] == [  # where most tickets fail, learning starts from that
+        "A ticket passes unless a rule fails it.",
+        "Fail if state is new or worn.",
+    ]
+
+
 STATES = [  # one in six is labelled otherwise than its state says
     Ticket(
         "m",
