@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from guidance.rules.made_rules import Fields, export_text, judge_by_python, judge_by_sql
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.exports.json_rules import TreeExporter
@@ -130,6 +130,7 @@ NUMBERS = st.one_of(
 )
 
 
+@example(["1,5", "2,75", "3,5 mm", "-1,5", "12,50-"])  # which have no decimal comma here
 @given(st.lists(NUMBERS.map(str.strip).filter(bool), min_size=1, max_size=20))
 def test_sql_makes_a_number_of_the_same_values_as_the_rules_or_none(values: list[str]) -> None:
     for limit in ("2.5", "2.5 mm"):
