@@ -415,6 +415,49 @@ def test_a_rule_that_code_proposes_tells_its_figures_and_names_tickets_that_it_j
     assert all("torn" in each.per_image[0][1] and each.label == "fail" for each in named)
 
 
+def test_a_rule_names_tickets_that_it_speaks_of_itself_and_judges_right() -> None:
+    """Not those of another rule of the same verdict."""
+    tickets = [
+        Ticket(
+            "m",
+            f"g{n}",
+            "fail" if n % 4 < 2 and n % 20 else "pass",
+            (
+                (
+                    "image_1",
+                    f"state: {'torn' if n % 4 == 0 else 'new'}; load: {'high' if n % 4 == 1 else 'low'}",
+                ),
+            ),
+        )
+        for n in range(240)
+    ]
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        runner=RunnerConfig(judge="both"),
+        reflection=ReflectionConfig(scope="all"),
+        split=SplitConfig(1.0, 0.0, 0.0),
+    )
+    tools, start = make_tools(config, tickets), make_neutral("m", WORDS["en"])
+
+    def judge(question: JudgeTickets) -> list[list[Judgement]]:
+        return answer_by_code(question, tools)
+
+    _, bundles = answer_all(RuleLearner(tools).draw(MissionState(start)), judge)
+    (lesson,) = answer_all(RuleLearner(tools).propose(bundles, start), judge)
+    (proposal,) = lesson.proposals
+    known = {ticket.key: ticket for ticket in tickets}
+    named = {
+        each.text: [known[key] for key in each.evidence]
+        for each in proposal.operations
+        if each.op == "add"
+    }
+    assert {*named} == {"Fail if state is torn.", "Fail if load is high."}
+    for text, some in named.items():
+        said = text.removeprefix("Fail if ").removesuffix(".").replace(" is ", ": ")
+        assert len(some) == 3 and {each.label for each in some} == {"fail"}
+        assert all(said in each.per_image[0][1] for each in some)
+
+
 def test_code_is_wrong_about_the_tickets_that_its_folds_were_wrong_about_and_no_others() -> None:
     lesson = learn_states(PriceConfig())
     assert lesson.learnt
