@@ -337,6 +337,71 @@ def test_where_a_model_judges_a_stop_leaves_the_guidance_and_its_budget_as_they_
     assert (result.decision.tried, result.decision.winner, result.prepared) == ((), None, None)
 
 
+def test_where_a_model_judges_a_stop_before_anything_is_learnt_is_a_stop() -> None:
+    """And prepares nothing, which would take tickets from tests of what is learnt later."""
+    trial = Trial(right=1.0)
+
+    def stop(doing: str) -> None:
+        raise LearningStopped
+
+    config = replace(CONFIG, reflection=ReflectionConfig(scope="all"))
+    learner = RuleLearner(replace(trial.stacker.tools, config=config))
+    mission, (bundle,) = answer_all(learner.draw(MissionState(START)), trial.answer)
+    stopping = RuleLearner(replace(learner.tools, pause=stop))
+    (lesson,) = answer_all(stopping.propose([bundle], START), trial.answer)
+    assert lesson.is_stopped and lesson.learnt is None
+    told = replace(lesson, teacher=replace(lesson.teacher, tools=learner.tools))
+    result = answer_all(learner.prove(mission, bundle, told), trial.answer)
+    assert result.is_stopped and result.left == mission.left
+    assert (result.decision.tried, result.prepared) == ((), None)
+
+
+def test_tickets_that_the_rules_judge_right_prepare_nothing() -> None:
+    """Nothing can be learnt from them, so they are kept for later tests."""
+    trial = Trial(right=1.0)
+    config = replace(CONFIG, reflection=ReflectionConfig(scope="all"))
+    learner = RuleLearner(replace(trial.stacker.tools, config=config))
+    mission, (bundle,) = answer_all(learner.draw(MissionState(TORN)), trial.answer)
+    (lesson,) = answer_all(learner.propose([bundle], TORN), trial.answer)
+    assert bundle.why_not and lesson.learnt is None
+    result = answer_all(learner.prove(mission, bundle, lesson), trial.answer)
+    assert result.left == mission.left and result.prepared is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcomes"),
+    [(9, 0, ("unlikely", "unlikely")), (1, 1, ("provisional", "unlikely"))],
+)
+def test_unproven_rules_are_kept_beside_a_model_that_is_not_better_without_them(
+    before: int, after: int, outcomes: tuple[str, str]
+) -> None:
+    """And that are likely to be better than one verdict for all. The model sees so much of labels
+    ``before`` rules are shown, and ``after``."""
+    trial = Trial(right=0.85)
+    learner = RuleLearner(trial.stacker.tools)
+
+    def answer(question: JudgeTickets) -> list[list[Judgement]]:
+        found = list[list[Judgement]]()
+        for asked in question.asked:
+            trial.sees = after if len(asked[0].rules) > 1 else before
+            found += trial.answer(replace(question, asked=(asked,)))
+        return found
+
+    _, bundles = answer_all(learner.draw(MissionState(START)), answer)
+    (lesson,) = answer_all(learner.propose(bundles, START), answer)
+    likely = lesson.learnt
+    assert likely
+    unlikely = likely._replace(whole=replace(likely.whole, z_score=0.0))
+    proof = Proof(lesson.teacher, likely, learner.tools.make_judge(START))
+    test, preparers, _ = answer_all(proof.prove(1e-9), answer)
+    for learnt, outcome in zip((likely, unlikely), outcomes, strict=True):
+        tried = answer_all(proof.conclude(learnt, test, preparers), answer)
+        assert tried.outcome == outcome and tried.calibration_errors and tried.judges
+        assert [rule.is_provisional for rule in tried.edit.guidance.rules[1:]] == [
+            outcome == "provisional"
+        ]
+
+
 def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
     tools = replace(
         Trial(0.9).stacker.tools, count_tokens=lambda some: [len(each.system) for each in some]

@@ -266,7 +266,7 @@ def _join_limits(one: str, other: str) -> str:
         ),
         reverse=True,
     )
-    if len(found) < 2 or [sign for sign, _, _ in found] != [">", "<"]:
+    if [sign for sign, _, _ in found] != [">", "<"]:
         return ""
     (_, above, low), (_, below, high) = found
     if float(low) >= float(high):

@@ -204,7 +204,7 @@ class _Query:
         unsure = [each for each in (is_empty, self._write_lacks(conditions.cells)) if each]
         first = {"verdict": self._say(is_empty), "rule": self._say(is_empty)}
         first["decides"] = self._say(" OR ".join(unsure), PERSON)
-        if conditions.cells.fields and not is_typed:
+        if conditions.cells.fields:  # none of columns that are numbers
             staged = self._write_stages(conditions.cells, chosen, first, of_mission)
             return "\n".join([*lines, *staged])
         query, source = "", f"{self._table}{of_mission}"

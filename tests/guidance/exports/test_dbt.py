@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,43 @@ def test_its_tests_expect_what_the_query_gives() -> None:
     found = judge_rows(limit_to_sql(mission), given["rows"])
     assert [(row["verdict"], row["rule"]) for row in expected] == found
     assert {verdict for verdict, _ in found} == {"pass"}  # words may fail all others
+
+
+def test_missions_whose_names_fold_alike_have_models_of_their_own_for_their_own_rows() -> None:
+    """And a mission alone needs no column that names it."""
+    seals = ("worn", "new", "\U0001f642")
+    known = [ticket({"Seal": seal}) for seal in seals]
+    missions = [
+        replace(
+            coded([f"Fail if Seal is {seal}."], known), name=name, tickets=known, letters=seals[2]
+        )
+        for name, seal in (("Lids!", "worn"), ("lids", "new"), ("LIDS?", "worn or new"))
+    ]
+    names = [mission.name for mission in missions]
+    models = ["judged_lids", "judged_lids_2", "judged_lids_3"]
+    verdicts = ["fail", "pass", "fail"]  # of a row whose seal is worn
+    for written in (missions, missions[1:2]):
+        files = DbtExporter().write(written, DIALECTS["sqlite"]).files
+        assert isinstance(files, dict)
+        assert [*files] == [
+            f"{model}.{kind}" for model in models[: len(written)] for kind in ("sql", "yml")
+        ]
+        several = len(written) > 1
+        for mission, model in zip(written, models, strict=False):
+            name = mission.name
+            query = files[f"{model}.sql"].replace("{{ ref('tickets') }}", "tickets")
+            with sqlite3.connect(":memory:") as opened:
+                opened.execute(f"CREATE TABLE tickets ({'mission, ' * several}Seal)")
+                for other in names if several else [""]:
+                    cells = [other, "worn"] if several else ["worn"]
+                    opened.execute(f"INSERT INTO tickets VALUES ({'?, ' * several}?)", cells)
+                found = opened.execute(query).fetchall()
+            verdict = verdicts[names.index(name)]
+            assert [row[:-1] for row in found] == [(*[name] * several, "worn", verdict)]
+            (test,) = yaml.safe_load(files[f"{model}.yml"])["unit_tests"]
+            own = {"mission": name} if several else {}
+            rows = test["given"][0]["rows"]
+            assert rows == [{"Seal": seal, **own} for seal in seals]
 
 
 def test_templates_read_nothing_of_what_rules_say() -> None:

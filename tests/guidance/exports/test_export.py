@@ -14,11 +14,11 @@ from itertools import product
 from typing import Any
 
 from guidance.rules.made_rules import Fields, export_text, judge_by_python, judge_by_sql
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.exports.json_rules import TreeExporter
-from stageb.guidance.exports.protocol import CodedMission
+from stageb.guidance.exports.protocol import CodedMission, code_mission
 from stageb.guidance.exports.python import PythonExporter
 from stageb.guidance.exports.sql import limit_to_sql, write_sql
 from stageb.guidance.rules.conditions import (
@@ -37,7 +37,7 @@ from stageb.guidance.rules.conditions import (
     Some,
 )
 from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.fields import read_ticket
+from stageb.guidance.rules.fields import BY_NAMES, read_ticket
 from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import WORDS
@@ -130,6 +130,7 @@ NUMBERS = st.one_of(
 )
 
 
+@example(["1,5", "2,75", "3,5 mm", "-1,5", "12,50-"])  # which have no decimal comma here
 @given(st.lists(NUMBERS.map(str.strip).filter(bool), min_size=1, max_size=20))
 def test_sql_makes_a_number_of_the_same_values_as_the_rules_or_none(values: list[str]) -> None:
     for limit in ("2.5", "2.5 mm"):
@@ -189,6 +190,16 @@ def test_json_holds_the_tree_and_names_what_it_lacks() -> None:
     assert (content["version"], rule["verdict"], rule["if"]) == (1, "fail", tree)
     (gone,) = content["missions"]["m"]["unreadable"]
     assert (gone["key"], gone["text"]) == ("G2", "Fail if it looks odd.")
+
+
+def test_json_says_which_rules_are_provisional() -> None:
+    mission = coded(["Fail if Seal is worn.", "Fail if Seal is new."], list(map(ticket, ROWS)))
+    first, second = mission.coded.each
+    rules = [first, replace(second, is_provisional=True)]
+    mission = replace(mission, coded=replace(mission.coded, each=rules))
+    content = json.loads(export_text(TreeExporter(), [mission]))
+    said = [rule.get("provisional", False) for rule in content["missions"]["m"]["rules"]]
+    assert said == [False, True]
 
 
 def test_a_count_is_a_count_in_every_language() -> None:
@@ -424,6 +435,52 @@ def test_where_rules_judge_what_is_missing_a_row_that_says_nothing_has_no_verdic
     judge = judge_by_python([mission])
     assert [judge(row)[:2] for row in rows] == [("fail", "G1"), (None, ""), ("pass", "G0")]
     assert judge({"per_image": {"1": " "}}, "m").verdict is None
+
+
+def test_a_row_that_says_nothing_has_no_verdict_in_sql_beside_a_rule_that_sql_cannot_say() -> None:
+    """Where words alone might say more, a rule on what is missing decides, but not of nothing."""
+    texts = ["Fail if a summary mentions rust.", "Fail if Seal is missing."]
+    known = [*map(ticket, ROWS), ticket({"Seal": "new"}, "; rust")]
+    mission = replace(coded(texts, known), columns_all=("Seal", "Size"))
+    rows: list[Fields] = [{"Seal": None, "Size": "3"}, {"Seal": None, "Size": None}]
+    assert [verdict for verdict, _ in judge_by_sql(mission, rows)] == ["fail", None]
+
+
+def test_a_rule_that_code_cannot_read_either_hides_no_other_rule_in_sql() -> None:
+    texts = ["Pass if it looks odd.", "Pass if Seal is new."]
+    mission = coded(texts, list(map(ticket, ROWS)))
+    row: Fields = {"Seal": "new"}
+    assert mission.coded.compile()(reading(ticket(row)))[:2] == ("pass", "G2")
+    assert judge_by_sql(mission, [row]) == [("pass", "G2")]
+
+
+def test_a_limit_beyond_all_numbers_of_a_database_is_not_said_in_sql() -> None:
+    rules = [f"Fail if Torque is above 1{'0' * 320}.", "Fail if Torque is above 3."]
+    row: Fields = {"Torque": "40"}
+    mission = coded(rules, [ticket(row)])
+    for each in (mission, replace(mission, numeric=frozenset({"Torque"}))):
+        assert [*limit_to_sql(each).unreadable] == ["G1"]
+        assert judge_by_sql(each, [row]) == [("fail", None)]  # the first might say it, too
+
+
+def test_where_labels_have_an_order_sql_needs_to_know_no_rule_behind_the_one_that_holds() -> None:
+    codes = [
+        ("G1", RuleCode("high", OneOf("Seal", ("worn",)))),
+        ("G2", RuleCode("mid", OneOf("Tag", ("x",)))),
+    ]
+    rules = CodedRules([CodedRule(key, "", code) for key, code in codes], ("low", "high", "mid"))
+    rows: list[Fields] = [{"Seal": "worn", "Tag": "spr\u00f6de"}, {"Seal": "new", "Tag": "x"}]
+    assert judge_by_sql(CodedMission("m", 0, rules), rows) == [("high", "G1"), ("mid", "G2")]
+
+
+def test_a_column_of_which_nothing_is_known_holds_no_flags() -> None:
+    """1 is a number there, and not true."""
+    headline, rule = WORDS["en"].neutral_headline, "Fail if Torque is above 0."
+    guidance = Guidance("m", 1, (Rule("G0", headline), Rule("G1", rule)), 2)
+    read = read_rules(guidance, Vocabulary.of([ticket({"Torque": "3"})]), WORDS["en"])
+    guidance = replace(guidance, named=(("Torque", ""),))
+    mission = code_mission(guidance, read, BY_NAMES, [])
+    assert judge_by_sql(mission, [{"Torque": "1"}]) == [("fail", "G1")]
 
 
 def test_what_is_no_number_of_python_is_an_empty_cell_of_the_exported_module() -> None:

@@ -33,7 +33,8 @@ from stageb.guidance.words.automation import Automation, Bound
 from stageb.guidance.words.types import Content, Ticket
 
 TABLE = (
-    "id,Seal,Torque,Width,label\n1,worn,40,3 mm,fail\n2,new,30,4 mm,pass\n3,new,41.5,5 mm,pass\n"
+    "id,Seal,Torque,Width,Grade,label\n1,worn,40,3 mm,2,fail\n2,new,30,4 mm,1.0,pass\n"
+    "3,new,41.5,5 mm,A1,pass\n"
 )
 OF_TABLE = ["--tickets", "table.csv", "--columns", "group_id=id,label=label,mission_name=tickets"]
 DECIDED = ("json-logic", "pmml", "dmn", "xlsx")
@@ -68,7 +69,10 @@ def test_a_mission_leaves_as_if_there_were_no_other(form: str, place: Path) -> N
     head, *rows = TABLE.replace("id,", "mission,id,").splitlines()
     own = [f"tickets,{row}" for row in rows]
     Path("rules.txt").write_text("[tickets]\nFail if Seal is worn and Torque is above 39.5.\n")
-    for name, others in (("alone", []), ("beside", ["lids,4,ÖL,much,wide,fail", "lids,5,,,,pass"])):
+    for name, others in (
+        ("alone", []),
+        ("beside", ["lids,4,ÖL,much,wide,x,fail", "lids,5,,,,,pass"]),
+    ):
         Path(f"{name}.csv").write_text("\n".join([head, *own, *others, ""]))
         wanted = ["--format", form, "--output", name, "--tickets", f"{name}.csv"]
         line = ["guidance", "export", "rules.txt", *wanted, "--columns", "group_id=id"]
@@ -114,6 +118,8 @@ def read_export(path: Path) -> dict[str, bytes]:
         ("Fail if Width is above 3 mm.", "the column Width holds texts such as '3 mm'"),
         ("Fail if it looks odd.", "G2"),
         ("Fail if Torque equals Seal.", "a column of numbers with one of texts"),
+        ("Fail if Grade is above 3.", "the column Grade holds texts such as 'A1'"),
+        ("Fail if Seal equals Grade.", "the column Grade holds numbers and texts"),
     ],
 )
 def test_a_rule_that_a_form_cannot_say_is_named_before_anything_is_written(
@@ -152,13 +158,19 @@ class OwnExporter:
 def test_an_installed_package_brings_a_form_of_its_own(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    point = EntryPoint("own", "guidance.exports.test_exporters:OwnExporter", "stageb.exports")
+    """Beside others, and never in the place of one that stands here."""
+    modules = {"another": "no_module", "own": __name__, "sql": "no_module"}
+    points = [
+        EntryPoint(name, f"{module}:OwnExporter", "stageb.exports")
+        for name, module in modules.items()
+    ]
     monkeypatch.setattr(
         registry,
         "entry_points",
-        lambda **wanted: [point] if wanted.get("name", "own") == "own" else [],
+        lambda group, name="": [each for each in points if name in ("", each.name)],
     )
-    assert list_exporters() == [*EXPORTERS, "own"]
+    assert list_exporters() == [*EXPORTERS, "another", "own"]
+    assert export("sql", "Fail if Seal is worn.") == 0
     assert export("own", "Fail if Seal is worn.") == 0
     assert (place / "out-own").read_text() == "tickets\n"
 

@@ -53,6 +53,45 @@ COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
+ASKED = {  # attributes that the standard's schema asks for
+    "DataField": ("name", "optype", "dataType"),
+    "Value": ("value",),
+    "RuleSetModel": ("functionName",),
+    "MiningField": ("name",),
+    "OutputField": ("name", "feature"),
+    "DerivedField": ("name", "optype", "dataType"),
+    "RuleSelectionMethod": ("criterion",),
+    "SimpleRule": ("score",),
+    "SimplePredicate": ("field", "operator", "value"),
+    "Apply": ("function",),
+    "FieldRef": ("field",),
+}
+
+
+def check_document(root: Element, decisions: Decisions) -> None:
+    """That the document is one of the standard, and says of each column what it may hold."""
+    for element in root.iter():
+        wanted = ASKED.get(element.tag.removeprefix(PMML), ())
+        assert {*wanted} <= {*element.keys()}, element.attrib
+    (method,) = root.iter(f"{PMML}RuleSelectionMethod")
+    assert method.get("criterion") == "firstHit"
+    fields = {each.get("name", ""): each for each in root.iter(f"{PMML}DataField")}
+    for name, kind in decisions.kinds.items():
+        values = [(each.get("value"), each.get("property")) for each in fields[name]]
+        flags = [("true", None), ("false", None)] if kind == "flag" else []
+        assert values[: len(flags)] == flags
+        assert values[len(flags) :] in ([("", "missing")], [] if kind == "number" else None)
+    (target,) = (
+        each.get("name", "")
+        for each in root.iter(f"{PMML}MiningField")
+        if each.get("usageType") == "target"
+    )
+    assert [each.get("value") for each in fields[target]] == [
+        *decisions.mission.coded.labels,
+        "person",
+    ]
+
+
 def compute(element: Element, known: Mapping[str, Any], folded: str | None = None) -> Any:
     """What an expression gives; None where it is missing. ``folded`` is what functions of a text
     make of a missing one: by the standard's words nothing, in some engines an empty one."""
@@ -101,6 +140,7 @@ def judge_by_the_standard(
     root = ElementTree.fromstring(
         str(PmmlExporter().write([decisions.mission], DIALECTS["sqlite"]).files)
     )
+    check_document(root, decisions)
     zero = {
         each.get("name", "")
         for each in root.iter(f"{PMML}MiningField")
@@ -115,16 +155,26 @@ def judge_by_the_standard(
         known |= {name: 0.0 for name in zero if known.get(name) is None}
         for field in root.iter(f"{PMML}DerivedField"):
             known[field.get("name", "")] = compute([*field][-1], known, folded)
-        holds = (known[each.get("field", "")] for each in root.iter(f"{PMML}SimplePredicate"))
+        asked = root.iter(f"{PMML}SimplePredicate")
+        holds = (
+            COMPARED[each.get("operator", "")](
+                str(known[each.get("field", "")]).lower(), each.get("value")
+            )
+            for each in asked
+        )
         rule = next(
             rule
             for rule, is_so in zip(root.iter(f"{PMML}SimpleRule"), holds, strict=False)
             if is_so
         )
-        assert known["first rule"] == rule.get("id")
-        return (
-            (None, "") if rule.get("score") == "person" else (rule.get("score"), rule.get("id", ""))
-        )
+        said: dict[str | None, Any] = {
+            each.get("name"): rule.get("score")
+            if each.get("feature") == "predictedValue"
+            else compute(each[0], known)
+            for each in root.iter(f"{PMML}OutputField")
+        }
+        assert said["rule"] == rule.get("id")
+        return (None, "") if said["predicted"] == "person" else (said["predicted"], said["rule"])
 
     return [decide(row) for row in rows]
 

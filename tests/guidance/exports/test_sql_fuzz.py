@@ -247,20 +247,52 @@ def compare_in_sqlite(
     return found
 
 
+def test_sql_compares_numbers_of_one_unit_alone_as_code_does() -> None:
+    cells = product(["3 mm", "2 mm", "2 kg", "2", "3"], repeat=2)
+    rows = [dict(zip("ab", each, strict=True)) for each in cells]
+    found = [
+        compare_in_sqlite([f"Fail if {what}."], PASS_FAIL, rows, False)
+        for what in ("a is above b", "a + b is above 4", "a - b is above 0")
+    ]
+    assert all(len({*each}) == 3 for each in found)  # it fails, passes, or is not told
+
+
+def test_sql_takes_no_letter_for_another_in_capitals_as_code_does() -> None:
+    """The capital of a dotless i is I, whose small letter has a dot."""
+    rows = [{"Seal": cell} for cell in ("\u0131l\u0131k", "ILIK", "ilik", "\u0131L\u0131K")]
+    found = compare_in_sqlite(["Fail if Seal is \u0131l\u0131k."], PASS_FAIL, rows, False)
+    assert [verdict for verdict, _ in found] == ["fail", "pass", "pass", "fail"]
+
+
+def test_sql_finds_a_phrase_whatever_number_of_marks_stands_in_it_as_code_does() -> None:
+    rows = [{"Remark": f"much water{'!' * count} in it"} for count in (1, 2, 3, 5, 9, 17, 30)]
+    rows += [{"Remark": "water in it"}, {"Remark": "water is in it"}]
+    found = compare_in_sqlite(["Fail if Remark mentions water in."], PASS_FAIL, rows, False)
+    assert {verdict for verdict, _ in found} == {"fail", "pass"}
+
+
 CARD = (
     "{} if it has {} points or more: 1 if {} is above 0; 1 if {} is above 0; -1 if {} is above 0."
 )
 
 
 @pytest.mark.parametrize("least", [-1, 0, 1, 2])
-@pytest.mark.parametrize("verdicts", ["Fail", "Pass Fail", "High", "High Mid", "Low High Mid"])
+@pytest.mark.parametrize(
+    "verdicts", ["Fail", "Pass Fail", "High", "High Mid", "Low High Mid", "High | Mid Low"]
+)
 @pytest.mark.parametrize("is_typed", [True, False])
 def test_sql_counts_points_as_code_does_below_at_and_above_the_least(
     least: int, verdicts: str, is_typed: bool
 ) -> None:
-    """And of rules whose points are compared chooses the same one."""
-    names = zip(verdicts.split(), ("abc", "bca", "cab"), strict=False)
-    rules = [CARD.format(verdict, least, *fields) for verdict, fields in names]
+    """And of rules whose points are compared chooses the same one: of those between which no rule
+    without points stands."""
+    names = zip(verdicts.split(), ("abc", "bca", "cab", "bca"), strict=False)
+    rules = [
+        CARD.format(verdict, least, *fields)
+        if verdict != "|"
+        else "Mid if a is above 0 and b is above 0 and c is below 1."
+        for verdict, fields in names
+    ]
     cells = product(("0", "1", None), repeat=3)
     rows = [{name: cell for name, cell in zip("abc", each, strict=True) if cell} for each in cells]
     labels = PASS_FAIL if "Fail" in verdicts else LABELS

@@ -267,6 +267,40 @@ def test_a_list_is_named_by_the_surest_word_that_says_something(
     assert read_word_list(named.text) == WordList(name, tuple(sorted(telling)))
 
 
+def test_words_of_a_list_give_their_points_once() -> None:
+    listed = [(Mentions((word,)),) for word in LEAKS]
+    points: dict[Conjunction, int] = {**dict.fromkeys(listed, 2), (OneOf("a", ("x",)),): 3}
+    whole = Whole((Scorecard("fail", points, 4, (listed,)),), "pass")
+    summaries = [f"{word} here; a: {cell}" for word in (*LEAKS, "rust") for cell in "xy"]
+    summaries.append(f"{' '.join(LEAKS[:2])}; a: y")
+    tickets = [
+        Ticket("m", f"g{n}", "pass", (("image_1", each),)) for n, each in enumerate(summaries)
+    ]
+    known, words = Vocabulary.of(tickets), WORDS["en"]
+    written = [each.text for each in write_whole(whole, known, words)]
+    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *written]))
+    judge = read_rules(Guidance("m", 1, rules, len(rules)), known, words).compile()
+    judged = [judge(reading(each)).verdict for each in tickets]
+    assert judged == ["fail", "pass"] * len(LEAKS) + ["pass", "pass", "fail"]
+
+
+@pytest.mark.parametrize("telling", [[], LEAKS])
+def test_lines_whose_rule_would_be_read_otherwise_are_not_written(telling: Sequence[str]) -> None:
+    """Nor is a list that only such a rule names: where a value is "x or y", a is x or y may be that
+    value or any of two."""
+    texts = [f"{' '.join(LEAKS)}; a: {value}" for value in ("x", "y", "x or y", "z")]
+    tickets = [Ticket("m", f"g{n}", "pass", (("image_1", each),)) for n, each in enumerate(texts)]
+
+    def write(values: str) -> list[str]:
+        spoken: list[Conjunction] = [(Mentions((word,)),) for word in telling] or [()]
+        lines = [(OneOf("a", (value,)), *words) for value in values for words in spoken]
+        whole = Whole((DecisionList("fail", tuple(lines)),), "pass")
+        return [each.text for each in write_whole(whole, Vocabulary.of(tickets), WORDS["en"])]
+
+    assert len(write("xz")) == (2 if telling else 1)
+    assert write("xy") == []
+
+
 def test_exactly_so_many_is_written_and_read() -> None:
     parts = tuple(OneOf(name, ("1",)) for name in "abc")
     code = RuleCode("fail", All((AtLeast(2, parts), Not(AtLeast(3, parts)))))

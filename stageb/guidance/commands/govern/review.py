@@ -126,8 +126,7 @@ def _put_rule(guidance: Guidance, learnt: Guidance, key: str) -> Guidance:
         rules.insert(place, rule)
     if not has_labels(guidance.labels):
         rules.sort(key=number_of)
-    next_number = max(guidance.next_number, learnt.next_number)
-    return replace(guidance, rules=tuple(rules), next_number=next_number)
+    return replace(guidance, rules=tuple(rules))
 
 
 def _put_in_use(args: Any, path: Path, in_use: Guidance | None, accepted: Guidance) -> None:
