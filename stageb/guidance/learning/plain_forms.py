@@ -21,7 +21,7 @@ from stageb.guidance.learning.terms import (
     drop_guards,
     find_untold,
 )
-from stageb.guidance.rules.conditions import AtLeast, Expression, conjoin, negate
+from stageb.guidance.rules.conditions import AtLeast, Condition, Expression, conjoin, negate
 from stageb.guidance.words.types import Verdict
 
 SPELT_OUT = 6  # conditions on a card that may be written as a list, at most
@@ -31,16 +31,7 @@ def find_opposites(masks: Masks, among: int) -> dict[Expression, Expression]:
     """Map conditions on a field to one that holds for all other tickets in ``among``, and names no
     more values."""
     found = dict(zip(*reversed(find_distinct(masks, among)), strict=True))
-    opposites: dict[Expression, Expression] = {}
-    for held, term in found.items():
-        limit = term.as_limit
-        for other in (limit.turned if limit else None, found.get(among & ~held)):
-            if not other or other.fields != term.fields or len(other.named) > len(term.named):
-                continue
-            if masks[other] & among == among & ~held:
-                opposites[term] = other
-                break
-    return opposites
+    return _match_opposites(found.values(), found, masks, among)
 
 
 def affirm(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Scorecard:
@@ -110,6 +101,37 @@ def write_as_list(card: Scorecard, other: Verdict, material: Material, among: in
     return whole if whole and whole.size <= len(terms) + 1 else None
 
 
+def turn_list(whole: Whole, material: Material, among: int) -> Whole | None:
+    """Return the same verdicts for a list, by lines of its default: "Pass if a is below 5. Pass if
+    b is 0." says "Fail if a is above 5 and b is 1.". None where that takes more conditions, where
+    tickets lack a field, or where a condition has no opposite that is as plain."""
+    (part,), default, masks = whole.lists, whole.default, material.masks
+    literals = dict.fromkeys(term for line in part.lines for term in line)
+    terms = [*dict.fromkeys(negate(term) if term.is_denied else term for term in literals)]
+    if len(terms) > SPELT_OUT or any(find_untold(term, material.gaps) for term in terms):
+        return None
+    fields = {term.fields for term in terms}
+    others = (term for term in masks.plain if term.fields in fields and not term.is_denied)
+    opposites = _match_opposites(
+        terms, {masks[term] & among: term for term in reversed([*others])}, masks, among
+    )
+
+    def is_listed(held: int) -> bool:
+        holds = {term: bool(held >> number & 1) for number, term in enumerate(terms)}
+        holds |= {negate(term): not truth for term, truth in holds.items()}
+        return any(all(holds[term] for term in line) for line in part.lines)
+
+    _, missed = _cover_both(
+        terms, is_listed, masks, among, lambda term: term in opposites or negate(term) in literals
+    )
+    lines = tuple(
+        tuple(opposites.get(negate(term), term) if term.is_denied else term for term in line)
+        for line in missed
+    )
+    turned = Whole((DecisionList(default, lines),), part.verdict) if default else None
+    return turned if turned and lines and turned.size <= whole.size else None
+
+
 def write_as_count(card: Scorecard, other: Verdict, material: Material) -> Whole | None:
     """Write a card that any so many of its conditions reach, and no fewer do, as a count of these:
     of a field that some tickets lack, where it is given, since what is unknown gives no points."""
@@ -132,16 +154,58 @@ def spell_out(
     card: Scorecard, masks: Masks, among: int, deniable: Callable[[Expression], bool]
 ) -> list[list[Conjunction]]:
     """Write a card as two lists of lines: one holds exactly where a ticket reaches the card, the
-    other where it does not. They are right of all combinations of the values that fields have in
-    ``among``; nothing is asked of other values. Each is a cover by prime implicants (Quine, "The
-    problem of simplifying truth functions", 1952), taken greedily. It is empty where terms would
-    have to be denied that are not ``deniable``. The card's lines must be of one term each."""
-    terms = [term for (term,) in card.points]
+    other where it does not. The card's lines must be of one term each. See ``_cover_both``."""
+    scores = [*enumerate(card.points.values())]
+    return _cover_both(
+        [term for (term,) in card.points],
+        lambda held: sum(score for place, score in scores if held >> place & 1) >= card.least,
+        masks,
+        among,
+        deniable,
+    )
+
+
+# Inside -------------------------------------------------------------------------------------------
+
+
+def _match_opposites(
+    terms: Iterable[Expression], found: Mapping[int, Expression], masks: Masks, among: int
+) -> dict[Expression, Expression]:
+    """Map the terms to their opposites: the same limit on its other side, the limit there in the
+    same gap, or what is ``found`` of the other tickets."""
+    opposites: dict[Expression, Expression] = {}
+    for term in terms:
+        if not isinstance(term, Condition):
+            continue
+        left, limit = among & ~masks[term], term.as_limit
+        turned = (limit.turned, masks.scales.turn(limit)) if limit else ()
+        for other in (*turned, found.get(left)):
+            if (
+                isinstance(other, Condition)
+                and other.fields == term.fields
+                and len(other.named) <= len(term.named)
+                and masks[other] & among == left
+            ):
+                opposites[term] = other
+                break
+    return opposites
+
+
+def _cover_both(
+    terms: Sequence[Expression],
+    is_wanted: Callable[[int], bool],
+    masks: Masks,
+    among: int,
+    deniable: Callable[[Expression], bool],
+) -> list[list[Conjunction]]:
+    """Write two lists of lines: one holds exactly where the terms that hold, a bit each, are
+    wanted, the other where they are not. They are right of all combinations of the values that
+    fields have in ``among``; nothing is asked of other values. Each is a cover by prime implicants
+    (Quine, "The problem of simplifying truth functions", 1952), taken greedily. It is empty where
+    terms would have to be denied that are not ``deniable``."""
     shown = _combine_values(terms, masks, among)  # a bit for each in the masks below
     everything = (1 << len(shown)) - 1
-    points = list(enumerate(card.points.values()))
-    sums = (sum(score for place, score in points if held >> place & 1) for held in shown)
-    reached = sum((total >= card.least) << place for place, total in enumerate(sums))
+    reached = sum(is_wanted(held) << place for place, held in enumerate(shown))
     # line, where it holds, how many terms it denies
     lines: list[tuple[Conjunction, int, int]] = [((), everything, 0)]
     for number, term in enumerate(terms):
@@ -157,9 +221,6 @@ def spell_out(
     lines.sort(key=lambda line: (len(line[0]), line[2]))
     held_by = [(line, held) for line, held, _ in lines]
     return [_cover(held_by, side) for side in (reached, everything & ~reached)]
-
-
-# Inside -------------------------------------------------------------------------------------------
 
 
 def _combine_values(terms: Sequence[Expression], masks: Masks, among: int) -> list[int]:

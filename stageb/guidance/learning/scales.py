@@ -49,6 +49,15 @@ class Scale:
         flags[places] = 1
         return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
+    def turn(self, side: Side, limit: float) -> str:
+        """Write the limit on the other side beyond which all other numbers lie. Empty where there
+        are none, or where it cannot be written."""
+        cut = int(np.searchsorted(self.numbers, limit, "right" if side == "above" else "left"))
+        if not 0 < cut < len(self.numbers):
+            return ""
+        under, over = self.numbers[cut - 1 : cut + 1].tolist()
+        return write_limit("below" if side == "above" else "above", under, over, self.sample)
+
     def find_limit(self, side: Side, wanted: int, negatives: int, score: Score) -> str:
         """Find the limit, as a ticket would write it, beyond which the ``wanted`` and the
         ``negatives`` score best. Empty where they score better without one, where all have one

@@ -15,6 +15,7 @@ from, for each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 from math import lgamma, log
 from operator import and_, or_
@@ -74,6 +75,13 @@ class Scales:
                 return None
             self._beyond[limit] = scale.find_beyond(limit.side, quantity.number)
         return self._beyond[limit]
+
+    def turn(self, limit: Limit) -> Limit | None:
+        """Return the limit on the other side that holds for all other numbers; None where there is
+        none."""
+        scale, quantity = self.of(limit), parse_quantity(limit.limit)
+        text = scale.turn(limit.side, quantity.number) if scale and quantity else ""
+        return replace(limit.turned, limit=text) if text else None
 
     def _compute(self, of: str | Computed) -> tuple[Mapping[int, float], str]:
         if isinstance(of, str):

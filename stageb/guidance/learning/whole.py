@@ -50,10 +50,11 @@ from stageb.guidance.learning.material import (
     find_z_score,
     judge_whole,
 )
+from stageb.guidance.learning.plain_forms import turn_list
 from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.word_choice import LIST_LENGTHS, find_lists
-from stageb.guidance.words.labels import has_labels
+from stageb.guidance.words.labels import has_labels, rank
 
 CV_FOLDS = 5
 NEAR = 1.0  # standard errors by which a smaller guidance may cost more than the best
@@ -131,7 +132,7 @@ def learn_whole(
         for search in searches
         for size, found in search.best.items()
     }
-    return {size: whole for size, whole in measured.items() if whole}
+    return {size: _turn(whole, material, among) for size, whole in measured.items() if whole}
 
 
 # Inside -------------------------------------------------------------------------------------------
@@ -161,6 +162,13 @@ def _measure(
         lost=(found.wrong & ~present).bit_count() / count + optimism.wrong,
         z_score=find_z_score(found.wrong, present, material, among) * left / saved,
     )
+
+
+def _turn(whole: MeasuredWhole, material: Material, among: int) -> MeasuredWhole:
+    """Say what fails in place of all that passes, where that is as short."""
+    is_passing = [rank(part.verdict) < rank(whole.default or "") for part in whole.parts]
+    turned = turn_list(whole, material, among) if whole.lists and is_passing == [True] else None
+    return replace(whole, parts=turned.parts, default=turned.default) if turned else whole
 
 
 def _choose(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -11,12 +12,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.forms import learn_cards, learn_compared
-from stageb.guidance.learning.material import Material, find_undecided, find_wrong, judge_whole
+from stageb.guidance.learning.material import (
+    DecisionList,
+    Material,
+    Whole,
+    find_undecided,
+    find_wrong,
+    judge_whole,
+)
 from stageb.guidance.learning.plain_forms import (
     affirm,
     drop_constant,
     find_opposites,
     spell_out,
+    turn_list,
     turn_points,
     write_as_count,
     write_as_list,
@@ -25,13 +34,14 @@ from stageb.guidance.learning.scorecards import Scorecard, judge_compared
 from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
+    Scales,
     find_gaps,
     find_terms,
     hold_any,
     list_guards,
 )
 from stageb.guidance.rules.conditions import Expression, Limit, Mentions, OneOf
-from stageb.guidance.rules.evidence_forms import Forms
+from stageb.guidance.rules.evidence_forms import Forms, find_numbers
 from stageb.guidance.rules.value_types import read_summaries
 
 TERMS = [OneOf(name, ("1",)) for name in "abcd"]
@@ -394,3 +404,45 @@ def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> N
         judged = judge_whole(whole, masks, everyone)
         assert judged["refused"] == masks[OneOf("health", ("c",))]  # whatever the cards would say
         assert sum(map(int.bit_count, judged.values())) <= len(rows)  # each has one verdict
+
+
+ANY_LINES = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(("above", "below")), st.integers(0, 3)),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda each: each[:2],
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(ANY_LINES, st.sampled_from((0, 1)))
+@example([[("a", "below", 2)], [("b", "above", 1)]], 0)
+@example([[("a", "above", 1), ("b", "below", 2), ("c", "above", 0)]], 0)
+def test_what_passes_is_said_as_what_fails_where_that_is_as_short(
+    rows: list[list[tuple[str, str, int]]], gap: int
+) -> None:
+    """Of limits that are numbers of tickets, too, where no ticket lacks one."""
+    cells = [*product(range(4), repeat=3)]
+    readings = [read_summaries(("; ".join(map("{}: {}".format, "abc", row)),)) for row in cells]
+    masks = Masks({}, Scales(find_numbers(readings)))
+    lines = tuple(
+        tuple(Limit(name, "above" if side == "above" else "below", str(n)) for name, side, n in row)
+        for row in rows
+    )
+    material = replace(make(masks), gaps={"c": 1} if gap else {})
+    everyone = (1 << len(cells)) - 1
+    whole = Whole((DecisionList("pass", lines),), "fail")
+    turned = turn_list(whole, material, everyone)
+    if turned is None:
+        names = [name for row in rows for name, _, _ in row]
+        is_plain = len({*names}) == len(names) and (len(rows) == 1 or len(rows) == len(names))
+        tells = all(0 < (masks[term] & everyone) < everyone for line in lines for term in line)
+        assert not (is_plain and tells) or (gap and "c" in names)
+        return
+    (part,) = turned.lists
+    assert (part.verdict, turned.default) == ("fail", "pass") and turned.size <= whole.size
+    assert hold_any(masks, part.lines) & everyone == everyone & ~hold_any(masks, lines)
+    assert not any(term.is_denied for line in part.lines for term in line)
