@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from stageb.guidance.learning.plain_forms import (
     turn_points,
     write_as_count,
     write_as_list,
+    write_in_order,
 )
 from stageb.guidance.learning.scorecards import Listing, grow_cards, grow_compared
 from stageb.guidance.learning.terms import Masks, add_guards, drop_guards, find_counts, hold_any
@@ -181,12 +183,13 @@ def learn_compared(
     grown = grow_compared(masks, labelled, free, most_lines, paired, listing)
     opposites = find_opposites(masks, free)
     *_, last = material.labelled
-    settled = (drop_constant(cards, last) for cards in grown)
-    return [
-        Whole((*lists, *(affirm(card, opposites) for card in cards)), default)
-        for cards, default in settled
-        if cards
-    ]
+    found = list[Whole]()
+    for cards, default in (drop_constant(cards, last) for cards in grown):
+        whole = Whole(tuple(affirm(card, opposites) for card in cards), default)
+        if cards and default == last:  # no headline names another label
+            plain = write_in_order(whole, material, among) or whole
+            found.append(replace(plain, parts=(*lists, *plain.parts)))
+    return found
 
 
 def _tell_by_lines(material: Material, among: int) -> list[DecisionList]:

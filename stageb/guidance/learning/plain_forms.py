@@ -68,6 +68,31 @@ def drop_constant(
     return tuple(others), cards[first].verdict
 
 
+def write_in_order(whole: Whole, material: Material, among: int) -> Whole | None:
+    """Write compared cards that give points for one line each as lists in the order that decides:
+    first the line that takes its card furthest above its limit. None for other cards, and where one
+    that is reached without a point gives another default."""
+    cards = whole.cards
+    if not all(len(card.points) == 1 and min(card.points.values()) > 0 for card in cards):
+        return None
+    # how far each ticket is above its limit without any point, and with those of the line
+    bases = [-card.least for card in cards]
+    leads = [base + sum(card.points.values()) for base, card in zip(bases, cards, strict=True)]
+    highest = max(bases, default=-1)
+    first = bases.index(highest) if highest >= 0 else -1  # of no card, where none is reached
+    last = cards[first].verdict if highest >= 0 else whole.default
+    order = sorted(range(len(cards)), key=lambda place: -leads[place])
+    telling = [place for place in order if (leads[place], -place) > (max(highest, -1), -first)]
+    while telling and cards[telling[-1]].verdict == last:
+        telling.pop()
+    lists = (
+        DecisionList(card.verdict, (add_guards(line, material.masks, material.gaps, among),))
+        for card in map(cards.__getitem__, telling)
+        for line in card.points
+    )
+    return Whole(tuple(lists), last) if telling and last == whole.default else None
+
+
 def turn_points(
     card: Scorecard, other: Verdict, opposites: Mapping[Expression, Expression]
 ) -> Whole | None:

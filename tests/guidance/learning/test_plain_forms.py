@@ -29,6 +29,7 @@ from stageb.guidance.learning.plain_forms import (
     turn_points,
     write_as_count,
     write_as_list,
+    write_in_order,
 )
 from stageb.guidance.learning.scorecards import Scorecard, judge_compared
 from stageb.guidance.learning.terms import (
@@ -371,14 +372,14 @@ def test_a_ticket_without_any_point_never_reaches_a_card_that_is_learnt() -> Non
     assert {card.verdict for card in cards} == {"pass"} and all(card.least > 0 for card in cards)
 
 
-def test_where_a_line_tells_every_label_cards_compare_all_of_them() -> None:
+def test_where_a_line_tells_every_label_it_is_said_in_lines() -> None:
     readings = [read_summaries((f"health: {'abc'[n % 3]}; size: {n % 7}",)) for n in range(90)]
     labelled = {name: sum(1 << n for n in range(place, 90, 3)) for place, name in enumerate("ABC")}
     everyone = (1 << 90) - 1
     masks = find_terms(readings, Forms())
     material = Material(masks, {}, labelled, everyone, frozenset(), {})
     *_, whole = learn_compared(0, None, 2, material, everyone)
-    assert not whole.lists and len(whole.cards) >= 2
+    assert [part.verdict for part in whole.lists] == ["A", "B"] and whole.default == "C"
     assert find_wrong(whole, material, everyone) == 0
 
 
@@ -446,3 +447,43 @@ def test_what_passes_is_said_as_what_fails_where_that_is_as_short(
     assert (part.verdict, turned.default) == ("fail", "pass") and turned.size <= whole.size
     assert hold_any(masks, part.lines) & everyone == everyone & ~hold_any(masks, lines)
     assert not any(term.is_denied for line in part.lines for term in line)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(TERMS), st.integers(1, 8), st.integers(-3, 8)),
+        min_size=1,
+        max_size=4,
+    )
+)
+@example([(TERMS[0], 7, 3), (TERMS[1], 6, 2)])
+@example([(TERMS[0], 7, 0), (TERMS[1], 6, 6), (TERMS[2], 3, 0)])
+def test_cards_of_one_condition_each_are_lists_in_an_order_that_says_the_same(
+    drawn: list[tuple[OneOf, int, int]],
+) -> None:
+    """At ties, too, and where a card is reached without any point."""
+    everyone, labels = (1 << len(ROWS)) - 1, "wxyz"
+    cards = tuple(
+        Scorecard(label, {(term,): points}, least)
+        for label, (term, points, least) in zip(labels, drawn, strict=False)
+    )
+    compared, material = Whole(cards, "else"), make(MASKS)
+    plain = write_in_order(compared, material, everyone)
+
+    def judge(whole: Whole) -> dict[str, int]:
+        judged = judge_whole(whole, MASKS, everyone)
+        verdicts = dict.fromkeys((*labels, "else"), 0) | judged
+        verdicts[whole.default or ""] |= everyone & ~sum(judged.values())
+        return verdicts
+
+    if plain is None:
+        one_for_all = sum(map(bool, judge(compared).values())) == 1
+        assert one_for_all or any(card.least <= 0 for card in cards)
+    else:
+        assert judge(plain) == judge(compared) and not plain.cards
+        assert plain.default == "else"
+        assert plain.size <= compared.size
+    more = Scorecard("w", {(TERMS[0],): 1, (TERMS[1],): 1}, 1)
+    taken = Scorecard("w", {(TERMS[0],): -1}, 0)
+    for other in (more, taken):
+        assert write_in_order(Whole((other, *cards), "else"), material, everyone) is None
