@@ -40,16 +40,21 @@ def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
 
 
 def find_renamed(name: str, names: Iterable[str]) -> str:
-    """Which of ``names`` a column may have now that was called ``name``: the most similar one, or
-    else one whose words all stand in it, as TSH in "TSH (µU/ml)", or the reverse; empty where there
-    is none."""
+    """Which of ``names`` a column may have now that was called ``name``: the most similar one, not
+    by its unit in brackets alone, or else one whose words all stand in it, as TSH in "TSH (µU/ml)",
+    or the reverse; empty where there is none."""
     known = [*filter(None, names)]
+    alike = [each for each in known if find_nearest(_without_unit(name), [_without_unit(each)])]
     within = [each for each in known if _holds_words(each, name) or _holds_words(name, each)]
     return (
-        find_nearest(name, known, MUCH_ALIKE)
+        find_nearest(name, alike, MUCH_ALIKE)
         or find_nearest(name, within, 0.0)
-        or find_nearest(name, known)
+        or find_nearest(name, alike)
     )
+
+
+def _without_unit(name: str) -> str:
+    return re.sub(r"\s*[(\[][^)\]]*[)\]]\s*\Z", "", name) or name
 
 
 def _holds_words(text: str, part: str) -> bool:
