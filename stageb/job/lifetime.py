@@ -343,8 +343,15 @@ class watch_signals:  # noqa: N801 - reads as a function
     SIGTERM when a rank has died, and then the dead rank is what must be named.
     """
 
-    # SLURM sends any of these
-    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    # SLURM sends any of these; the last one comes of a limit on the processor's time (ulimit -t)
+    caught = (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGXCPU,
+    )
     grace_s = 5.0  # for a KeyboardInterrupt to come out at the command line
 
     def __init__(self, raises: bool = False) -> None:

@@ -1,8 +1,9 @@
 """Whether a text is one clean line, as prompts, labels and names must be: nothing hidden in it, no
-line broken."""
+line broken; and how two of them are compared."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # letters of scripts without spaces, as a class of a regular expression has them
@@ -33,3 +34,28 @@ def text_fault(text: str) -> str:
 def is_unseen(character: str) -> bool:
     """Whether ``character`` breaks a line, or shows nothing."""
     return unicodedata.category(character) in _UNSEEN or character in _BLANK
+
+
+# full width -> ASCII
+WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+_DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
+FULL_STOPS = " .。"
+
+
+def fold_text(text: str) -> str:
+    """Fold a text to compare it: in any case, letters composed and of half width (Unicode's NFC).
+    Not NFKC, by which 10³ is 103."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize(
+        "NFC", unicodedata.normalize("NFC", text.translate(WIDTHS)).casefold()
+    )
+
+
+def fold_value(value: str) -> str:
+    """Fold a value to compare it: like a text, without a full stop behind it, and a decimal number
+    without zeros at its end, which programs add on their own (``1`` and ``1.0``)."""
+    if _DECIMAL.fullmatch(value):
+        return value.rstrip("0").rstrip(".")
+    folded = fold_text(value)
+    return folded.rstrip(FULL_STOPS) or folded

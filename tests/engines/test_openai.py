@@ -835,6 +835,14 @@ def test_a_proxy_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch, 
     assert transport.find_proxy("http://192.0.2.1/v1") is None
 
 
+def test_https_to_a_server_that_has_none_is_told(server: Server) -> None:
+    config = ModelConfig(
+        engine="openai", model_name_or_path="m", base_url=server.url.replace("http:", "https:")
+    )
+    with pytest.raises(EngineError, match=r"speaks no https: .* write http:// in model\.base_url"):
+        engines.build(config, "cpu").generate([ASKED])
+
+
 def speaks(first: bytes, body: bytes = b"") -> Behave:
     """An answer whose first line is as given."""
 

@@ -426,6 +426,8 @@ def test_a_model_that_weighs_verdicts_weighs_all_labels() -> None:
         (["a", "b", "x" * 41], "1 to 40 characters"),
         (["a", "b", "c|d"], "without |"),
         (["b", "a", "B", "c", "A"], ": 'A' and 'a', 'B' and 'b' are the same but for their case"),
+        (["Köln", "Ko\u0308ln", "Bonn"], "'Köln' are the same but for how they are written"),
+        (["0", "1.0", "1", "2"], "'1' and '1.0' are the same but for how they are written"),
         (["none", "minor", "major"], "'none' stands for something else"),
         ([f"l{n}" for n in range(33)], "33 of them: there may be 2 to 32"),
     ],

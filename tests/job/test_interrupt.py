@@ -154,7 +154,7 @@ def test_what_is_said_to_resume_is_the_same_command_that_no_longer_begins_anew(
     assert shlex.split(said) == [*begins, *(word for word in words if word != "--fresh")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU])
 def test_what_else_asks_a_job_to_end_ends_it_as_sigterm_does(
     tmp_path: Path, number: signal.Signals
 ) -> None:

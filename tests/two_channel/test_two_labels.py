@@ -222,6 +222,17 @@ def test_label_studio_faults_are_told(
         'task 14: labels of the region "r", which is not there': task(
             14, "a.jpg", region("labels", **BOX)
         ),
+        'task 15: region "r": ["a", "b"]; give it one label': task(
+            15, "a.jpg", region(**BOX, rectanglelabels=["a"]), region("labels", labels=["b"])
+        ),
+        'task 16: region "r": ["a", "b"]; give it one label': task(
+            16,
+            "a.jpg",
+            unlabelled("rectangle", **BOX),
+            region("labels", labels=["a"]),
+            region("labels", labels=["b"]),
+        ),
+        '"videorectangle"; keep only': task(17, "a.jpg", unlabelled("videorectangle", **BOX)),
         "its data names no image": {
             "id": 10,
             "data": {"a": "x", "b": "y"},

@@ -150,7 +150,8 @@ class ChatServer:
             cause = f"no connection within {self._timeout_s:g} s (model.timeout_s)"
         else:
             cause = self.show(f"{type(reason).__name__}: {reason}", 200)
-        return TransientError(cause, advise_on_reach(self.url))
+        is_plain = getattr(reason, "reason", "") == "WRONG_VERSION_NUMBER"  # no answer in TLS
+        return TransientError(cause, PLAIN if is_plain else advise_on_reach(self.url))
 
     def _explain_status(self, error: urllib.error.HTTPError) -> Exception:
         """Turn an HTTP status into an error, transient or not, with its remedy."""
@@ -306,6 +307,7 @@ _TOO_LONG = re.compile(
 _NO_QUOTA = re.compile("insufficient_quota|exceeded your current quota", re.IGNORECASE)
 
 UP = "see that the server is up, and not overloaded"
+PLAIN = "what answers speaks no https: where the server has none, write http:// in model.base_url"
 SLOW = "raise model.timeout_s, or lower model.concurrency"
 OTHER = (
     "see that the server is up, and speaks OpenAI's chat completions at model.base_url, "

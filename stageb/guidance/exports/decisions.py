@@ -37,9 +37,10 @@ from stageb.guidance.rules.conditions import (
     Teller,
 )
 from stageb.guidance.rules.conditions.numbers import list_fields
-from stageb.guidance.rules.value_types import Computed, fold_value, parse_number
+from stageb.guidance.rules.value_types import Computed, parse_number
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import HEADLINE_KEY, Verdict
+from stageb.untrusted.clean_text import fold_value
 
 Kind = Literal["number", "flag", "text"]
 Sign = Literal[">", "<", ">=", "<=", "=", "<>"]

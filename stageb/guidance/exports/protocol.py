@@ -13,10 +13,11 @@ from stageb.guidance.rules.conditions import OutOfReach
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import BY_NAMES, Columns
 from stageb.guidance.rules.judge import CodedRules
-from stageb.guidance.rules.value_types import Reading, fold_text
+from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import find_letters
 from stageb.guidance.words.automation import Automation
 from stageb.guidance.words.types import Guidance, Ticket
+from stageb.untrusted.clean_text import fold_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,11 @@ def _describe_untold(mission: CodedMission, written: CodedMission) -> str:
             if tried
             else len(unreadable) == len(written.coded.each)
         ):
-            remedy = "export --format python, which reads what these rules do"
+            remedy = (
+                "export --format python, which reads what these rules do"
+                if any(read_code(rule) for rule in written.coded.each if rule.key in unreadable)
+                else "no form of code has more: put it so that code reads it"
+            )
             raise InputError(
                 shown(f"{mission.name}: SQL would give no ticket a verdict: {key}: {why}; {remedy}")
             )

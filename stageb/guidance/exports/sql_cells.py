@@ -17,7 +17,6 @@ from stageb.guidance.rules.value_types import (
     ANY,
     CURRENCIES,
     ENDINGS,
-    FULL_STOPS,
     GOES_ON,
     JOINTS,
     LEAST_STEM,
@@ -27,6 +26,7 @@ from stageb.guidance.rules.value_types import (
     begins_cjk,
     split_words,
 )
+from stageb.untrusted.clean_text import FULL_STOPS
 
 _ASCII = "".join(letter for letter in string.printable if letter.isprintable())
 # line breaks, tab, no-break space; other cells with blanks of their own are not compared

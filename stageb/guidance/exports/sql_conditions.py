@@ -28,8 +28,9 @@ from stageb.guidance.rules.conditions import (
 )
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import RuleCode
-from stageb.guidance.rules.value_types import Computed, fold_value, parse_number, parse_quantity
+from stageb.guidance.rules.value_types import Computed, parse_number, parse_quantity
 from stageb.guidance.words.types import Verdict
+from stageb.untrusted.clean_text import fold_value
 
 SIGNS: Mapping[Side, str] = {"above": ">", "below": "<"}
 

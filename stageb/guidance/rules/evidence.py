@@ -28,8 +28,9 @@ from operator import and_, or_
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.conditions.base import Family
 from stageb.guidance.rules.evidence_forms import PLAIN, Forms, find_conditions, reading
-from stageb.guidance.rules.value_types import find_words, fold_text, split_words
+from stageb.guidance.rules.value_types import find_words, split_words
 from stageb.guidance.words.types import Ticket
+from stageb.untrusted.clean_text import fold_text
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined

@@ -18,12 +18,12 @@ from stageb.guidance.rules.value_types import (
     Reading,
     find_mentioned,
     fold_unit,
-    fold_value,
     is_text,
     parse_quantity,
     read_content,
 )
 from stageb.guidance.words.types import Content, Ticket
+from stageb.untrusted.clean_text import fold_value
 
 MOST_COMPARED = 20  # columns that are compared with each other: those that most tickets have
 

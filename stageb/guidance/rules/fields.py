@@ -20,8 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from stageb.guidance.rules.value_types import POWER, Reading, clean_value, fold_text, read_content
+from stageb.guidance.rules.value_types import POWER, Reading, clean_value, read_content
 from stageb.guidance.words.types import Content
+from stageb.untrusted.clean_text import fold_text
 
 HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=[^>\n]*>[ \t\r]*(\n|\Z)")
 # summaries, folded, of images that show nothing of the matter

@@ -55,10 +55,11 @@ from stageb.guidance.rules.conditions.logic import join_values
 from stageb.guidance.rules.conditions.words import read_words
 from stageb.guidance.rules.paths import PhraseReader
 from stageb.guidance.rules.prompts import Words, choose_grammar
-from stageb.guidance.rules.value_types import OPERATORS, Computed, fold_value
+from stageb.guidance.rules.value_types import OPERATORS, Computed
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.wordings import Grammar, compile_form
 from stageb.guidance.words.types import Verdict
+from stageb.untrusted.clean_text import fold_value
 
 LONGEST = 4000  # characters in a rule that is read, at most
 PIECES = 24  # pieces between "and" and "or" in a rule, at most

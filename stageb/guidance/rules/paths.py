@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from stageb.guidance.rules.conditions import Expression, Limit, OneOf, negate
 from stageb.guidance.rules.fields import OF_ONE_IMAGE
-from stageb.guidance.rules.value_types import fold_text
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.wordings import Grammar, compile_form
+from stageb.untrusted.clean_text import fold_text
 
 
 def call_counts(vocabulary: Vocabulary, grammar: Grammar) -> dict[str, str]:

@@ -17,11 +17,11 @@ from stageb.guidance.rules.value_types import (
     Reading,
     are_comparable,
     find_quantity,
-    fold_value,
     parse_number,
     parse_quantity,
     read_value,
 )
+from stageb.untrusted.clean_text import fold_value
 
 Predicate = Callable[[Reading], "bool | None"]
 Verdict = str

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import operator
 import re
-import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import NamedTuple
 
 from stageb.guidance.words.texts import one_line
 from stageb.guidance.words.types import Content
-from stageb.untrusted.clean_text import CJK
+from stageb.untrusted.clean_text import CJK, FULL_STOPS, WIDTHS, fold_text
 
 # of ten, as programs write it; without a sign it may be part of a code
 POWER = r"(?:[eE][-+]\d{1,2})?"
@@ -36,11 +35,7 @@ GOES_ON = "¹²³⁴⁵⁶⁷⁸⁹⁺⁻¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚
 _NUMBER = re.compile(  # with its unit, without digits but in m2, cm3 ...
     rf"(?!.*\d[-.]*-\Z)(-?)([{CURRENCIES}] ?)?({NUMBER})(?! ?[{GOES_ON}])((?:\D|(?<=m)[23])*)"
 )
-_DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
-# full width -> ASCII
-_WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 _MINUS = {0x2212: 0x2D}
-FULL_STOPS = " .。"
 UNFOLDED = ("m", "M", "p", "P")  # begin units whose case tells milli from mega, and pico from peta
 LONGEST_SYMBOL = 4  # characters of such a unit: Mbar
 
@@ -59,7 +54,7 @@ def parse_quantity(value: str) -> Quantity | None:
     and ``2.5-``, where some programs put the sign. A letter for thousands, as in ``5k``, is a unit
     like any other: it cannot be told from kelvin."""
     found = _NUMBER.fullmatch(
-        value if value.isascii() else value.translate(_WIDTHS).translate(_MINUS)
+        value if value.isascii() else value.translate(WIDTHS).translate(_MINUS)
     )
     if not found or (found[1] and found[3][0] in "+-"):
         return None
@@ -93,25 +88,6 @@ def clean_value(text: str) -> str:
         if text.isascii() and text.isprintable()
         else one_line(text, len(text))
     )
-
-
-def fold_text(text: str) -> str:
-    """Fold a text to compare it: in any case, letters composed and of half width (Unicode's NFC).
-    Not NFKC, by which 10³ is 103."""
-    if text.isascii():
-        return text.lower()
-    return unicodedata.normalize(
-        "NFC", unicodedata.normalize("NFC", text.translate(_WIDTHS)).casefold()
-    )
-
-
-def fold_value(value: str) -> str:
-    """Fold a value to compare it: like a text, without a full stop behind it, and a decimal number
-    without zeros at its end, which programs add on their own (``1`` and ``1.0``)."""
-    if _DECIMAL.fullmatch(value):
-        return value.rstrip("0").rstrip(".")
-    folded = fold_text(value)
-    return folded.rstrip(FULL_STOPS) or folded
 
 
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned

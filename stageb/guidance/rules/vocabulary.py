@@ -14,13 +14,12 @@ from stageb.guidance.rules.value_types import (
     MOST_PHRASE,
     Reading,
     find_mentioned,
-    fold_text,
-    fold_value,
     has_phrase,
     is_text,
     parse_quantity,
 )
 from stageb.guidance.words.types import Content, Ticket
+from stageb.untrusted.clean_text import fold_text, fold_value
 
 MOST_KINDS = 32  # values of a field up to which it is expected to have no others
 

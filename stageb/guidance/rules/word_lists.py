@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stageb.guidance.rules.conditions.words import is_mentionable
-from stageb.guidance.rules.value_types import fold_text
 from stageb.guidance.rules.wordings import CHINESE, ENGLISH, Grammar
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import HEADLINE_KEY, Rule
+from stageb.untrusted.clean_text import fold_text
 
 _NAME = '[^\\s"“”][^"“”]{0,59}'  # a name, without quotation marks
 _FORMS = [

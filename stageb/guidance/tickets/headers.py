@@ -8,9 +8,10 @@ from itertools import filterfalse
 
 from stageb.errors import write_option
 from stageb.guidance.rules.fields import Columns, is_image_column
-from stageb.guidance.rules.value_types import clean_value, fold_text
+from stageb.guidance.rules.value_types import clean_value
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.texts import ALIKE, find_nearest, find_renamed
+from stageb.untrusted.clean_text import fold_text
 from stageb.untrusted.strict_json import FaultError, short
 
 SHOWN = 4  # names of columns at either end

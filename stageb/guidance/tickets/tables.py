@@ -31,6 +31,7 @@ SEPARATORS = ",;\t|"
 AHEAD = 20  # rows that are looked at before the first is read
 AHEAD_OF_ONE = 64  # rows that are looked at together, where they are read one by one
 MARKED = MARK.encode()
+DATE = re.compile(r"\d{4}-\d\d-\d\d|\d\d?([./])\d\d?\1\d\d")
 
 
 def read_object(said: Mapping[str, Any], roles: Columns) -> tuple[dict[str, str], Content]:
@@ -79,9 +80,11 @@ class TableReader:
         )
         self._ahead: list[TableRow] = []  # rows that were looked at with the header
         self._fault: FaultError | None = None  # that stands behind them
+        self._header_cells: Sequence[str] = ()  # as the file has them
         header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
+        self._header_cells = header.cells
         names = [name.strip() for name in header.cells]
         self.header = [columns.rename.get(name, name) for name in names]
         if self.header[0].casefold().startswith("sep="):
@@ -191,6 +194,8 @@ class TableReader:
                 return
             line, raw = self._taken[0][0], b"".join(raw for _, raw in self._taken)
             self._taken.clear()
+            if cells == self._header_cells:  # as exports of several pages have it
+                raise FaultError("the header again", "take out every row that repeats it", line)
             if any(cell.strip() for cell in cells):
                 yield TableRow(line, raw.rstrip(b"\r\n"), cells)
 
@@ -297,7 +302,10 @@ def _check_title(rows: Sequence[TableRow]) -> None:
         mark = _find_separator(rows[-1].raw.decode())
         said = [next(csv.reader([cells[0]], delimiter=mark)) for cells in said if cells[0]]
     counts = [len({*filter(None, cells)}) for cells in said]
-    place = next(n for n, count in enumerate(counts) if 2 * count >= max(counts))
+    wide = [n for n, count in enumerate(counts) if 2 * count >= max(counts)]
+    # below a title, what it is of and when it was written may stand in a row of their own
+    named = [n for n in wide if not any(map(_is_value, said[n]))] if wide[0] else wide
+    place = next(iter(named or wide))
     names, *below = said[place:]
     is_table = (
         below
@@ -316,6 +324,11 @@ def _check_title(rows: Sequence[TableRow]) -> None:
             f"name in row {rows[0].line}"
         )
         raise FaultError(what, "give each column a name of its own in one row", rows[0].line)
+
+
+def _is_value(cell: str) -> bool:
+    """Whether a cell is a number or begins with a date, which few columns are called."""
+    return parse_number(cell) is not None or bool(DATE.match(cell))
 
 
 def _goes_on(names: Sequence[str], below: Sequence[Sequence[str]]) -> bool:

@@ -28,7 +28,7 @@ from stageb.guidance.tickets.tables import TableReader, TableRow, table_lines
 from stageb.guidance.words.column_names import ColumnsConfig, is_table
 from stageb.guidance.words.texts import label_fault, labels_fault, one_line
 from stageb.guidance.words.types import PASS_FAIL, UNKNOWN, Content, Split, Ticket
-from stageb.untrusted.clean_text import text_fault
+from stageb.untrusted.clean_text import fold_value, text_fault
 from stageb.untrusted.strict_json import FaultError, filled_lines, object_on, short
 
 KIND = "ticket"
@@ -428,8 +428,9 @@ def find_label(word: str, column: str, labels: Collection[str], columns: Columns
     ``labels`` are those of its tickets. Raises ``FaultError`` where it is none."""
     is_usual = {*labels} <= {*PASS_FAIL}
     known = PASS_FAIL if is_usual else sorted(labels)
-    for label in (columns.find_verdict(word) or word, word, word.casefold()):
-        if label in known:
+    folded = {fold_value(label): label for label in known}
+    for meant in (columns.find_verdict(word) or word, word):
+        if label := folded.get(fold_value(meant)):
             return label
     words = [*columns.passes, *columns.fails] if is_usual else known
     raise FaultError(f"{column} {short(word)}", f"write one of {', '.join(words)}, or nothing")

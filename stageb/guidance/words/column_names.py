@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stageb.settings import DATA, Section, setting
+from stageb.untrusted.clean_text import fold_value
 
 Decimal = Literal[".", ","]
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
@@ -68,7 +69,7 @@ class ColumnsConfig(Section, at="columns"):
     """The mark before the decimals of numbers in tables; a comma is read as a point: 0,5 as 0.5."""
 
     def check(self) -> None:
-        both = {word.casefold() for word in self.passes} & {word.casefold() for word in self.fails}
+        both = {*map(fold_value, self.passes)} & {*map(fold_value, self.fails)}
         self.require(
             not both, "fails", f"no word that means pass as well: {', '.join(sorted(both))}"
         )
@@ -87,7 +88,7 @@ class ColumnsConfig(Section, at="columns"):
     def find_verdict(self, word: str) -> str | None:
         """Pass or fail, where ``word`` means one of them."""
         for label, meant in (("pass", self.passes), ("fail", self.fails)):
-            if word.casefold() in map(str.casefold, meant):
+            if fold_value(word) in map(fold_value, meant):
                 return label
         return None
 

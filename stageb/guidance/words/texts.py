@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from stageb.errors import shown
-from stageb.untrusted.clean_text import CJK, is_unseen, text_fault
+from stageb.untrusted.clean_text import CJK, fold_value, is_unseen, text_fault
 
 _TOKEN = re.compile(f"[{CJK}]|[^\\W{CJK}]+")
 _COPY = 12  # half words in a row that make a copy: a CJK character is one, any other word two
@@ -40,16 +40,21 @@ def find_nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
 
 
 def find_renamed(name: str, names: Iterable[str]) -> str:
-    """Which of ``names`` a column may have now that was called ``name``: the most similar one, or
-    else one whose words all stand in it, as TSH in "TSH (µU/ml)", or the reverse; empty where there
-    is none."""
+    """Which of ``names`` a column may have now that was called ``name``: the most similar one, not
+    by its unit in brackets alone, or else one whose words all stand in it, as TSH in "TSH (µU/ml)",
+    or the reverse; empty where there is none."""
     known = [*filter(None, names)]
+    alike = [each for each in known if find_nearest(_without_unit(name), [_without_unit(each)])]
     within = [each for each in known if _holds_words(each, name) or _holds_words(name, each)]
     return (
-        find_nearest(name, known, MUCH_ALIKE)
+        find_nearest(name, alike, MUCH_ALIKE)
         or find_nearest(name, within, 0.0)
-        or find_nearest(name, known)
+        or find_nearest(name, alike)
     )
+
+
+def _without_unit(name: str) -> str:
+    return re.sub(r"\s*[(\[][^)\]]*[)\]]\s*\Z", "", name) or name
 
 
 def _holds_words(text: str, part: str) -> bool:
@@ -113,9 +118,13 @@ def labels_fault(labels: Any) -> str:
         return f"{shown(repr(strange[0]), 60)}: {label_fault(strange[0])}"
     if taken := [label for label in labels if label in TAKEN]:
         return f"{taken[0]!r} stands for something else in figures: call it otherwise"
-    folded = [list(alike) for _, alike in groupby(sorted(labels, key=str.casefold), str.casefold)]
-    twice = [" and ".join(map(repr, alike)) for alike in folded if len(alike) > 1]
-    return f"{', '.join(twice[:3])} are the same but for their case" if twice else ""
+    folded = [list(alike) for _, alike in groupby(sorted(labels, key=fold_value), fold_value)]
+    twice = [alike for alike in folded if len(alike) > 1]
+    named = ", ".join(" and ".join(map(repr, alike)) for alike in twice[:3])
+    if any(len({label.casefold() for label in alike}) > 1 for alike in twice):
+        # two of these may look the same
+        return f"{named} are the same but for how they are written (letters, a full stop, or .0)"
+    return f"{named} are the same but for their case" if twice else ""
 
 
 def are_named(found: Any) -> bool:

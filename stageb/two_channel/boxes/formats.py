@@ -260,7 +260,8 @@ def _parse_line(
 NOT_ANNOTATED = "tasks without annotation"
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")
 SHAPES = ("rectangle", "polygon")
-OTHERS = ("ellipse", "brush", "keypoint", "bitmask", "vector")  # regions that cannot be read
+# regions that cannot be read
+OTHERS = ("ellipse", "brush", "keypoint", "bitmask", "vector", "videorectangle")
 APART = "labels"
 EXPORT = "export tasks as JSON, not JSON-MIN"
 
@@ -319,18 +320,16 @@ def _find_regions(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The results that are regions, those without a label too, each with its label; what is said of
     the whole picture is left out. Raises ``FaultError`` for a label without a region."""
     regions = [each for each in results if _is_region(each.get("type"))]
-    labels = {}
+    labels: dict[str, list[Any]] = {}
     for each in results:
         if each.get("type") == APART:
-            labels[short(each.get("id"))] = (
-                each["value"].get(APART) if isinstance(each.get("value"), dict) else None
-            )
+            labels.setdefault(short(each.get("id")), []).extend(_list_labels(each, APART))
     if alone := labels.keys() - {short(each.get("id")) for each in regions}:
         raise FaultError(
             f"labels of the region {min(alone)}, which is not there",
             "draw it again, or remove them",
         )
-    return [_with_label(each, labels.get(short(each.get("id")))) for each in regions]
+    return [_with_labels(each, labels.get(short(each.get("id")), [])) for each in regions]
 
 
 def _is_region(kind: Any) -> bool:
@@ -341,12 +340,24 @@ def _is_region(kind: Any) -> bool:
     )
 
 
-def _with_label(region: dict[str, Any], names: Any) -> dict[str, Any]:
-    """A region in the form of one whose label stands with it."""
-    kind, value = region["type"], region.get("value")
-    if kind.endswith("labels") or not isinstance(value, dict):
+def _list_labels(result: dict[str, Any], kind: str) -> list[Any]:
+    names = result["value"].get(kind) if isinstance(result.get("value"), dict) else None
+    return names if isinstance(names, list) else [] if names is None else [names]
+
+
+def _with_labels(region: dict[str, Any], names: Sequence[Any]) -> dict[str, Any]:
+    """A region in the form of one whose labels stand with it: its own, and ``names`` that stand
+    apart."""
+    value = region.get("value")
+    if not isinstance(value, dict) or (region["type"].endswith("labels") and not names):
         return region
-    return {**region, "type": f"{kind}labels", "value": {**value, f"{kind}labels": names}}
+    kind = f"{region['type'].removesuffix('labels')}labels"
+    own = _list_labels(region, kind)
+    return {
+        **region,
+        "type": kind,
+        "value": {**value, kind: [*own, *(name for name in names if name not in own)]},
+    }
 
 
 def _parse_size(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:

@@ -11,7 +11,8 @@ from guidance.exports.typed import TYPED_KINDS, compare
 from times import TIMES
 
 from stageb.guidance.exports.decisions import Decisions, DecisionWriter, Number, Sign
-from stageb.guidance.rules.value_types import OPERATORS, clean_value, fold_value
+from stageb.guidance.rules.value_types import OPERATORS, clean_value
+from stageb.untrusted.clean_text import fold_value
 
 SIGNS = {
     ">": float.__gt__,

@@ -28,9 +28,9 @@ from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
 from stageb.guidance.rules.conditions import OneOf
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import RuleCode
-from stageb.guidance.rules.value_types import fold_value
 from stageb.guidance.words.automation import Automation, Bound
 from stageb.guidance.words.types import Content, Ticket
+from stageb.untrusted.clean_text import fold_value
 
 TABLE = (
     "id,Seal,Torque,Width,Grade,label\n1,worn,40,3 mm,2,fail\n2,new,30,4 mm,1.0,pass\n"

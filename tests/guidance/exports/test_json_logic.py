@@ -14,7 +14,8 @@ from times import TIMES
 from stageb.guidance.exports.decisions import Decisions
 from stageb.guidance.exports.json_rules import JsonLogicExporter
 from stageb.guidance.exports.sql_dialects import DIALECTS
-from stageb.guidance.rules.value_types import clean_value, fold_value
+from stageb.guidance.rules.value_types import clean_value
+from stageb.untrusted.clean_text import fold_value
 
 
 def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:

@@ -27,13 +27,12 @@ from stageb.guidance.rules.value_types import (
     Computed,
     Reading,
     begins_cjk,
-    fold_value,
     parse_number,
     read_summaries,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Content, Ticket
-from stageb.untrusted.clean_text import text_fault
+from stageb.untrusted.clean_text import fold_value, text_fault
 
 # Reading
 

@@ -19,13 +19,13 @@ from stageb.guidance.rules.value_types import (
     Reading,
     clean_value,
     find_quantity,
-    fold_value,
     parse_quantity,
     read_content,
     read_summaries,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Ticket
+from stageb.untrusted.clean_text import fold_value
 
 NAMES = ("Seal", "No. of cracks", "Temp. [°C]", "Length, max", "Seal: state", "Remarks", "A is B")
 TEXTS = st.text(st.sampled_from("ab ;,|=:：；，。\n.5"), max_size=12)

@@ -167,6 +167,10 @@ def test_of_all_ways_to_cut_a_rule_one_has_the_most_conditions_or_none_is_read()
         ),
         ("Fail if Type is above 3.", "'Type' is no number in any ticket"),
         ("Fail if Torque Nm is above many.", "'many' is neither a number nor a field"),
+        (
+            "Fail if Torque Nm is above 2,5.",
+            "'2,5' is neither a number nor a field; the nearest is '2.5'",
+        ),
     ],
 )
 def test_what_no_ticket_has_is_named_with_the_nearest(text: str, why: str) -> None:

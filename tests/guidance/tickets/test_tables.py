@@ -240,6 +240,18 @@ QUOTE, BREAKS = "close every quote", "line breaks"
             "above",
         ),
         (
+            "Racks,,,\nWritten on,2025-03-01,by,Lee\n,,,\nID,Station,Result,Part\n1,a,OK,x\n",
+            1,
+            'row 1 is a title, "Racks"; the header seems to stand in row 4',
+            "above",
+        ),
+        (
+            "ID,Station,Result,Part\n1,a,OK,x\nID,Station,Result,Part\n2,a,OK,x\n",
+            3,
+            "the header again",
+            "take out every row",
+        ),
+        (
             "sep=;\nID;Station;Result;Part\n1;a;OK;x\n",
             1,
             '"sep=", a line for a spreadsheet alone',

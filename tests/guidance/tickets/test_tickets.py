@@ -146,6 +146,14 @@ def test_labels_in_the_users_own_words_are_read_from_json_lines_as_from_csv(tmp_
             read_tickets([path], "error", columns)
 
 
+def test_words_for_labels_may_be_written_in_other_forms_of_the_same_letters(tmp_path: Path) -> None:
+    columns = ColumnsConfig(passes=["gültig", "1"], fails=["ungültig", "0"])
+    labels = {"a": "gu\u0308ltig", "b": "Ungu\u0308ltig", "c": "1.0", "d": "０"}
+    path = written(tmp_path, *(row(group_id=name, label=label) for name, label in labels.items()))
+    tickets, _ = read_tickets([path], "error", columns)
+    assert [each.label for each in tickets] == ["pass", "fail", "pass", "fail"]
+
+
 def test_faults_of_all_files_come_together(tmp_path: Path) -> None:
     first = written(tmp_path, row(), "{", row(group_id="g2", label="no"), name="1")
     second = written(tmp_path, "[]", name="2")
@@ -414,7 +422,7 @@ def test_people_may_answer_pass_and_fail_where_tickets_have_but_one_of_them(
 
 def test_people_answer_a_mission_with_labels_of_its_own_by_these_alone() -> None:
     labels = ["low", "mid", "Pass"]
-    words = {"low": "low", "LOW": "low", "Pass": "Pass"}
+    words = {"low": "low", "LOW": "low", "Pass": "Pass", "ｍｉｄ": "mid"}
     assert {word: find_label(word, "right", labels, ColumnsConfig()) for word in words} == words
     for word in ("fail", "high"):
         with pytest.raises(FaultError) as raised:

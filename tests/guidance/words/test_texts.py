@@ -66,6 +66,8 @@ def test_one_line_is_clean_and_short(text: str, limit: int) -> None:
         ("Seal", "seal "),
         ("pressure", "inlet pressure, bar"),
         ("length", ""),
+        ("T4 (ng/ml)", ""),  # another quantity of the same unit
+        ("TT3 (ng/ml)", "T3 (ng/ml)"),
         ("Thickness in mm", "thick"),
     ],
 )

@@ -62,6 +62,7 @@ HAN, KANA = re.compile(f"[{_HAN}]"), re.compile("[\u3040-\u30ff]")
 LETTER = re.compile(r"[^\W\d_]")
 WORD = re.compile(f"[{_HAN}]|[^\\W\\d_{_HAN}]+")  # a Chinese character is one
 NUMERAL = re.compile(r"[-+]?\d[\d.,:/-]*")
+CURRENCY_CODES = "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|KRW|NOK|PLN|RMB|SEK|TRY|USD"
 # of numbers that no limit reads, by what they are
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
     (
@@ -70,15 +71,38 @@ FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
     ),
     ("dates: give a number, such as days since a date", DATES),
     (
+        "numbers in tens of thousands or more: write them in full",
+        re.compile(r"-?\d+([.,]\d+)? ?[万萬亿億].*"),
+    ),
+    (
         "numbers with thousands apart: export them without",
-        re.compile(r"\D{0,3}\d{1,3}([ '’.,])\d{3}(\1\d{3})*(?!\d).*"),
+        re.compile(
+            r"\D{0,4}\d{1,3}(([ '’.,])\d{3}(\2\d{3})*|(,\d\d)+,\d{3})(?!\d).*|-?\d{1,3}(_\d{3})+"
+        ),
     ),
     ("numbers with the minus behind them: write it before", re.compile(r"\d+([.,]\d+)?-")),
+    ("numbers in brackets: write a minus before those below 0", re.compile(r"\(\D?[\d.,]+\)")),
+    ("numbers with a dash for the minus: write -", re.compile(r"[‐-―] ?[\d.,]*\d( ?\D{1,4})?")),
+    (
+        "bounds or estimates: give the number alone",
+        re.compile(r"(?:[<>≤≥]=?|[~≈±]|ca?\.) ?[-+]?[\d.,]*\d( ?\D{1,4})?"),
+    ),
+    (
+        "numbers with the currency before them: write it behind",
+        re.compile(rf"(?:{CURRENCY_CODES}|[A-Z]{{1,3}}\$|Rs\.?) ?-?\d+([.,]\d\d?)?"),
+    ),
+    (
+        "two numbers in one: give each a column of its own",
+        re.compile(r"\d+([.,]\d+)? ?[/x×] ?\d+([.,]\d+)?( ?\D{1,4})?"),
+    ),
     (
         "lengths of time: give hours as a number",
-        re.compile(r"-?\d+ days?,?( [+-]?\d\d?:\d\d(:\d\d\S*)?)?|P[\dDTHMS.]+"),
+        re.compile(
+            r"-?\d+ days?,?( [+-]?\d\d?:\d\d(:\d\d\S*)?)?|P[\dDTHMS.]+|"
+            r"\d+ ?h(ours?)? ?\d+ ?(m(in)?(utes?)?)?"
+        ),
     ),
-    ("powers without a sign: write 1e+5", re.compile(r"-?\d+[eE]\d{1,2}")),
+    ("powers of ten: write 1e+5", re.compile(r"-?\d+([eE]|(\.\d+)? ?[x×*·] ?10\^?)[-+]?\d{1,2}")),
 )
 # share of a field's values that are numbers, from which on the others look like mistakes
 NUMBERS = 0.9
@@ -246,13 +270,17 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
     }
     for name, own in islice(others.items(), MOST_FORMATS):
         for what, form in FORMATS:
-            if len(own) >= FEWEST_TICKETS and all(form.fullmatch(value) for _, value in own):
-                ticket, value = own[0]
+            if not any(form.fullmatch(value) for _, value in own[:FEWEST_NUMBERS]):
+                continue
+            alike = [each for each in own if form.fullmatch(each[1])]
+            if len(alike) >= max(FEWEST_TICKETS, NUMBERS * len(own)):
+                ticket, value = alike[0]
                 found.pop(name, None)
                 yield (
-                    f"{name!r}: {len(own):,} of {count[name]:,} values are not read as numbers, "
+                    f"{name!r}: {len(alike):,} of {count[name]:,} values are not read as numbers, "
                     f"such as {value!r}{_place(ticket)}: they are {what}"
                 )
+                break
     for name, own in islice(found.items(), SHOWN):
         ticket, value = own[0]
         are = "is" if len(own) == 1 else "are"

@@ -31,7 +31,7 @@ from stageb.guidance.rules.fields import write_cell
 from stageb.guidance.rules.judge import make_explainer, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import words_of
-from stageb.guidance.rules.value_types import Reading
+from stageb.guidance.rules.value_types import Reading, clean_value
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.headers import list_roles
 from stageb.guidance.words.automation import Automation
@@ -326,7 +326,8 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     ) -> None:
         """Have rules learnt from rows."""
         label = "label"
-        while label in cells:
+        taken = set(map(clean_value, cells))  # as a table reads the names of its columns
+        while label in taken:
             label += "_"
         keys = {
             **KEYS,

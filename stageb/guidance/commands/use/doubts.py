@@ -18,12 +18,13 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import Words, words_of
-from stageb.guidance.rules.value_types import Reading, fold_value
+from stageb.guidance.rules.value_types import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.column_names import is_table
 from stageb.guidance.words.costs import Prices
 from stageb.guidance.words.texts import find_renamed
 from stageb.guidance.words.types import Guidance, Ticket
+from stageb.untrusted.clean_text import fold_value
 
 # tickets, from which on a field that none of them has is not one that happens to be empty
 SEVERAL = 10

@@ -28,6 +28,7 @@ from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Ticket
 from stageb.store import disk
 from stageb.store.output import check_target, encode_table, read_rows, unquote
+from stageb.untrusted.clean_text import fold_value
 from stageb.untrusted.strict_json import FaultError, short
 
 PLACE, RIGHT = ("file", "line", "group_id", "label"), "right_label"
@@ -268,7 +269,7 @@ def _correct(
         )
     label = find_label(made.right, RIGHT, labels[ticket.mission], columns)
     words = {"pass": columns.passes, "fail": columns.fails}.get(label, [label])
-    is_own_word = made.right.casefold() in map(str.casefold, words)
+    is_own_word = fold_value(made.right) in map(fold_value, words)
     word = made.right if is_own_word and label in PASS_FAIL else words[0]
     return word, replace(ticket, label=label)
 

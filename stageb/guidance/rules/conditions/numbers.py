@@ -154,7 +154,9 @@ class Limit(Condition):
             return cls(of, side, value) if re.fullmatch(NUMBER, value) else OutOfReach(fault)
         if limit is None:
             why = f"{value!r} is neither a number nor a field"
-            return OutOfReach(why, "field", nearest=partial(known.nearest_name, value))
+            point = value.replace(",", ".")  # rules have it, whatever tables have
+            near = (lambda: point) if parse_quantity(point) else partial(known.nearest_name, value)
+            return OutOfReach(why, "field", nearest=near)
         if limit.unit and limit.unit not in known.units[of]:
             return OutOfReach(f"no ticket has {of!r} in {limit.unit!r}")
         return cls(of, side, value)

@@ -34,7 +34,8 @@ from stageb.guidance.rules.conditions.numbers import (
 )
 from stageb.guidance.rules.conditions.values import OneOf
 from stageb.guidance.rules.limits import to_mask
-from stageb.guidance.rules.value_types import OPERATORS, Computed, fold_value
+from stageb.guidance.rules.value_types import OPERATORS, Computed
+from stageb.untrusted.clean_text import fold_value
 
 if TYPE_CHECKING:
     from stageb.guidance.rules.evidence_forms import Table

@@ -25,13 +25,8 @@ from stageb.guidance.rules.conditions.base import (
 )
 from stageb.guidance.rules.conditions.logic import negate
 from stageb.guidance.rules.limits import FINE_LIMITS, TICKETS_EACH, to_mask
-from stageb.guidance.rules.value_types import (
-    MOST_CHARS,
-    Quantity,
-    fold_value,
-    is_text,
-    parse_number,
-)
+from stageb.guidance.rules.value_types import MOST_CHARS, Quantity, is_text, parse_number
+from stageb.untrusted.clean_text import fold_value
 
 if TYPE_CHECKING:
     from stageb.guidance.rules.evidence_forms import Table

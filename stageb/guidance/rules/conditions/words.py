@@ -32,13 +32,13 @@ from stageb.guidance.rules.value_types import (
     begins_cjk,
     find_phrases,
     find_words,
-    fold_text,
     has_phrase,
     list_runs,
     read_summaries,
     read_value,
     split_words,
 )
+from stageb.untrusted.clean_text import fold_text
 
 if TYPE_CHECKING:
     from stageb.guidance.rules.evidence_forms import Table

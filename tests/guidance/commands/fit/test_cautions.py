@@ -134,6 +134,17 @@ def test_broken_values_among_numbers_are_named_with_their_place() -> None:
         ("12.50-", "numbers with the minus behind"),
         ("1 days 03:00:00", "lengths of"),
         ("PT3H", "lengths of"),
+        ("4 h 05 min", "lengths of"),
+        ("(125)", "numbers in brackets"),
+        ("–125", "numbers with a dash for the minus"),
+        ("<0.1 mg", "bounds or estimates"),
+        ("CHF 125.50", "numbers with the currency before them"),
+        ("CHF 12’500", "numbers with thousands apart"),
+        ("5,43,445", "numbers with thousands apart"),
+        ("12_500", "numbers with thousands apart"),
+        ("4.35万", "numbers in tens of thousands"),
+        ("120/80", "two numbers in one"),
+        ("4.35×10^4", "powers of ten"),
     ],
 )
 def test_forms_of_numbers_that_nobody_reads_are_named(value: str, what: str) -> None:
@@ -141,6 +152,18 @@ def test_forms_of_numbers_that_nobody_reads_are_named(value: str, what: str) -> 
         made(40, lambda n: n % 2 == 0, lambda n: f"cost: {value if n % 2 else n}")
     )
     assert f"20 of 40 values are not read as numbers, such as '{value}': they are {what}" in line
+
+
+def test_a_mark_of_missing_values_does_not_hide_that_the_others_are_numbers_nobody_reads() -> None:
+    (line,) = warn_of_numbers(
+        made(40, lambda n: n % 2 == 0, lambda n: f"cost: {'n/a' if n == 3 else f'12 {n + 500}'}")
+    )
+    assert "39 of 40 values are not read as numbers, such as '12 500'" in line
+
+
+@pytest.mark.parametrize("value", ["ABC5", "AB-12", "Room 7", "A1_001", "1.2.3", "M8", "12-34"])
+def test_names_with_digits_are_not_taken_for_numbers(value: str) -> None:
+    assert not list(warn_of_numbers(made(40, lambda n: n % 2 == 0, lambda n: f"part: {value}")))
 
 
 @pytest.mark.parametrize(

@@ -439,6 +439,9 @@ def test_sql_of_rules_that_read_text_is_refused_where_it_would_judge_nothing(
         "valves: SQL would give no ticket a verdict: G1: SQL sees columns, and no words of free "
         "text; export --format" in err
     )
+    Path("mine.txt").write_text("[valves]\nFail if state is round.\n")
+    code, out, err = asked("export", "mine.txt", *table)
+    assert "G1: no ticket has 'state' as 'round'; no form of code has more" in err
     Path("mine.txt").write_text(
         "[valves]\nFail if a summary mentions leaks.\nPass if state is worn.\n"
     )

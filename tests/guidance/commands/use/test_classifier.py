@@ -258,6 +258,7 @@ STRANGE = [
     "mission",
     "group_id",
     "label_",
+    " label ",
     "per_image",
     "image_1",
     "split",
