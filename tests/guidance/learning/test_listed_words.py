@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +17,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.__main__ import main
-from stageb.guidance.learning.forms import learn_cards
+from stageb.guidance.learning.forms import learn_cards, learn_compared
 from stageb.guidance.learning.material import Material
 from stageb.guidance.learning.terms import Contingency, find_terms
+from stageb.guidance.learning.whole import learn_whole
 from stageb.guidance.learning.word_choice import FEWEST_WORDS, find_lists
-from stageb.guidance.rules.conditions import Mentions
+from stageb.guidance.rules.conditions import Mentions, OneOf
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
 from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.value_types import ANY, read_summaries
@@ -262,3 +265,59 @@ def test_beside_lists_no_stem_has_points() -> None:
         return {term.word for line in lines for term in line if term.word.endswith(ANY)}
 
     assert find_stems(None) and not find_stems(partial(find_lists, whole_words=whole_words, most=4))
+
+
+def make_notes(labels: Sequence[str], sealed: str) -> Material:
+    """Notes that all have the last label so far. Three words of each speak for its label, one of
+    another's topic for nothing; but where the seal is worn, which few are, the label is
+    ``sealed``."""
+    draw, rows, labelled = Random(5), 180, dict.fromkeys(labels, 0)
+    readings = []
+    for place in range(rows):
+        told, is_worn = labels[place % len(labels)], draw.random() < 0.15
+        words = draw.sample(TOPICS[told], 3) + draw.sample(TOPICS[draw.choice(labels)], 1)
+        readings.append(
+            read_summaries((f"seal: {'worn' if is_worn else 'new'}; {' '.join(words)}",))
+        )
+        labelled[sealed if is_worn else told] |= 1 << place
+    masks, whole_words = find_terms(readings, Forms(wide=True)), find_whole_words(readings)
+    words_alone = masks.keep(term for term in masks if term.word in whole_words)
+    wrong = (1 << rows) - 1 & ~labelled[labels[-1]]
+    prices = dict.fromkeys(labels, 1.0)
+    return Material(masks, {}, labelled, wrong, frozenset(), prices, words=words_alone)
+
+
+@pytest.mark.parametrize("labels", [("fail", "pass"), ("late", "fail", "pass")])
+def test_beside_word_lists_further_conditions_have_points(labels: Sequence[str]) -> None:
+    """And no word that is listed has others than its list."""
+    of, rows = make_notes(labels, "fail"), 180
+    listing = partial(find_lists, whole_words={term.word for term in of.words}, most=20)
+    learn = learn_cards if len(labels) == 2 else partial(learn_compared, 0)
+    alone, beside = (learn(listing, most, of, (1 << rows) - 1) for most in (0, 5))
+    assert (
+        [whole.size for whole in alone]
+        == [sum(len(card.lists) for card in whole.cards) for whole in alone]
+        != []
+    )
+    assert {whole.default for whole in alone} == {"pass"} or len(labels) > 2
+    for card in (card for whole in beside for card in whole.cards):
+        assert all(len({card.points[line] for line in words}) == 1 for words in card.lists)
+    lines = [line for whole in beside for card in whole.cards for line in card.points]
+    assert (OneOf("seal", ("worn",)),) in lines or (OneOf("seal", ("new",)),) in lines
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_texts_teach_word_lists_and_what_else_tells_but_not_in_the_place_of_fixed_rules(
+    keeps: bool,
+) -> None:
+    of = replace(make_notes(("fail", "pass"), "fail"), keeps=keeps, verdicts=frozenset(["fail"]))
+    folds = [sum(1 << place for place in range(fold, 180, 3)) for fold in range(3)]
+    (whole,) = learn_whole(of, folds, [30], lengths=[20]).values()
+    if keeps:
+        assert not whole.cards and not whole.replaces
+        return
+    (card,) = whole.cards
+    listed = {line for words in card.lists for line in words}
+    assert len(listed) > 10 and whole.size == len(card.lists) + len(card.points.keys() - listed)
+    assert any("seal" in term.fields for line in card.points for term in line)
+    assert whole.wrong.bit_count() < 18

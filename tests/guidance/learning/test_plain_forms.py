@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from random import Random
 
@@ -25,12 +25,13 @@ from stageb.guidance.learning.scorecards import Scorecard, judge_compared
 from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
+    find_counts,
     find_gaps,
     find_terms,
     hold_any,
     list_guards,
 )
-from stageb.guidance.rules.conditions import Expression, Limit, Mentions, OneOf
+from stageb.guidance.rules.conditions import All, Expression, Limit, Mentions, OneOf, Same
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.value_types import read_summaries
 
@@ -102,14 +103,25 @@ def test_a_card_that_any_so_many_conditions_reach_is_a_count_of_these(
     assert spelt_out is None or spelt_out.size <= card.size + 1  # a list is hardly longer
 
 
-def test_no_words_are_counted() -> None:
-    """A card of words that any two of three reach stays a card."""
-    words: list[Expression] = [Mentions((word,)) for word in ("leak", "rust", "dent")]
-    masks = Masks(dict(zip(words, (MASKS[term] for term in TERMS[:3]), strict=True)))
-    assert (
-        write_as_count(Scorecard("fail", {(word,): 1 for word in words}, 2), "pass", make(masks))
-        is None
-    )
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda n: Mentions((("leak", "rust", "dent")[n],), "abc"[n]),
+        lambda n: Same("ab"[n > 0], "bcd"[n], False),
+        lambda n: All((Limit("abc"[n], "above", "1"), Limit("abc"[n], "below", "9"))),
+    ],
+    ids=["words", "comparisons", "ranges"],
+)
+def test_no_conditions_but_plain_ones_are_counted(kind: Callable[[int], Expression]) -> None:
+    """A card that any two of three reach stays a card, and nothing else counts them."""
+    three = [kind(n) for n in range(3)]
+    masks = Masks(dict(zip(three, (MASKS[term] for term in TERMS[:3]), strict=True)))
+    card = Scorecard("fail", {(term,): 1 for term in three}, 2)
+    assert write_as_count(card, "pass", make(masks)) is None
+    reached, everyone = find_reached(card, masks, (1 << len(ROWS)) - 1), (1 << len(ROWS)) - 1
+    assert find_counts(masks, {}, reached, everyone & ~reached) == {}
+    plain = find_counts(MASKS, {}, reached, everyone & ~reached)
+    assert reached in plain.values()
 
 
 @pytest.mark.parametrize(
