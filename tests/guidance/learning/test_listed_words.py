@@ -224,6 +224,49 @@ def test_words_that_tell_much_and_words_that_tell_a_little_are_two_lists(
     assert find_lists(tally, {*words}, 9) == found
 
 
+@pytest.mark.parametrize("strong_first", [True, False])
+def test_words_tell_much_by_how_their_mentions_are_parted_and_not_by_their_number(
+    strong_first: bool,
+) -> None:
+    """Strong words stand in 60 wanted tickets each and in four others, weak ones in 20 and four:
+    wherever they stand in the order of the terms."""
+    right = [60.0, 20.0, 60.0, 20.0, 60.0] if strong_first else [20.0, 60.0, 60.0, 20.0, 60.0]
+    strong = [place for place, each in enumerate(right) if each == 60]
+    weak = [place for place, each in enumerate(right) if each == 20]
+    words = [f"w{n}" for n in range(5)]
+    tally = Contingency(
+        [Mentions((word,)) for word in words], np.array(right) + 4, np.array(right), 200, 100
+    )
+    assert find_lists(tally, {*words}, 9) == [strong, weak]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "right", "wrong", "is_listed"),
+    [
+        # of 200 tickets so many are wanted; of these, and of the others, so many mention the word
+        (100, 11, 9, False),
+        (100, 12, 8, False),  # 2 more than chance brings, of which a standard error is 2.1
+        (100, 13, 7, True),
+        (20, 4, 16, True),  # 2 more, of 1.3
+        (20, 3, 17, False),
+        (100, 75, 65, True),  # 5 more, of 3.2
+        (100, 72, 68, False),
+    ],
+)
+def test_a_listed_word_is_commoner_in_wanted_tickets_by_more_than_a_standard_error(
+    wanted: int, right: int, wrong: int, is_listed: bool
+) -> None:
+    held = np.array([float(right + wrong)] * 2)
+    tally = Contingency(
+        [Mentions((word,)) for word in ("leak", "worn")],
+        held,
+        np.array([float(right)] * 2),
+        200,
+        wanted,
+    )
+    assert find_lists(tally, {"leak", "worn"}, 9) == [[0, 1]] * is_listed
+
+
 @given(
     st.lists(st.integers(0, 255), min_size=1, max_size=4), st.integers(0, 255), st.integers(0, 255)
 )

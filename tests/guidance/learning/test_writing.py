@@ -253,6 +253,7 @@ def test_lists_of_the_same_words_have_names_of_their_own(found: list[tuple[str, 
     ("telling", "name"),
     [
         (("39", "un", "after", "strike", "talks"), "strike"),
+        (("2024", "b52", "after", "strike"), "strike"),
         (("39", "un"), "39"),
         (("漏水", "松动"), "漏水"),
     ],
@@ -269,7 +270,8 @@ def test_a_list_is_named_by_the_surest_word_that_says_something(
 
 def test_exactly_so_many_is_written_and_read() -> None:
     parts = tuple(OneOf(name, ("1",)) for name in "abc")
-    code = RuleCode("fail", All((AtLeast(2, parts), Not(AtLeast(3, parts)))))
+    both: Conjunction = (AtLeast(2, parts), Not(AtLeast(3, parts)))
+    code = RuleCode("fail", All(both))
     vocabulary = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", "a: 1; b: 1; c: 1"),))])
     for language, text in (
         ("en", "Fail if exactly 2 of (a is 1; b is 1; c is 1)."),
@@ -277,3 +279,30 @@ def test_exactly_so_many_is_written_and_read() -> None:
     ):
         assert write_rule(code, WORDS[language]) == text
         assert parse_rule(text, vocabulary, WORDS[language]) == code
+        for line in (both, both[::-1]):  # as either is learnt first
+            whole = Whole((DecisionList("fail", (line,)),), "pass")
+            (rule,) = write_whole(whole, vocabulary, WORDS[language])
+            assert rule.text == text
+
+
+def test_what_would_not_be_read_back_is_not_written_and_the_rest_is() -> None:
+    """A value that looks like two: of a list its line is left out, of a card its points."""
+    odd, plain = OneOf("seal", ("torn or worn",)), OneOf("seal", ("new",))
+    texts = ["seal: torn or worn", "seal: new", "seal: torn", "seal: worn"]
+    tickets = [Ticket("m", f"g{n}", "pass", (("image_1", text),)) for n, text in enumerate(texts)]
+    for part in (
+        DecisionList("fail", ((odd,), (plain,))),
+        Scorecard("fail", {(odd,): 2, (plain,): 1}, 1),
+    ):
+        written = write_whole(Whole((part,), "pass"), Vocabulary.of(tickets), WORDS["en"])
+        assert len(written) == 1 and "torn" not in written[0].text and "new" in written[0].text
+
+
+def test_the_rules_of_a_verdict_stand_with_the_shortest_first() -> None:
+    long, short = (OneOf("a", ("1",)), OneOf("b", ("1",))), (OneOf("c", ("1",)),)
+    vocabulary = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", "a: 1; b: 1; c: 1"),))])
+    whole = Whole((DecisionList("fail", (long, short)),), "pass")
+    assert [rule.lines for rule in write_whole(whole, vocabulary, WORDS["en"])] == [
+        (short,),
+        (long,),
+    ]
