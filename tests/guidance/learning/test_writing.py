@@ -134,9 +134,10 @@ LABELLED = [
     for n, (*cells, label) in enumerate(product(*[("x", "y", "")] * 3, LABELS))
     if (pairs := {name: value for name, value in zip("abc", cells, strict=True) if value})
 ]
-LINES = st.lists(st.sampled_from([*OF_TWO, OF_THREE]), min_size=1, max_size=2, unique=True).map(
-    tuple
-)
+DENIED = Not(OneOf("b", ("x",)))
+LINES = st.lists(
+    st.sampled_from([*OF_TWO, OF_THREE, DENIED]), min_size=1, max_size=2, unique=True
+).map(tuple)
 
 
 @given(
@@ -163,7 +164,7 @@ def test_what_is_learnt_is_wrong_where_the_written_rules_are(
     readings = [reading(each) for each in LABELLED]
     masks = find_terms(readings, Forms(wide=False))
     material = Material(
-        masks,
+        masks.plus({DENIED: masks[OneOf("b", ("y",))]}),  # where b is given
         find_gaps(masks, readings),
         {
             label: sum(1 << n for n, each in enumerate(LABELLED) if each.label == label)
