@@ -331,12 +331,13 @@ def make_notes(labels: Sequence[str], sealed: str) -> Material:
 
 
 @pytest.mark.parametrize("labels", [("fail", "pass"), ("late", "fail", "pass")])
-def test_beside_word_lists_further_conditions_have_points(labels: Sequence[str]) -> None:
+@pytest.mark.parametrize("most", [4, 20])
+def test_beside_word_lists_further_conditions_have_points(labels: Sequence[str], most: int) -> None:
     """And no word that is listed has others than its list."""
     of, rows = make_notes(labels, "fail"), 180
-    listing = partial(find_lists, whole_words={term.word for term in of.words}, most=20)
+    listing = partial(find_lists, whole_words={term.word for term in of.words}, most=most)
     learn = learn_cards if len(labels) == 2 else partial(learn_compared, 0)
-    alone, beside = (learn(listing, most, of, (1 << rows) - 1) for most in (0, 5))
+    alone, beside = (learn(listing, lines, of, (1 << rows) - 1) for lines in (0, 5))
     assert (
         [whole.size for whole in alone]
         == [sum(len(card.lists) for card in whole.cards) for whole in alone]

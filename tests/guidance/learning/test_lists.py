@@ -1293,6 +1293,43 @@ def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: V
         )
 
 
+@pytest.mark.parametrize(("count", "is_found"), [(1, False), (2, True)])
+def test_a_line_holds_for_two_wanted_tickets_at_least(count: int, is_found: bool) -> None:
+    wanted, term = (1 << 50) - 1, OneOf("mark", ("yes",))
+    found = cover(Masks({term: (1 << count) - 1}), wanted, wanted << 50, 0.5)
+    assert found == [(term,)] * is_found
+
+
+def test_of_a_later_line_only_what_the_lines_before_it_leave_counts() -> None:
+    """It holds for twelve more wanted tickets, and for ten others that are failed anyway."""
+    first, later = OneOf("a", ("x",)), OneOf("b", ("x",))
+    wanted, negatives, failed = (1 << 52) - 1, ((1 << 100) - 1) << 52, ((1 << 10) - 1) << 52
+    masks = Masks({first: (1 << 40) - 1 | failed, later: ((1 << 12) - 1) << 40 | failed})
+    assert cover(masks, wanted, negatives, 0.5) == [(first,), (later,)]
+
+
+@pytest.mark.parametrize(
+    ("mended", "broken", "is_kept"), [(9, 0, True), (16, 8, True), (14, 8, False)]
+)
+def test_a_condition_mends_surely_more_than_it_breaks(
+    mended: int, broken: int, is_kept: bool
+) -> None:
+    """By one and a half standard errors of so many tickets. Of a ward's fifty, some that pass were
+    seen, and some that fail."""
+    seen = [4 * n for n in range(mended + broken)]
+    readings = [
+        read_summaries(
+            (f"ward: {'abcd'[n % 4]}; seen: {'yes' if n in seen or n % 4 == 1 else 'no'}",)
+        )
+        for n in range(200)
+    ]
+    fails = mask([n for n in range(0, 200, 4) if n not in seen[:mended]])
+    masks, everyone = find_terms(readings, Forms()).plain, (1 << 200) - 1
+    line = (OneOf("ward", ("a",)), OneOf("seen", ("no",)))
+    found = cover(masks, fails, everyone & ~fails, 0.5, most=1)
+    assert found == [line if is_kept else line[:1]]
+
+
 def test_a_line_of_one_condition_stays_where_it_spares_few_tickets() -> None:
     """It would hold for all without it."""
     marked, everyone = (1 << 40) - 1, (1 << 42) - 1

@@ -31,7 +31,7 @@ from stageb.guidance.learning.terms import (
     hold_any,
     list_guards,
 )
-from stageb.guidance.rules.conditions import All, Expression, Limit, Mentions, OneOf, Same
+from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Mentions, OneOf, Same
 from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.value_types import read_summaries
 
@@ -305,6 +305,20 @@ def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
     assert "below" in low.key and masks[low] & everyone == everyone & ~masks[high]
     turned = affirm(card, opposites)
     assert turned.points == {(low,): 3, (ok,): 3} and turned.least == 2
+
+
+def test_a_card_that_any_three_of_five_conditions_reach_is_learnt_as_a_count() -> None:
+    rows = list(product("01", repeat=5))
+    readings = [
+        read_summaries(("; ".join(map(": ".join, zip("abcde", row, strict=True))),)) for row in rows
+    ]
+    fails = sum(1 << n for n, row in enumerate(rows) if row.count("1") >= 3)
+    masks, everyone = find_terms(readings, Forms(wide=False)), (1 << len(rows)) - 1
+    labelled, prices = {"fail": fails, "pass": everyone & ~fails}, {"fail": 1.0, "pass": 1.0}
+    material = Material(masks, {}, labelled, fails, frozenset(), prices)
+    found = [whole for whole in learn_cards(None, 5, material, everyone) if whole.size == 5]
+    assert any(type(term) is AtLeast for whole in found for line in whole.lines for term in line)
+    assert all(find_wrong(whole, material, everyone) == 0 for whole in found)
 
 
 def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> None:
