@@ -888,6 +888,33 @@ def test_a_less_plain_guidance_is_taken_where_it_is_better_by_enough(
     assert wholes._beats(new, plainer, min_z_score, of, folds(100)) == is_taken
 
 
+@pytest.mark.parametrize(
+    ("rows", "seed", "noise", "weight", "least", "has_cards"),
+    [
+        # lists are wrong of 7 of 200 tickets: cards, of 3 of them, are not better by far
+        (200, 0, 0.0, 1, 4, False),
+        # of 24 of 160: cards, of 20 of them, are better by enough
+        (160, 1, 0.15, 2, 3, True),
+    ],
+)
+def test_lists_of_labels_that_are_right_of_nine_tickets_in_ten_give_way_to_far_better_cards_alone(
+    rows: int, seed: int, noise: float, weight: int, least: int, has_cards: bool
+) -> None:
+    """One value tells the first label, points tell the second."""
+    readings, draw = table(rows, seed), Random(seed)
+    labelled = dict[Verdict, int](high=0, mid=0, low=0)
+    for place, each in enumerate(readings):
+        ones = [name for name in FIELDS if each.pairs[name] == "one"]
+        points = weight * ("b" in ones) + sum(name in ones for name in "cdef")
+        told = {"high": "a" in ones, "mid": points >= least, "low": True}
+        found = next(name for name in told if told[name])
+        labelled[draw.choice([*labelled]) if draw.random() < noise else found] |= 1 << place
+    present = labelled["high"] | labelled["mid"]
+    of = Material(find_terms(readings, Forms()).plain, {}, labelled, present, frozenset(), EQUAL)
+    whole = learn_whole(of, folds(rows), 40)
+    assert whole and bool(whole.cards) == has_cards
+
+
 def test_labels_that_nothing_tells_teach_next_to_nothing() -> None:
     """Nor does one label alone stand in the place of rules that are wrong of every ticket."""
     readings, draw, labelled = table(60), Random(0), dict[Verdict, int](a=0, b=0, c=0)
