@@ -202,6 +202,14 @@ def test_the_best_of_all_limits_is_found(numbers: list[float], data: st.DataObje
         assert scale.find_beyond(side, limit.number) == sum(1 << n for n in held)
 
 
+def test_no_ticket_is_known_to_lie_beyond_a_limit_where_there_are_no_numbers() -> None:
+    """Of the field, or in the limit."""
+    scales = Scales({"a": {n: (float(n), f"{n} mm") for n in range(4)}, "b": {}})
+    assert scales.find_beyond(Limit("a", "above", "1.5 mm")) == 0b1100
+    for of, limit in (("a", "high"), ("b", "1.5 mm"), ("c", "1.5 mm")):
+        assert scales.find_beyond(Limit(of, "above", limit)) is None
+
+
 def test_no_limit_is_found_where_tickets_write_numbers_as_no_limit_is_written() -> None:
     scale = Scale.of({0: 62.0, 1: 125.0}, "1 h 2 min")
     assert scale.find_limit("above", 0b10, 0b01, lambda right, wrong: right - wrong) == ""

@@ -473,6 +473,24 @@ def test_a_label_that_nothing_tells_has_no_list() -> None:
     assert whole and [part.verdict for part in whole.parts] == ["high"]
 
 
+def test_of_labels_nothing_is_said_that_fixed_rules_say() -> None:
+    """They hold all tickets that one condition tells, and give them the label that another one
+    tells of the others."""
+    readings, labelled = table(240), dict[Verdict, int](high=0, mid=0, low=0)
+    held = mask([place for place, each in enumerate(readings) if each.pairs["c"] == "one"])
+    for place, each in enumerate(readings):
+        told = {"high": each.pairs["a"] == "one", "mid": each.pairs["b"] == "one", "low": True}
+        name = "mid" if held >> place & 1 else next(name for name in told if told[name])
+        labelled[name] |= 1 << place
+    present = (labelled["high"] | labelled["mid"]) & ~held
+    masks = find_terms(readings, Forms()).plain
+    of = Material(masks, {}, labelled, present, frozenset(), EQUAL, held=held)
+    whole = learn_whole(of, folds(240), 20)
+    assert whole and whole.wrong == 0
+    said = {part.verdict: part.lines for part in whole.lists}
+    assert said == {"high": ((OneOf("a", ("one",)),),), "mid": ((OneOf("b", ("one",)),),)}
+
+
 def test_a_later_list_may_hold_for_what_an_earlier_one_has_decided() -> None:
     """Here for twice as many tickets as have its label."""
     readings = table(300)
@@ -1486,6 +1504,30 @@ def test_a_card_fails_tickets_where_that_costs_less_than_to_pass_them(
     failing = judge_compared([card], masks, (1 << 200) - 1)["fail"]
     for place, each in ((1, share), (0, others)):
         assert failing >> place & 1 == (missed * each > 100 - each)
+
+
+@pytest.mark.parametrize(
+    ("rare", "common", "first"),
+    [
+        # tickets that fail and that pass; half of two hundred fail
+        ((20, 0), (62, 38), "rare"),
+        ((17, 0), (66, 34), "common"),
+    ],
+)
+def test_the_first_condition_of_a_card_is_the_one_that_tells_most(
+    rare: tuple[int, int], common: tuple[int, int], first: str
+) -> None:
+    """Of tickets that all fail, and of half of all tickets, of which most do."""
+    fails, everyone = (1 << 100) - 1, (1 << 200) - 1
+    one, other = OneOf("mark", ("rare",)), OneOf("mark", ("common",))
+    masks = Masks(
+        {
+            one: (1 << rare[0]) - 1 | ((1 << rare[1]) - 1) << 100,
+            other: ((1 << common[0]) - 1) << 20 | ((1 << common[1]) - 1) << 120,
+        }
+    )
+    card, *_ = grow_cards(masks, label(fails, 200), everyone, EQUAL, None, 1)
+    assert [*card.points] == [(OneOf("mark", (first,)),)]
 
 
 def test_conditions_that_tell_nothing_have_no_points() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -305,6 +305,17 @@ def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
     assert "below" in low.key and masks[low] & everyone == everyone & ~masks[high]
     turned = affirm(card, opposites)
     assert turned.points == {(low,): 3, (ok,): 3} and turned.least == 2
+
+
+@pytest.mark.parametrize(("count", "is_counted"), [(8, True), (9, False)])
+def test_no_more_than_eight_conditions_are_counted(count: int, is_counted: bool) -> None:
+    """Nobody keeps count of more; nor of pairs, each of which is one for a card."""
+    terms = [OneOf(name, ("1",)) for name in "abcdefghi"[:count]]
+    masks = Masks({term: 1 << place for place, term in enumerate(terms)})
+    card = Scorecard("fail", {(term,): 1 for term in terms}, 3)
+    assert bool(write_as_count(card, "pass", make(masks))) == is_counted
+    pairs: dict[Conjunction, int] = dict.fromkeys(combinations(terms[:3], 2), 1)
+    assert write_as_count(Scorecard("fail", pairs, 2), "pass", make(masks)) is None
 
 
 def test_a_card_that_any_three_of_five_conditions_reach_is_learnt_as_a_count() -> None:
