@@ -566,7 +566,7 @@ def test_beside_rules_that_stay_no_guidance_is_learnt_in_their_place(
     found = wholes.learn_whole(of, folds(300), [30])
     assert found and not any(whole.replaces or whole.cards for whole in found.values())
     if fails is fails_by_points:
-        free = learn_whole(replace(of, keeps=False), folds(200)[:3], 30)
+        free = learn_whole(replace(of, keeps=False), folds(240)[:2], 30)
         assert free and free.cards and free.replaces
 
 
@@ -581,23 +581,18 @@ def test_where_it_is_shorter_a_list_tells_which_tickets_pass_and_all_others_fail
     verdicts: frozenset[Verdict],
 ) -> None:
     """In the place of the headline alone, under which all pass, and of rules that fail some."""
-    readings = [
-        Reading(
-            {name: "one" if n * 7 % 5 < 2 else value for name, value in each.pairs.items()},
-            each.words,
-        )
-        if n % 4 == 0
-        else each
-        for n, each in enumerate(table(240))
-    ]
+    # by chance hardly any would pass
+    readings = table(240)
+    readings[::10] = [Reading(dict.fromkeys(FIELDS, "one"), frozenset())] * 24
     fails = mask([n for n, each in enumerate(readings) if fails_by_many_lines(each)])
     failed = mask([n for n, each in enumerate(readings) if each.pairs["a"] == "two"])
     wrong = fails ^ failed if verdicts else fails
     of = replace(material(readings, fails), verdicts=verdicts, wrong=wrong)
-    whole = learn_whole(of, folds(240), 6)
+    taught = folds(240)[:3]
+    whole = learn_whole(of, taught, 6)
     assert whole and (whole.default, whole.size) == ("fail", 6)
     assert {part.verdict for part in whole.lists} == {"pass"}
-    assert count_wrong(whole, of, (1 << 240) - 1) == 0
+    assert count_wrong(whole, of, sum(taught)) == 0
 
 
 def test_beside_rules_that_stay_nothing_is_said_that_they_say() -> None:
