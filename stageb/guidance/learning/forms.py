@@ -200,7 +200,7 @@ def _tell_by_lines(material: Material, among: int) -> list[DecisionList]:
     for label in others:
         wanted = material.labelled[label] & among
         lines = cover(material.masks.plain, wanted, among & ~wanted, 0.5, most=1)
-        lines = refine(lines, material.masks.plain, wanted, among & ~wanted, 0.5) if lines else []
+        lines = refine(lines, material.masks.plain, wanted, among & ~wanted, 0.5)
         astray = (hold_any(material.masks, lines) & among) ^ wanted
         if lines and astray.bit_count() <= MAX_ERROR_SHARE * wanted.bit_count():
             guarded = [add_guards(line, material.masks, material.gaps, among) for line in lines]

@@ -162,11 +162,12 @@ def write_as_count(card: Scorecard, other: Verdict, material: Material) -> Whole
     of a field that some tickets lack, where it is given, since what is unknown gives no points."""
     terms = [term for line in card.points for term in line]
     points = sorted(card.points.values())
-    if not len(points) == len(terms) <= MOST_COUNTED or points[:1] < [1]:
+    if not len(points) == len(terms) <= MOST_COUNTED:
         return None
     if not all(each.needed and each.family in COUNTED and not each.parts for each in terms):
         return None
     for count in range(2, len(terms)):
+        # not so where points are taken: one condition fewer would have more
         if sum(points[:count]) >= card.least > sum(points[1 - count :]):
             everyone = reduce(or_, material.labelled.values())
             parts = [add_guards((term,), material.masks, material.gaps, everyone) for term in terms]

@@ -84,7 +84,7 @@ class Scale:
 
 def _flags(mask: int, places: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether each of the tickets is in the mask."""
-    size = int(places.max(initial=0)) // 8 + 1
+    size = int(places.max()) // 8 + 1
     bits = (mask & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     flags: NDArray[np.bool_] = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[
         places

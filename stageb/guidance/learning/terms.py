@@ -246,7 +246,7 @@ def hold_any(masks: Masks, lines: Sequence[Conjunction]) -> int:
 
 def pack(masks: Sequence[int]) -> Bits:
     """Return a row of bits for each mask; none may be negative."""
-    words = max(1, max((-(-mask.bit_length() // 64) for mask in masks), default=1))
+    words = max(1, max(-(-mask.bit_length() // 64) for mask in masks))
     return np.frombuffer(
         b"".join(mask.to_bytes(8 * words, "little") for mask in masks), "<u8"
     ).reshape(len(masks), words)

@@ -1,6 +1,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
+from itertools import combinations
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from stageb.guidance.learning.calibrate import (
     LEAST_SLOPE,
     Numbers,
     calibrate,
+    centre,
     find_probabilities,
+    find_spread,
     fit_calibration,
     fit_logistic,
     measure_calibration_error,
@@ -197,6 +201,38 @@ def test_the_calibration_error_is_how_far_shares_are_from_probabilities() -> Non
     )
 
 
+def test_the_calibration_error_is_that_of_the_mean_label() -> None:
+    """Where all tickets are surely low and one in three is: a third of each other label, and two
+    thirds of this one, are not as was said."""
+    labels = ("low", "medium", "high")
+    found = measure_calibration_error(
+        [(40.0, 0.0, 0.0)] * 300, [labels[n % 3] for n in range(300)], labels
+    )
+    assert found == pytest.approx((2 / 3 + 1 / 3 + 1 / 3) / 3, abs=0.01)
+
+
+@given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=1, max_size=9))
+def test_labels_are_as_far_apart_as_pairs_of_them_are_in_the_root_mean_square(
+    scores: list[list[float]],
+) -> None:
+    squares = [(a - b) ** 2 for each in scores for a, b in combinations(each, 2)]
+    assert find_spread(centre(scores)) == pytest.approx(math.sqrt(mean(squares)), abs=1e-6)
+
+
+@pytest.mark.parametrize("labels", [PASS_FAIL, ("low", "medium", "high")])
+def test_what_a_ticket_adds_to_the_scores_of_all_labels_says_nothing(
+    labels: tuple[Verdict, ...],
+) -> None:
+    """As where a model thinks little of every answer to some tickets."""
+    labelled = [labels[n % 7 % len(labels)] for n in range(120)]
+    scores = [
+        [float(n * place % 5) + 2 * (label == each) for place, each in enumerate(labels)]
+        for n, label in enumerate(labelled)
+    ]
+    moved = [[score - 10.0 * (n % 4) for score in each] for n, each in enumerate(scores)]
+    assert fit_calibration(moved, labelled, labels) == fit_calibration(scores, labelled, labels)
+
+
 @pytest.mark.parametrize("labels", [PASS_FAIL, ("low", "medium", "high")])
 def test_the_calibration_error_is_the_same_in_whichever_order_labels_stand(
     labels: tuple[Verdict, ...],
@@ -233,23 +269,26 @@ def test_few_tickets_that_are_all_right_make_no_verdict_certain(
     ),
     st.sampled_from([0.1, 1.0, 5.0]),
     st.lists(st.floats(0.5, 4), min_size=12, max_size=12),
+    st.lists(st.sampled_from([-1.0, 0.0, 2.0]), min_size=12, max_size=12),
 )
 def test_no_other_weights_of_a_regression_lose_less(
-    drawn: list[tuple[float, float, float]], ridge: float, counts: list[float]
+    drawn: list[tuple[float, float, float]], ridge: float, counts: list[float], others: list[float]
 ) -> None:
-    """By the likelihood of the labels, and by the ridge that draws all weights to 0."""
+    """By the likelihood of the labels, beside what others say of each row, and by the ridge that
+    draws all weights to 0."""
     rows, labels = (
         np.array([[1.0, *each[:2]] for each in drawn]),
         np.array([each[2] for each in drawn]),
     )
     weights, penalty = np.array(counts[: len(drawn)]), np.array([0.01, ridge, ridge])
+    beside = np.array(others[: len(drawn)])
 
     def lose(fitted: Numbers) -> float:
-        chances = find_probabilities(rows @ fitted)
+        chances = find_probabilities(rows @ fitted + beside)
         told = labels * np.log(chances) + (1 - labels) * np.log(1 - chances)
         return float((penalty * fitted**2).sum() / 2 - weights @ told)
 
-    fitted = fit_logistic(rows, labels, weights, np.zeros(3), penalty)
+    fitted = fit_logistic(rows, labels, weights, np.zeros(3), penalty, beside)
     for step in 0.01 * np.vstack([np.eye(3), -np.eye(3)]):
         assert lose(fitted) < lose(fitted + step)
 

@@ -173,9 +173,10 @@ def test_the_best_of_all_limits_is_found(numbers: list[float], data: st.DataObje
     wanted = data.draw(st.integers(0, 2 ** len(numbers) - 1))
     everyone = (1 << len(numbers)) - 1
     scale = Scale.of(dict(enumerate(numbers)), "1 mm")
+    without_number = 1 << data.draw(st.integers(len(numbers), 200))  # says nothing of any limit
     for side in ("above", "below"):
         text = scale.find_limit(
-            side, wanted, everyone & ~wanted, lambda right, wrong: right - wrong
+            side, wanted | without_number, everyone & ~wanted, lambda right, wrong: right - wrong
         )
         limit, without = parse_quantity(text), 2 * wanted.bit_count() - len(numbers)
 
@@ -199,6 +200,19 @@ def test_the_best_of_all_limits_is_found(numbers: list[float], data: st.DataObje
             if (number > limit.number if side == "above" else number < limit.number)
         ]
         assert scale.find_beyond(side, limit.number) == sum(1 << n for n in held)
+
+
+def test_no_ticket_is_known_to_lie_beyond_a_limit_where_there_are_no_numbers() -> None:
+    """Of the field, or in the limit."""
+    scales = Scales({"a": {n: (float(n), f"{n} mm") for n in range(4)}, "b": {}})
+    assert scales.find_beyond(Limit("a", "above", "1.5 mm")) == 0b1100
+    for of, limit in (("a", "high"), ("b", "1.5 mm"), ("c", "1.5 mm")):
+        assert scales.find_beyond(Limit(of, "above", limit)) is None
+
+
+def test_no_limit_is_found_where_tickets_write_numbers_as_no_limit_is_written() -> None:
+    scale = Scale.of({0: 62.0, 1: 125.0}, "1 h 2 min")
+    assert scale.find_limit("above", 0b10, 0b01, lambda right, wrong: right - wrong) == ""
 
 
 @given(NUMBERS, st.floats(0.01, 500), st.sampled_from(("above", "below")))
@@ -258,6 +272,32 @@ def test_no_limit_of_a_refined_line_could_be_moved_to_where_it_costs_less(
         costs = [cost(each, kept) for each in others if masks[each] & free not in (0, free)]
         best = min(costs, default=cost(one, other))
         assert cost(one, other) <= best + 1e-9 or cost(kept) < best
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("least", [0.3, 0.4, 0.5])
+def test_each_limit_of_refined_lines_costs_least_beside_the_other_lines(
+    seed: int, least: float
+) -> None:
+    """Tickets that another line has already, rightly or wrongly, play no part."""
+    draw, rows = Random(seed), 60
+    cells = [(draw.randint(0, 20), draw.randint(0, 20)) for _ in range(rows)]
+    readings = [read_summaries((f"a: {a}; b: {b}",)) for a, b in cells]
+    masks, everyone = Masks({}, Scales(find_numbers(readings))), (1 << rows) - 1
+    is_wanted = [(a > 12 or b > 14) != (draw.random() < 0.15) for a, b in cells]
+    wanted = sum(told << n for n, told in enumerate(is_wanted))
+
+    def cost(*limits: Limit) -> float:
+        held = hold_any(masks, [(limit,) for limit in limits]) & everyone
+        missed, alarms = wanted & ~held, held & ~wanted
+        return (1 - least) * missed.bit_count() + least * alarms.bit_count()
+
+    start = [(Limit("a", "above", "9.5"),), (Limit("b", "above", "9.5"),)]
+    limits = [line[0].as_limit for line in refine(start, masks, wanted, everyone & ~wanted, least)]
+    one, other = (limit for limit in limits if limit)
+    for kept, of in ((other, "a"), (one, "b")):
+        moved = [Limit(of, "above", f"{n}.5") for n in range(20)]
+        assert cost(one, other) <= min(cost(each, kept) for each in moved) + 1e-9
 
 
 @pytest.mark.parametrize("operator", sorted(OPERATORS))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +17,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.__main__ import main
-from stageb.guidance.learning.forms import learn_cards
+from stageb.guidance.learning.forms import learn_cards, learn_compared
 from stageb.guidance.learning.material import Material
 from stageb.guidance.learning.terms import Contingency, find_terms
+from stageb.guidance.learning.whole import learn_whole
 from stageb.guidance.learning.word_choice import FEWEST_WORDS, find_lists
-from stageb.guidance.rules.conditions import Mentions
+from stageb.guidance.rules.conditions import Mentions, OneOf
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
 from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.value_types import ANY, read_summaries
@@ -221,6 +224,49 @@ def test_words_that_tell_much_and_words_that_tell_a_little_are_two_lists(
     assert find_lists(tally, {*words}, 9) == found
 
 
+@pytest.mark.parametrize("strong_first", [True, False])
+def test_words_tell_much_by_how_their_mentions_are_parted_and_not_by_their_number(
+    strong_first: bool,
+) -> None:
+    """Strong words stand in 60 wanted tickets each and in four others, weak ones in 20 and four:
+    wherever they stand in the order of the terms."""
+    right = [60.0, 20.0, 60.0, 20.0, 60.0] if strong_first else [20.0, 60.0, 60.0, 20.0, 60.0]
+    strong = [place for place, each in enumerate(right) if each == 60]
+    weak = [place for place, each in enumerate(right) if each == 20]
+    words = [f"w{n}" for n in range(5)]
+    tally = Contingency(
+        [Mentions((word,)) for word in words], np.array(right) + 4, np.array(right), 200, 100
+    )
+    assert find_lists(tally, {*words}, 9) == [strong, weak]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "right", "wrong", "is_listed"),
+    [
+        # of 200 tickets so many are wanted; of these, and of the others, so many mention the word
+        (100, 11, 9, False),
+        (100, 12, 8, False),  # 2 more than chance brings, of which a standard error is 2.1
+        (100, 13, 7, True),
+        (20, 4, 16, True),  # 2 more, of 1.3
+        (20, 3, 17, False),
+        (100, 75, 65, True),  # 5 more, of 3.2
+        (100, 72, 68, False),
+    ],
+)
+def test_a_listed_word_is_commoner_in_wanted_tickets_by_more_than_a_standard_error(
+    wanted: int, right: int, wrong: int, is_listed: bool
+) -> None:
+    held = np.array([float(right + wrong)] * 2)
+    tally = Contingency(
+        [Mentions((word,)) for word in ("leak", "worn")],
+        held,
+        np.array([float(right)] * 2),
+        200,
+        wanted,
+    )
+    assert find_lists(tally, {"leak", "worn"}, 9) == [[0, 1]] * is_listed
+
+
 @given(
     st.lists(st.integers(0, 255), min_size=1, max_size=4), st.integers(0, 255), st.integers(0, 255)
 )
@@ -262,3 +308,60 @@ def test_beside_lists_no_stem_has_points() -> None:
         return {term.word for line in lines for term in line if term.word.endswith(ANY)}
 
     assert find_stems(None) and not find_stems(partial(find_lists, whole_words=whole_words, most=4))
+
+
+def make_notes(labels: Sequence[str], sealed: str) -> Material:
+    """Notes that all have the last label so far. Three words of each speak for its label, one of
+    another's topic for nothing; but where the seal is worn, which few are, the label is
+    ``sealed``."""
+    draw, rows, labelled = Random(5), 180, dict.fromkeys(labels, 0)
+    readings = []
+    for place in range(rows):
+        told, is_worn = labels[place % len(labels)], draw.random() < 0.15
+        words = draw.sample(TOPICS[told], 3) + draw.sample(TOPICS[draw.choice(labels)], 1)
+        readings.append(
+            read_summaries((f"seal: {'worn' if is_worn else 'new'}; {' '.join(words)}",))
+        )
+        labelled[sealed if is_worn else told] |= 1 << place
+    masks, whole_words = find_terms(readings, Forms(wide=True)), find_whole_words(readings)
+    words_alone = masks.keep(term for term in masks if term.word in whole_words)
+    wrong = (1 << rows) - 1 & ~labelled[labels[-1]]
+    prices = dict.fromkeys(labels, 1.0)
+    return Material(masks, {}, labelled, wrong, frozenset(), prices, words=words_alone)
+
+
+@pytest.mark.parametrize("labels", [("fail", "pass"), ("late", "fail", "pass")])
+@pytest.mark.parametrize("most", [4, 20])
+def test_beside_word_lists_further_conditions_have_points(labels: Sequence[str], most: int) -> None:
+    """And no word that is listed has others than its list."""
+    of, rows = make_notes(labels, "fail"), 180
+    listing = partial(find_lists, whole_words={term.word for term in of.words}, most=most)
+    learn = learn_cards if len(labels) == 2 else partial(learn_compared, 0)
+    alone, beside = (learn(listing, lines, of, (1 << rows) - 1) for lines in (0, 5))
+    assert (
+        [whole.size for whole in alone]
+        == [sum(len(card.lists) for card in whole.cards) for whole in alone]
+        != []
+    )
+    assert {whole.default for whole in alone} == {"pass"} or len(labels) > 2
+    for card in (card for whole in beside for card in whole.cards):
+        assert all(len({card.points[line] for line in words}) == 1 for words in card.lists)
+    lines = [line for whole in beside for card in whole.cards for line in card.points]
+    assert (OneOf("seal", ("worn",)),) in lines or (OneOf("seal", ("new",)),) in lines
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_texts_teach_word_lists_and_what_else_tells_but_not_in_the_place_of_fixed_rules(
+    keeps: bool,
+) -> None:
+    of = replace(make_notes(("fail", "pass"), "fail"), keeps=keeps, verdicts=frozenset(["fail"]))
+    folds = [sum(1 << place for place in range(fold, 180, 3)) for fold in range(3)]
+    (whole,) = learn_whole(of, folds, [30], lengths=[20]).values()
+    if keeps:
+        assert not whole.cards and not whole.replaces
+        return
+    (card,) = whole.cards
+    listed = {line for words in card.lists for line in words}
+    assert len(listed) > 10 and whole.size == len(card.lists) + len(card.points.keys() - listed)
+    assert any("seal" in term.fields for line in card.points for term in line)
+    assert whole.wrong.bit_count() < 18

@@ -7,7 +7,7 @@ from random import Random
 from statistics import mean
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.material import Material, find_optimism, find_z_score
@@ -52,11 +52,15 @@ def test_what_is_taken_of_guidances_that_are_all_as_good_is_estimated_as_good_as
     assert mean(left) == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.filterwarnings("error")
 def test_what_is_better_by_far_or_the_only_one_is_as_good_as_it_seems() -> None:
     chance = Random(1)
     best, *others = draw_mask(chance, 0.05), *(draw_mask(chance, 0.5) for _ in range(40))
     for tried in ([best], [best, best], [best, *others]):
         assert find_optimism(tried, best, 0.0, EVEN, ALL) == (0, 0)
+    # where all tickets belong together, none is ever left out to measure it
+    joined = make(dict(EVEN.labelled), groups=(ALL,))
+    assert find_optimism([*others, best], best, 0.0, joined, ALL) == (0, 0)
 
 
 def test_tickets_that_say_the_same_tell_as_little_as_one_of_them() -> None:
@@ -73,6 +77,43 @@ def test_tickets_that_say_the_same_tell_as_little_as_one_of_them() -> None:
     )
     assert together == pytest.approx(once.wrong, abs=0.01)
     assert apart < 0.6 * once.wrong
+
+
+@pytest.mark.parametrize("near", [0.0, 1.0])
+def test_a_group_of_one_ticket_is_that_ticket(near: float) -> None:
+    """Also where others of its group are not among those that count."""
+    chance, among = Random(4), ALL >> 20
+    tried = [draw_mask(chance, 0.5) & among for _ in range(20)]
+    best = min(tried, key=int.bit_count)
+    plain, grouped = (
+        find_optimism(tried, best, near, make(dict(EVEN.labelled), groups=groups), among)
+        for groups in ((), (1 << 3, 1 << 60 | 1 << TICKETS - 1, 1 << TICKETS - 2))
+    )
+    assert grouped == plain and plain.wrong > 0
+
+
+@given(st.integers(0, 1 << 32), st.sampled_from([0.0, 0.5, 1.0]))
+@settings(max_examples=10, deadline=None)
+def test_what_chance_adds_is_the_same_in_any_currency(seed: int, near: float) -> None:
+    chance = Random(seed)
+    tried = [draw_mask(chance, 0.4) for _ in range(20)]
+    best = min(tried, key=int.bit_count)
+    found = [
+        find_optimism(tried, best, near, make(dict(EVEN.labelled), {"fail": 3 * k, "pass": k}), ALL)
+        for k in (1.0, 64.0, 1 / 64)  # powers of two, so that no sum is rounded otherwise
+    ]
+    assert len({each.wrong for each in found}) == 1
+    assert [each.cost for each in found] == pytest.approx(
+        [found[0].cost * k for k in (1.0, 64.0, 1 / 64)]
+    )
+
+
+def test_what_is_worse_by_far_is_near_nothing() -> None:
+    """A guidance that is wrong on four tickets of five where another one is right is more than 20
+    standard errors behind it, however the tickets are drawn."""
+    worse = sum(1 << place for place in range(TICKETS) if place % 5)
+    assert find_z_score(0, worse, EVEN, ALL) > 28
+    assert find_optimism([worse, 0], 0, 20.0, EVEN, ALL) == (0, 0)
 
 
 def test_what_is_worse_on_some_tickets_and_better_on_none_is_never_as_good() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -36,12 +36,13 @@ from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
     Scales,
+    find_counts,
     find_gaps,
     find_terms,
     hold_any,
     list_guards,
 )
-from stageb.guidance.rules.conditions import Expression, Limit, Mentions, OneOf
+from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Mentions, OneOf, Same
 from stageb.guidance.rules.evidence_forms import Forms, find_numbers
 from stageb.guidance.rules.value_types import read_summaries
 
@@ -79,6 +80,8 @@ def test_lists_hold_exactly_where_the_card_is_reached_and_where_it_is_not(
             shorter = [[each for each in line if each != term] for term in line]
             side = reached if lines is lists[0] else ~reached
             assert all(hold_any(MASKS, [tuple(some)]) & everyone & ~side for some in shorter)
+            others = [each for each in lines if each != line]  # which leave something to it
+            assert hold_any(MASKS, others) & everyone != hold_any(MASKS, lines) & everyone
 
 
 @given(
@@ -113,14 +116,25 @@ def test_a_card_that_any_so_many_conditions_reach_is_a_count_of_these(
     assert spelt_out is None or spelt_out.size <= card.size + 1  # a list is hardly longer
 
 
-def test_no_words_are_counted() -> None:
-    """A card of words that any two of three reach stays a card."""
-    words: list[Expression] = [Mentions((word,)) for word in ("leak", "rust", "dent")]
-    masks = Masks(dict(zip(words, (MASKS[term] for term in TERMS[:3]), strict=True)))
-    assert (
-        write_as_count(Scorecard("fail", {(word,): 1 for word in words}, 2), "pass", make(masks))
-        is None
-    )
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda n: Mentions((("leak", "rust", "dent")[n],), "abc"[n]),
+        lambda n: Same("ab"[n > 0], "bcd"[n], False),
+        lambda n: All((Limit("abc"[n], "above", "1"), Limit("abc"[n], "below", "9"))),
+    ],
+    ids=["words", "comparisons", "ranges"],
+)
+def test_no_conditions_but_plain_ones_are_counted(kind: Callable[[int], Expression]) -> None:
+    """A card that any two of three reach stays a card, and nothing else counts them."""
+    three = [kind(n) for n in range(3)]
+    masks = Masks(dict(zip(three, (MASKS[term] for term in TERMS[:3]), strict=True)))
+    card = Scorecard("fail", {(term,): 1 for term in three}, 2)
+    assert write_as_count(card, "pass", make(masks)) is None
+    reached, everyone = find_reached(card, masks, (1 << len(ROWS)) - 1), (1 << len(ROWS)) - 1
+    assert find_counts(masks, {}, reached, everyone & ~reached) == {}
+    plain = find_counts(MASKS, {}, reached, everyone & ~reached)
+    assert reached in plain.values()
 
 
 @pytest.mark.parametrize(
@@ -289,7 +303,7 @@ def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
         for place in range(30)
     ]
     masks = find_terms(readings, Forms(wide=True))
-    everyone = (1 << len(readings)) - 1
+    everyone = (1 << 28) - 1  # that teach: two do not
     high = next(
         t for t in masks if t.as_limit and 5 < masks[t].bit_count() < 25 and "above" in t.key
     )
@@ -299,9 +313,34 @@ def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
     card = Scorecard("fail", {(high,): -3, (worn,): -1, (ok,): 2}, -2)
     opposites = find_opposites(masks, everyone)
     low = opposites[high]
-    assert "below" in low.key and masks[low] == everyone & ~masks[high]
+    assert "below" in low.key and masks[low] & everyone == everyone & ~masks[high]
     turned = affirm(card, opposites)
     assert turned.points == {(low,): 3, (ok,): 3} and turned.least == 2
+
+
+@pytest.mark.parametrize(("count", "is_counted"), [(8, True), (9, False)])
+def test_no_more_than_eight_conditions_are_counted(count: int, is_counted: bool) -> None:
+    """Nobody keeps count of more; nor of pairs, each of which is one for a card."""
+    terms = [OneOf(name, ("1",)) for name in "abcdefghi"[:count]]
+    masks = Masks({term: 1 << place for place, term in enumerate(terms)})
+    card = Scorecard("fail", {(term,): 1 for term in terms}, 3)
+    assert bool(write_as_count(card, "pass", make(masks))) == is_counted
+    pairs: dict[Conjunction, int] = dict.fromkeys(combinations(terms[:3], 2), 1)
+    assert write_as_count(Scorecard("fail", pairs, 2), "pass", make(masks)) is None
+
+
+def test_a_card_that_any_three_of_five_conditions_reach_is_learnt_as_a_count() -> None:
+    rows = list(product("01", repeat=5))
+    readings = [
+        read_summaries(("; ".join(map(": ".join, zip("abcde", row, strict=True))),)) for row in rows
+    ]
+    fails = sum(1 << n for n, row in enumerate(rows) if row.count("1") >= 3)
+    masks, everyone = find_terms(readings, Forms(wide=False)), (1 << len(rows)) - 1
+    labelled, prices = {"fail": fails, "pass": everyone & ~fails}, {"fail": 1.0, "pass": 1.0}
+    material = Material(masks, {}, labelled, fails, frozenset(), prices)
+    found = [whole for whole in learn_cards(None, 5, material, everyone) if whole.size == 5]
+    assert any(type(term) is AtLeast for whole in found for line in whole.lines for term in line)
+    assert all(find_wrong(whole, material, everyone) == 0 for whole in found)
 
 
 def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> None:
@@ -383,17 +422,20 @@ def test_where_a_line_tells_every_label_it_is_said_in_lines() -> None:
     assert find_wrong(whole, material, everyone) == 0
 
 
-@pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (3, False)])
+@pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (2, False)])
 def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> None:
+    """Of a hundred tickets, one may have another label. Two lines tell no label, and one without
+    tickets has neither a line nor a card."""
     rows = [
         (f"health: {'abc'[n % 3]}; size: {n * 7 % 30}; kind: {'xy'[n * 11 % 5 // 3]}", n)
-        for n in range(360)
+        for n in range(303)
     ]
     readings = [read_summaries((text,)) for text, _ in rows]
     masks, everyone = find_terms(readings, Forms(wide=True)), (1 << len(rows)) - 1
     refused = sum(1 << n for _, n in rows if n % 3 == 2) & ~((1 << 3 * wrong) - 1)
-    first = sum(1 << n for _, n in rows if n * 7 % 30 > 17 or n * 11 % 5 < 2) & ~refused
-    labelled = {"refused": refused, "first": first, "second": everyone & ~refused & ~first}
+    first = sum(1 << n for _, n in rows if n * 7 % 30 > 17 or n * 11 % 5 < 3) & ~refused
+    second = everyone & ~refused & ~first
+    labelled = {"refused": refused, "none": 0, "first": first, "second": second}
     material = Material(masks, {}, labelled, everyone, frozenset(), {})
     *_, whole = learn_compared(0, None, 4, material, everyone)
     assert [part.verdict for part in whole.lists] == ["refused"] * is_told

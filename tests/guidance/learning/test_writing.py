@@ -134,9 +134,10 @@ LABELLED = [
     for n, (*cells, label) in enumerate(product(*[("x", "y", "")] * 3, LABELS))
     if (pairs := {name: value for name, value in zip("abc", cells, strict=True) if value})
 ]
-LINES = st.lists(st.sampled_from([*OF_TWO, OF_THREE]), min_size=1, max_size=2, unique=True).map(
-    tuple
-)
+DENIED = Not(OneOf("b", ("x",)))
+LINES = st.lists(
+    st.sampled_from([*OF_TWO, OF_THREE, DENIED]), min_size=1, max_size=2, unique=True
+).map(tuple)
 
 
 @given(
@@ -163,7 +164,7 @@ def test_what_is_learnt_is_wrong_where_the_written_rules_are(
     readings = [reading(each) for each in LABELLED]
     masks = find_terms(readings, Forms(wide=False))
     material = Material(
-        masks,
+        masks.plus({DENIED: masks[OneOf("b", ("y",))]}),  # where b is given
         find_gaps(masks, readings),
         {
             label: sum(1 << n for n, each in enumerate(LABELLED) if each.label == label)
@@ -253,6 +254,7 @@ def test_lists_of_the_same_words_have_names_of_their_own(found: list[tuple[str, 
     ("telling", "name"),
     [
         (("39", "un", "after", "strike", "talks"), "strike"),
+        (("2024", "b52", "after", "strike"), "strike"),
         (("39", "un"), "39"),
         (("漏水", "松动"), "漏水"),
     ],
@@ -303,7 +305,8 @@ def test_lines_whose_rule_would_be_read_otherwise_are_not_written(telling: Seque
 
 def test_exactly_so_many_is_written_and_read() -> None:
     parts = tuple(OneOf(name, ("1",)) for name in "abc")
-    code = RuleCode("fail", All((AtLeast(2, parts), Not(AtLeast(3, parts)))))
+    both: Conjunction = (AtLeast(2, parts), Not(AtLeast(3, parts)))
+    code = RuleCode("fail", All(both))
     vocabulary = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", "a: 1; b: 1; c: 1"),))])
     for language, text in (
         ("en", "Fail if exactly 2 of (a is 1; b is 1; c is 1)."),
@@ -311,3 +314,30 @@ def test_exactly_so_many_is_written_and_read() -> None:
     ):
         assert write_rule(code, WORDS[language]) == text
         assert parse_rule(text, vocabulary, WORDS[language]) == code
+        for line in (both, both[::-1]):  # as either is learnt first
+            whole = Whole((DecisionList("fail", (line,)),), "pass")
+            (rule,) = write_whole(whole, vocabulary, WORDS[language])
+            assert rule.text == text
+
+
+def test_what_would_not_be_read_back_is_not_written_and_the_rest_is() -> None:
+    """A value that looks like two: of a list its line is left out, of a card its points."""
+    odd, plain = OneOf("seal", ("torn or worn",)), OneOf("seal", ("new",))
+    texts = ["seal: torn or worn", "seal: new", "seal: torn", "seal: worn"]
+    tickets = [Ticket("m", f"g{n}", "pass", (("image_1", text),)) for n, text in enumerate(texts)]
+    for part in (
+        DecisionList("fail", ((odd,), (plain,))),
+        Scorecard("fail", {(odd,): 2, (plain,): 1}, 1),
+    ):
+        written = write_whole(Whole((part,), "pass"), Vocabulary.of(tickets), WORDS["en"])
+        assert len(written) == 1 and "torn" not in written[0].text and "new" in written[0].text
+
+
+def test_the_rules_of_a_verdict_stand_with_the_shortest_first() -> None:
+    long, short = (OneOf("a", ("1",)), OneOf("b", ("1",))), (OneOf("c", ("1",)),)
+    vocabulary = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", "a: 1; b: 1; c: 1"),))])
+    whole = Whole((DecisionList("fail", (long, short)),), "pass")
+    assert [rule.lines for rule in write_whole(whole, vocabulary, WORDS["en"])] == [
+        (short,),
+        (long,),
+    ]
