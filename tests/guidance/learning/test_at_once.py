@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +15,10 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
-from stageb.guidance.judging.questions import JudgeTickets, answer_all
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import RuleLearner, WholeLesson, answer_by_code
 from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.gate.decide import Choose, Edit, Gate
 from stageb.guidance.learning.proposer import Bundle, GateResult
 from stageb.guidance.learning.state import LearningStopped, MissionState, NoRoom
 from stageb.guidance.learning.teacher import Teacher
@@ -341,9 +343,9 @@ def learn_states(price: PriceConfig) -> WholeLesson:
     return lesson
 
 
-def prove(alpha: float, steps: int | None = None) -> GateResult:
+def prove(alpha: float, steps: int | None = None, choose: Choose | None = None) -> GateResult:
     """What code proves of ``STATES`` with so much of what is left, unless it is stopped after so
-    many steps."""
+    many steps, or a gate of a user's own decides."""
 
     def pause(doing: str) -> None:
         taken.append(doing)
@@ -352,7 +354,7 @@ def prove(alpha: float, steps: int | None = None) -> GateResult:
 
     taken: list[str] = []
     lesson, left = learn_states(PriceConfig()), Budget(tuple(each * alpha for each in LEFT.edits))
-    tools, present = lesson.teacher.tools, lesson.teacher.present
+    tools, present = replace(lesson.teacher.tools, choose=choose), lesson.teacher.present
 
     def judge(question: JudgeTickets) -> list[list[Judgement]]:
         return answer_by_code(question, tools)
@@ -372,6 +374,40 @@ def test_one_test_has_all_that_is_left_and_gives_it_back_with_a_proof_alone() ->
     assert proven.left == LEFT and proven.decision.left == pytest.approx(0.035)
     assert unproven.decision.tried[0].outcome == "provisional"
     assert (unproven.left, unproven.decision.left) == (Budget((0.0,) * TEACHING_FOLDS), 0.0)
+    assert proven.verdicts.judged == unproven.verdicts.judged == 0
+    assert 0 < proven.verdicts.saved < unproven.verdicts.saved
+
+
+def test_where_earlier_runs_left_nothing_to_spend_nothing_is_proven_and_the_rules_are_provisional() -> (
+    None
+):
+    found = prove(0.0)
+    (trial,) = found.decision.tried
+    assert (trial.outcome, found.left) == ("provisional", Budget((0.0,) * TEACHING_FOLDS))
+    assert trial.test and trial.test.seen and not trial.test.is_accepted
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_gate_of_ones_own_decides_on_what_is_learnt_at_once_and_spends_nothing(
+    takes: bool,
+) -> None:
+    def choose(edits: Sequence[Edit], gate: Gate) -> Dialogue[Edit | None]:
+        yield from ()
+        return edits[0] if takes else None
+
+    found = prove(1.0, choose=choose)
+    (trial,) = found.decision.tried
+    assert (found.decision.winner is trial.edit) == (trial.outcome == "accepted") == takes
+    assert (found.left, trial.test) == (LEFT, None)
+
+
+def test_a_gate_of_ones_own_is_not_asked_where_nothing_is_learnt_at_once() -> None:
+    lesson = replace(learn_states(PriceConfig()), learnt=None)
+    tools = replace(lesson.teacher.tools, choose=lambda edits, gate: pytest.fail("of no edit"))
+    mission = MissionState(lesson.teacher.present, left=LEFT)
+    proving = RuleLearner(tools).prove(mission, lesson.teacher.bundle, lesson)
+    found = answer_all(proving, lambda question: pytest.fail("nothing is judged"))
+    assert (found.decision.tried, found.decision.winner, found.left) == ((), None, LEFT)
 
 
 @pytest.mark.parametrize(
