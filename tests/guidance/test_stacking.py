@@ -23,7 +23,9 @@ from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import RuleLearner
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judgements import Judge
+from stageb.guidance.learning.preparing import prepare
 from stageb.guidance.learning.proof import Proof
+from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.stacking import Stacker, Weighed
 from stageb.guidance.learning.state import LearningStopped, MissionState
 from stageb.guidance.learning.tools import Tools
@@ -318,6 +320,23 @@ def test_where_all_tickets_teach_nothing_no_block_is_judged_under_what_it_might_
         _, preparers, _ = answer_all(proof.prove(0.05), answer)
         assert preparers and preparers.present.weighed
         assert ({*asked} == {START.rules}) == (learnt is None)
+
+
+@pytest.mark.parametrize("right", [0.8, 1.0])
+def test_what_is_learnt_at_once_asks_for_no_more_verdicts_than_were_forecast(right: float) -> None:
+    """Those that prepare the first guidance included."""
+    trial = Trial(right)
+    tools = trial.stacker.tools
+    config = replace(CONFIG, reflection=ReflectionConfig(scope="all"))
+    learner = RuleLearner(replace(tools, config=config))
+    start = MissionState(START, left=Budget((0.01, 0.01, 0.01)))
+    mission, first = answer_all(prepare(start, learner.tools), trial.answer)
+    mission, bundles = answer_all(learner.draw(mission), trial.answer)
+    (lesson,) = answer_all(learner.propose(bundles, mission.guidance), trial.answer)
+    result = answer_all(learner.prove(mission, bundles[0], lesson), trial.answer)
+    asked = first.judged + bundles[0].asked + result.verdicts.judged
+    forecast = GuidanceSchedule({"m": tools.splits}, config, 12).forecast().judged
+    assert first.judged and result.decision.tried and asked <= forecast
 
 
 def test_where_a_model_judges_a_stop_leaves_the_guidance_and_its_budget_as_they_are() -> None:
