@@ -34,7 +34,7 @@ from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflect import case_of
 from stageb.guidance.learning.state import MissionState, State, Tally
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.learning.transitions import after_learning, is_due
+from stageb.guidance.learning.transitions import after_epoch, after_learning, is_due
 from stageb.guidance.rules.edits import rebase
 from stageb.guidance.rules.prompts import rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -531,11 +531,12 @@ def test_edits_are_joined_unless_they_name_the_same_rule_or_have_no_room_togethe
 
 
 def test_a_guidance_that_was_prepared_anew_is_a_step_further_so_it_is_judged_anew() -> None:
-    tools, anew = made_up(Random("anew")).tools(), replace(NEUTRAL, judge="model")
-    mission = replace(MissionState(NEUTRAL, left=LEFT), judged={"val": (0, Tally())})
+    tools, before = made_up(Random("anew")).tools(), replace(NEUTRAL, step=4)
+    anew = replace(before, judge="model")
+    mission = replace(MissionState(before, left=LEFT), judged={"val": (4, Tally())})
     result = GateResult(Decision((), 0.0, None), LEFT, prepared=anew)
     after = after_learning(mission, result, tools)
-    assert (after.guidance.step, after.guidance.judge) == (1, "model")
+    assert (after.guidance.step, after.guidance.judge) == (5, "model")
     assert after.guidance.rules == NEUTRAL.rules
 
 
@@ -546,17 +547,36 @@ def test_what_failed_beside_a_former_guidance_is_forgotten_with_it_and_kept_with
     learnt = replace(
         NEUTRAL, step=1, rules=(*NEUTRAL.rules, Rule("G1", "Fail if a is b.")), next_number=2
     )
-    for winner, failed, idle in (
+    for winner, failed, idle_bundles in (
         (None, (("1234", 0), ("5678", 1)), 3),
         (Edit((), 1, learnt), (), 0),
     ):
         result = GateResult(Decision((), 0.0, winner), LEFT, failed=(("5678", 1),))
         after = after_learning(mission, result, tools)
-        assert (after.failed, after.idle_bundles, after.guidance.step) == (
-            failed,
-            idle,
-            int(bool(winner)),
-        )
+        assert (after.failed, after.idle_bundles) == (failed, idle_bundles)
+        assert (after.guidance.step, after.changed) == (int(bool(winner)), bool(winner))
+
+
+@pytest.mark.parametrize(("changed", "idle_epochs"), [(False, 3), (True, 0)])
+def test_an_epoch_that_changed_something_starts_the_count_of_idle_ones_anew(
+    changed: bool, idle_epochs: int
+) -> None:
+    """Records of the epoch teach no more in the next, and no follow-up is due."""
+    world = made_up(Random("epoch"))
+    mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), [0, 1, 2])
+    ended = after_epoch(replace(mission, changed=changed, idle_epochs=2, again=True))
+    assert ended == MissionState(NEUTRAL, left=LEFT, idle_epochs=idle_epochs)
+
+
+def test_what_was_judged_for_a_bundle_is_not_asked_for_again_after_it() -> None:
+    """However many tickets teach, beside those that test."""
+    world = made_up(Random("known"), evidence_tickets=500)
+    world.config = replace(world.config, gate=replace(world.config.gating, pool_size=3))
+    tools = world.tools()
+    mission, (bundle,) = world.answer(Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT)))
+    assert bundle.asked == len(mission.p_correct) > 2 * 3
+    after = after_learning(mission, world.gated(mission, bundle, [], tools), tools)
+    assert after.p_correct == mission.p_correct
 
 
 def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() -> None:
@@ -746,6 +766,7 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(
     mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool)
     mission, bundles = world.answer(Reflection(tools).draw(mission))
     before, asked = dict(mission.seen), world.asked.total()
+    known = {ticket.key: ticket for ticket in world.tickets}
     learnt = world.gated(
         mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools
     )
@@ -771,6 +792,16 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(
     }
     assert world.asked.total() == asked + len(touched) == asked + new[0].asked
     assert all(world.asked[each] == 1 for each in touched)
+    # So it is where another bundle of the same round has an edit accepted before anyone asks.
+    other = "Fail if a is 2."
+    monkeypatch.setattr(learning, "decide", accepting(other))
+    also = world.gated(
+        mission, bundles[1], proposing(other, bundles[1].judged[0].ticket.key), tools
+    )
+    twice = after_learning(mission, also, tools)
+    assert {key for key, case in twice.seen.items() if case is None} == {
+        key for key in before if any(f"a: {n};" in known[key].per_image[0][1] for n in (1, 2))
+    }
     # What was judged anew stays too, as long as no edit touches it.
     text = "Fail if b is 1."
     monkeypatch.setattr(learning, "decide", accepting(text))

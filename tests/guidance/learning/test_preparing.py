@@ -33,10 +33,13 @@ from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.calibration import CALIBRATED_ON, sigmoid
 from stageb.guidance.words.types import (
     UNCALIBRATED,
+    Answers,
     Calibration,
     Judgement,
     Operation,
     Proposal,
+    Record,
+    Selection,
     Ticket,
 )
 
@@ -45,7 +48,7 @@ TICKETS = [
     Ticket("m", f"g{n}", "fail" if n % 2 else "pass", (("image_1", f"text {n}"),))
     for n in range(300)
 ]
-START = MissionState(make_neutral("m", WORDS["en"]))
+START = MissionState(replace(make_neutral("m", WORDS["en"]), step=3))
 BIAS = 3.0  # log-odds that the model adds to every pass
 
 
@@ -85,7 +88,7 @@ def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels
     mine = tools()
     mission, judged = answer_all(prepare(START, mine), judge)
     guidance, raced = mission.guidance, {TICKETS[i].key for i in mine.splits.race_set}
-    assert guidance.step == 1 and guidance.rules == START.guidance.rules
+    assert guidance.step == START.guidance.step + 1 and guidance.rules == START.guidance.rules
     assert guidance.demonstrations and {each.source for each in guidance.demonstrations} <= raced
     assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)
     assert 0 < judged.judged == len(mission.p_correct) <= CALIBRATED_ON
@@ -123,6 +126,11 @@ def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -
     assert is_unprepared(START, CONFIG)
     assert not is_unprepared(answer_all(prepare(START, tools()), judge)[0], CONFIG)
     assert not is_unprepared(replace(START, bundles=1), CONFIG)
+    shown, _ = answer_all(prepare(START, tools(weighs=False)), judge)
+    assert shown.guidance.demonstrations and not is_unprepared(shown, CONFIG)
+    unsure = Selection("pass", "", 0, 1.0, False, True, "")
+    record = Record(TICKETS[0], 1, 0, 0, Answers(TICKETS[0].key, 9, ()), unsure)
+    assert not is_unprepared(replace(START, pending=(record,)), CONFIG)
     calibrated = replace(START.guidance, calibration=Calibration(2.0))
     assert not is_unprepared(replace(START, guidance=calibrated), CONFIG)
     assert not is_unprepared(START, replace(CONFIG, model=ModelConfig()))
@@ -186,7 +194,7 @@ def test_without_probabilities_there_is_no_calibration_and_without_room_no_demon
     mission, _ = answer_all(prepare(START, tools(config, weighs=False)), judge)
     assert mission.guidance.calibration == UNCALIBRATED
     assert bool(mission.guidance.demonstrations) == bool(tokens)
-    assert mission.guidance.step == bool(tokens)
+    assert mission.guidance.step == START.guidance.step + bool(tokens)
 
 
 def test_what_a_starting_guidance_demonstrates_may_not_be_sealed() -> None:
