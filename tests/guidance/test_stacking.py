@@ -21,6 +21,7 @@ from stageb.errors import BadInputError
 from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import RuleLearner
+from stageb.guidance.learning.calibrate import FEWEST_TO_FIT
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judgements import Judge
 from stageb.guidance.learning.preparing import prepare
@@ -36,6 +37,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.calibration import find_shares, sigmoid
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import (
     PASS_FAIL,
     UNCALIBRATED,
@@ -92,6 +94,10 @@ class Trial:
     def log_odds(self, position: int) -> float:
         side = 1 if self.tickets[position].label == "pass" else -1
         return self.bias + self.sees * side + 4 * uniform(stream("odds", position), 0) - 2
+
+    def is_right(self, position: int) -> bool:
+        """Whether the model, uncalibrated, is right."""
+        return (self.log_odds(position) > 0) == (self.tickets[position].label == "pass")
 
     def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
         found = []
@@ -158,12 +164,15 @@ def test_a_guidance_whose_judge_was_learnt_before_is_judged_by_the_model_all_the
     assert Trial(right=0.9).run(again) == Trial(right=0.9).run(TORN)
 
 
-def test_a_model_that_sees_next_to_nothing_is_as_right_as_one_verdict_for_all_beside_any_rules() -> (
-    None
-):
+@pytest.mark.parametrize(
+    "rule", ["Fail if state is torn.", "Fail if it has 3 points or more: 4 if state is torn."]
+)
+def test_a_model_that_sees_next_to_nothing_is_as_right_as_one_verdict_for_all_beside_any_rules(
+    rule: str,
+) -> None:
     """What the rules say plays no part in how the model alone is calibrated."""
     trial = Trial(right=0.95, sees=0.1)
-    trial.run()
+    trial.run(replace(START, rules=(*START.rules, Rule("G1", rule))))
     known = [trial.tickets[i].label for block in trial.blocks[1:] for i in block]
     shares = trial.stacker.measure_judges()
     assert shares["model"] > known.count("pass") / len(known) - 0.05
@@ -171,7 +180,9 @@ def test_a_model_that_sees_next_to_nothing_is_as_right_as_one_verdict_for_all_be
 
 
 def test_without_rules_the_model_judges_by_a_calibration_of_its_own() -> None:
-    made = Trial(right=0.9).run(START)
+    trial = Trial(right=0.9)
+    made = trial.run(START)
+    assert {each.ruling for each in trial.stacker.weighed.values()} == {None}, "by a headline alone"
     assert made.judge == "model" and made.calibration != UNCALIBRATED
     assert (made.calibration.rules, made.calibration.points, made.calibration.reach) == (0, 0, 0)
 
@@ -205,6 +216,47 @@ def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
             {"rules": late / (early + late), "model": early / (early + late)}, abs=1e-6
         )
         assert after.choose_judge() == ("rules" if late > early else "model")
+    few, many = (
+        replace(stacker, weighed={n: weigh(n, times * (1 + n % 2), n % 5 > 0) for n in range(80)})
+        for times in (1, 100)
+    )
+    assert few._fit() == many._fit(), "in proportion, and not the more for a larger mission"
+
+
+@pytest.mark.parametrize(("missed_failure", "judge"), [(1.0, "rules"), (4.0, "model")])
+def test_who_judges_is_chosen_at_the_prices_of_errors_once_enough_tickets_tell(
+    missed_failure: float, judge: JudgeName
+) -> None:
+    """Code is right of what passes and of no failure; of these there are fewer."""
+    stacker, none = Trial(right=1.0).stacker, (0.0, 0.0)
+    prices = PriceConfig(missed_failure=missed_failure).by_label
+    tickets = [
+        replace(ticket, label="fail" if n % 5 < 2 else "pass")
+        for n, ticket in enumerate(stacker.tools.tickets)
+    ]
+
+    def know(count: int) -> Stacker:
+        known = {}
+        for n, ticket in enumerate(tickets[:count]):
+            passes = ticket.label == "pass"
+            is_right: dict[JudgeName, bool] = {"rules": passes, "model": not passes}
+            known[n] = Weighed(none, none, "pass", none, ticket.label, None, 9, is_right, "model")
+        mine = replace(stacker.judge, tickets=tickets, prices=prices)
+        return replace(stacker, judge=mine, weighed=known)
+
+    shares = know(100).measure_judges()
+    assert shares["model"] == pytest.approx(40 * missed_failure / (60 + 40 * missed_failure))
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert know(100).choose_judge() == know(FEWEST_TO_FIT).choose_judge() == judge
+    few = know(FEWEST_TO_FIT - 1)
+    assert (few.measure_judges(), few.choose_judge()) == ({}, "weighed")
+
+
+def test_where_all_tickets_to_compare_prompts_by_are_shown_prompts_are_taken_as_they_are() -> None:
+    trial = Trial(right=0.9)
+    trial.stacker = replace(trial.stacker, reference=())
+    made = trial.run()
+    assert made.calibration != UNCALIBRATED and made.calibration.rules > 0
 
 
 def test_the_verdict_follows_the_rules_where_they_are_right_and_the_model_where_it_knows_more() -> (
@@ -273,8 +325,11 @@ def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:
     assert one.run() == other.run()
 
 
-def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged() -> None:
-    trial = Trial(right=0.9, sees=0.3)
+@pytest.mark.parametrize("weighs", [True, False])
+def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged_or_judged_right(
+    weighs: bool,
+) -> None:
+    trial = Trial(right=0.9, sees=0.3, weighs=weighs, bias=4.0 if weighs else 0.5)
     shown, known = {each.source for each in trial.run().shown}, trial.stacker.weighed
     for text, label in (("torn", "fail"), ("new", "pass")):  # what the rule says of them
         taught = [
@@ -284,7 +339,8 @@ def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged() ->
         wrong = {
             key
             for i, key in right.items()
-            if i in known and (known[i].scores[0] > 0) != (label == "pass")
+            if i in known
+            and not ((known[i].scores[0] > 0) == (label == "pass") if weighs else trial.is_right(i))
         }
         assert wrong and (wrong <= shown or not (set(right.values()) - wrong) & shown)
 
@@ -295,9 +351,18 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
         trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer
     )
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
-    assert guidance.judge == "model" and set(after.map_correctness(trial.blocks[0])) == set(
-        trial.blocks[0]
-    )
+    assert guidance.judge == "model" and after.calibration_errors is None
+    right = after.map_correctness(trial.blocks[0])
+    assert right == {i: trial.is_right(i) for i in trial.blocks[0]}
+    by_model = sum(right.values()) / len(right)
+    by_rule = [
+        ("torn" in trial.tickets[i].per_image[0][1]) == (trial.tickets[i].label == "fail")
+        for i in trial.blocks[0]
+    ]
+    assert after.measure_judges() == {"rules": sum(by_rule) / len(by_rule), "model": by_model}
+    # where rules say nothing, the model judges in their place
+    _, silent = answer_all(trial.stacker.prepare(START, range(60), trial.blocks[0]), trial.answer)
+    assert silent.measure_judges() == {"rules": by_model, "model": by_model}
     guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)
     # right of nine in ten, and the model, which passes nearly all, of fewer
     assert guidance and guidance.judge == "rules"
@@ -447,6 +512,31 @@ def test_no_judge_is_more_than_a_point_behind_code_as_all_tickets_teach_it() -> 
     judge, shares = judge_after(make())
     assert judge != "rules" and shares[cast(JudgeName, judge)] < 0.98
     assert judge_after(make(), 1.0)[0] == "rules"
+
+
+@pytest.mark.parametrize(("ahead", "judge"), [(0, "weighed"), (1, "weighed"), (5, "rules")])
+def test_code_that_is_half_a_point_ahead_on_folds_does_not_judge_for_that(
+    ahead: int, judge: JudgeName
+) -> None:
+    """Of 200 tickets; others, of which no judge is known to be right, do not count."""
+    trial, none = Trial(right=1.0), (0.0, 0.0)
+    is_right: dict[JudgeName, bool] = {"rules": False, "weighed": True, "model": False}
+    known = {
+        n: Weighed(
+            none,
+            none,
+            "pass",
+            none,
+            "fail",
+            None,
+            100,
+            {**is_right, "weighed": n >= 20} if n < 200 else {},
+            "weighed",
+        )
+        for n in range(260)
+    }
+    by_folds = {n: n >= 20 - ahead for n in known}
+    assert replace(trial.stacker, weighed=known).choose_judge(by_folds) == judge
 
 
 @given(
