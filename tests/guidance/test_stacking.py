@@ -18,14 +18,15 @@ from programs import forks, small
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.errors import BadInputError
-from stageb.guidance.config import LoopConfig, ReflectionConfig
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.learning.at_once import RuleLearner
+from stageb.guidance.learning.at_once import RuleLearner, WholeLesson
 from stageb.guidance.learning.calibrate import FEWEST_TO_FIT
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judgements import Judge
+from stageb.guidance.learning.gate.sequential import BettingTest
 from stageb.guidance.learning.preparing import prepare
-from stageb.guidance.learning.proof import Proof
+from stageb.guidance.learning.proof import Preparers, Proof
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.stacking import Stacker, Weighed
 from stageb.guidance.learning.state import LearningStopped, MissionState
@@ -447,6 +448,118 @@ def test_where_code_learns_nothing_the_present_guidance_is_prepared_unless_edits
     assert lesson.learnt is None and not bundle.why_not
     result = answer_all(learner.prove(mission, bundle, lesson), trial.answer)
     assert result.decision.winner is None and bool(result.prepared) == (scope == "all")
+
+
+def learn_at_once(
+    trial: Trial, scope: Any, present: Guidance = START, provisional: Any = "keep"
+) -> tuple[RuleLearner, WholeLesson]:
+    """The learner of a run that a model judges, and what code makes of all train tickets."""
+    config = replace(
+        CONFIG, reflection=ReflectionConfig(scope=scope), gate=GateConfig(provisional=provisional)
+    )
+    learner = RuleLearner(replace(trial.stacker.tools, config=config))
+    _, bundles = answer_all(learner.draw(MissionState(present)), trial.answer)
+    (lesson,) = answer_all(learner.propose(bundles, present), trial.answer)
+    return learner, lesson
+
+
+@pytest.mark.parametrize("scope", ["all", "bundle"])
+@pytest.mark.parametrize("alpha", [0.03, 1e-30])
+def test_without_a_proof_bundles_keep_half_of_the_budget_and_the_tickets_that_test_them(
+    scope: str, alpha: float
+) -> None:
+    """Where no bundles follow, all of it is spent, and all tickets prepare the present guidance. A
+    proof gives the budget back, and takes the place of that guidance."""
+    trial, left = Trial(right=1.0, sees=0.1), Budget((alpha / 3,) * 3)
+    learner, lesson = learn_at_once(trial, scope, provisional="drop")
+    mission = MissionState(START, left=left)
+    proving = learner.prove(mission, lesson.teacher.bundle, lesson)
+    found = answer_all(proving, trial.answer)
+    is_proven = alpha > 1e-9
+    share = 0.0 if is_proven else 1.0 if scope == "all" else 0.5
+    assert found.left.edits == pytest.approx([each * (1 - share) for each in left.edits], abs=0)
+    assert (found.decision.winner is not None) == is_proven
+    assert (found.prepared is not None) == (scope == "all" and not is_proven)
+
+
+def test_two_thirds_of_the_race_tickets_only_teach_and_the_others_calibrate_what_is_bet_on() -> (
+    None
+):
+    trial = Trial(right=1.0)
+    learner, lesson = learn_at_once(trial, "all")
+    proof = Proof(lesson.teacher, lesson.learnt, learner.tools.make_judge(START))
+    test, preparers, _ = answer_all(proof.prove(1e-300), trial.answer)
+    race_on = whole_groups(learner.tools.splits.race_set, learner.tools.tickets)
+    others = learner.tools.pool.groups_outside(None)
+    judged = [*race_on[len(race_on) * 2 // 3 :], *others]
+    assert preparers and [*preparers.present.weighed] == [i for group in judged for i in group]
+    assert test.seen == len(others)
+
+
+@pytest.mark.parametrize(
+    ("seems", "gains", "is_beaten", "outcome"),
+    [
+        (9.0, (1.0, 0.8), False, "provisional"),
+        (9.0, (0.0, 0.0), False, "provisional"),  # better than one verdict for all, and no worse
+        (9.0, (0.0, 0.0), True, "unlikely"),  # than the model, which knows better without it
+        (1.0, (1.0, 0.8), True, "provisional"),  # its test says more than what code makes of it
+        (1.0, (0.0, 0.0), False, "unlikely"),
+    ],
+)
+@pytest.mark.parametrize("provisional", ["keep", "drop"])
+def test_what_is_not_proven_stays_if_its_test_makes_it_likely_or_code_does_and_no_model_is_better(
+    seems: float, gains: tuple[float, float], is_beaten: bool, outcome: str, provisional: str
+) -> None:
+    trial = Trial(right=1.0)
+    learner, lesson = learn_at_once(trial, "all", provisional=provisional)
+    assert lesson.learnt
+    learnt = lesson.learnt._replace(whole=replace(lesson.learnt.whole, z_score=seems))
+    proof = Proof(lesson.teacher, learnt, learner.tools.make_judge(START))
+    _, preparers, _ = answer_all(proof.prove(1e-300), trial.answer)
+    assert preparers
+    wrong = {
+        i: replace(each, is_right=dict.fromkeys(each.is_right, not is_beaten))
+        for i, each in preparers.edited.weighed.items()
+    }
+    right = {
+        i: replace(each, is_right=dict.fromkeys(each.is_right, True))
+        for i, each in preparers.present.weighed.items()
+    }
+    preparers = preparers._replace(
+        edited=replace(preparers.edited, weighed=wrong),
+        present=replace(preparers.present, weighed=right),
+    )
+    test = BettingTest(1e-300, 40).plus([[gain] for gain in gains * 20])
+    found = answer_all(proof.conclude(learnt, test, preparers), trial.answer)
+    kept = provisional == "keep" or outcome == "unlikely"
+    assert found.outcome == (outcome if kept else "unproven")
+    rules = found.edit.guidance.rules
+    assert any(rule.is_provisional for rule in rules) == (found.outcome == "provisional")
+
+
+@pytest.mark.parametrize("weighs", [True, False])
+def test_where_too_little_is_known_to_weigh_by_rules_that_are_ahead_of_the_model_judge_as_code(
+    weighs: bool,
+) -> None:
+    """Without probabilities, nothing is weighed, and they are not likely for that alone."""
+    trial = Trial(right=1.0, weighs=weighs)
+    learner, lesson = learn_at_once(trial, "all")
+    assert lesson.learnt and lesson.learnt.whole.z_score > 2
+    proof = Proof(lesson.teacher, lesson.learnt, learner.tools.make_judge(START))
+    _, preparers, _ = answer_all(proof.prove(1e-300), trial.answer)
+    assert preparers
+    none = BettingTest(1e-300, 40).plus([[0.0]])
+    wrong = {
+        i: replace(each, is_right=dict.fromkeys(("rules", "weighed", "model"), False))
+        for i, each in preparers.present.weighed.items()
+    }
+    little = Preparers(
+        replace(preparers.edited, weighed={}), replace(preparers.present, weighed=wrong)
+    )
+    found = answer_all(proof.conclude(lesson.learnt, none, little), trial.answer)
+    assert found.outcome == ("provisional" if weighs else "unlikely")
+    assert found.edit.guidance.judge == ("rules" if weighs else "model")
+    assert found.edit.guidance.rules[1].text == "Fail if state is torn."
 
 
 # Who judges

@@ -30,7 +30,7 @@ from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import PASS_FAIL, TEACHING_FOLDS, Budget, Judgement, Ticket
+from stageb.guidance.words.types import PASS_FAIL, TEACHING_FOLDS, Budget, Judgement, Rule, Ticket
 
 ALL = {
     "runner.judge": "both",
@@ -324,7 +324,7 @@ STATES = [  # one in six is labelled otherwise than its state says
 LEFT = Budget((0.01, 0.02, 0.005))
 
 
-def learn_states(price: PriceConfig) -> WholeLesson:
+def learn_states(price: PriceConfig, *rules: Rule) -> WholeLesson:
     config = LoopConfig(
         tickets=["t.jsonl"],
         runner=RunnerConfig(judge="both"),
@@ -334,6 +334,7 @@ def learn_states(price: PriceConfig) -> WholeLesson:
         seed=1,  # the first tickets are not all ones that the rule judges right
     )
     tools, start = make_tools(config, STATES), make_neutral("m", WORDS["en"])
+    start = replace(start, rules=(*start.rules, *rules), next_number=9)
 
     def judge(question: JudgeTickets) -> list[list[Judgement]]:
         return answer_by_code(question, tools)
@@ -343,7 +344,9 @@ def learn_states(price: PriceConfig) -> WholeLesson:
     return lesson
 
 
-def prove(alpha: float, steps: int | None = None, choose: Choose | None = None) -> GateResult:
+def prove(
+    alpha: float, *rules: Rule, steps: int | None = None, choose: Choose | None = None
+) -> GateResult:
     """What code proves of ``STATES`` with so much of what is left, unless it is stopped after so
     many steps, or a gate of a user's own decides."""
 
@@ -353,7 +356,8 @@ def prove(alpha: float, steps: int | None = None, choose: Choose | None = None) 
             raise LearningStopped
 
     taken: list[str] = []
-    lesson, left = learn_states(PriceConfig()), Budget(tuple(each * alpha for each in LEFT.edits))
+    lesson = learn_states(PriceConfig(), *rules)
+    left = Budget(tuple(each * alpha for each in LEFT.edits))
     tools, present = replace(lesson.teacher.tools, choose=choose), lesson.teacher.present
 
     def judge(question: JudgeTickets) -> list[list[Judgement]]:
@@ -385,6 +389,23 @@ def test_where_earlier_runs_left_nothing_to_spend_nothing_is_proven_and_the_rule
     (trial,) = found.decision.tried
     assert (trial.outcome, found.left) == ("provisional", Budget((0.0,) * TEACHING_FOLDS))
     assert trial.test and trial.test.seen and not trial.test.is_accepted
+
+
+@pytest.mark.parametrize(
+    ("present", "outcome"),
+    [
+        (Rule("G1", "Fail if state is unheard of."), "unproven"),  # it would go
+        (Rule("G1", "Fail if number is 3.", {"fixed": True}), "provisional"),
+    ],
+)
+def test_rules_without_a_proof_stand_beside_present_ones_and_never_in_their_place(
+    present: Rule, outcome: str
+) -> None:
+    (trial,) = prove(1e-30, present).decision.tried
+    texts = [rule.text for rule in trial.edit.guidance.rules]
+    assert trial.outcome == outcome
+    assert (present.text in texts) == (outcome == "provisional")
+    assert texts[-1] == "Fail if state is torn."
 
 
 @pytest.mark.parametrize("takes", [True, False])
