@@ -408,6 +408,14 @@ def test_rules_without_a_proof_stand_beside_present_ones_and_never_in_their_plac
     assert texts[-1] == "Fail if state is torn."
 
 
+def test_beside_a_fixed_rule_no_other_is_taken_away_however_wrong_it_is() -> None:
+    wrong, fixed = Rule("G1", "Fail if state is new."), Rule("G2", "Fail if number is 3.")
+    (trial,) = prove(1.0, wrong, fixed).decision.tried
+    assert wrong not in trial.edit.guidance.rules
+    kept = prove(1.0, wrong, replace(fixed, metadata={"fixed": True}))
+    assert all(wrong in each.edit.guidance.rules for each in kept.decision.tried)
+
+
 @pytest.mark.parametrize("takes", [True, False])
 def test_a_gate_of_ones_own_decides_on_what_is_learnt_at_once_and_spends_nothing(
     takes: bool,
@@ -550,3 +558,47 @@ def test_word_lists_are_shorter_where_a_model_has_no_room_for_long_ones(
         assert found and tools.fits(found.edit.guidance)
         learnt.append(sum(map(len, find_word_lists(found.edit.guidance.rules).values())))
     assert learnt[0] > learnt[2] < learnt[1] and learnt[2]
+
+
+@pytest.mark.parametrize(
+    ("present", "is_fixed", "added", "is_wrong"),
+    [
+        ("High if state is torn.", True, {"Mid if state is worn."}, False),
+        ("Mid if state is torn.", True, {"Mid if state is worn."}, True),
+        (
+            "Mid if state is torn.",
+            False,
+            {"Mid if state is worn.", "High if state is torn."},
+            False,
+        ),
+    ],
+)
+def test_of_labels_what_a_fixed_rule_decides_is_left_to_it_right_or_wrong(
+    present: str, is_fixed: bool, added: set[str], is_wrong: bool
+) -> None:
+    labels = {"new": "low", "torn": "high", "worn": "mid"}
+    given = [
+        Ticket("m", f"g{n}-{state}", label, (("image_1", f"state: {state}; number: {n}"),))
+        for n in range(40)
+        for state, label in labels.items()
+    ]
+    config = LoopConfig(
+        tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), runner=RunnerConfig(judge="both")
+    )
+    tools = make_tools(config, given, tuple(labels.values()))
+    start = make_neutral("m", WORDS["en"], tools.labels, "low")
+    rule = Rule("G1", present, {"fixed": True} if is_fixed else {})
+    start = replace(start, rules=(*start.rules, rule), next_number=2)
+    groups = whole_groups(tools.splits.test_order, given)
+    positions = [i for group in groups for i in group]
+    judged = zip(positions, tools.judge_by_code(start, positions), strict=True)
+    cases = tuple(Case(given[i], is_right, None) for i, is_right in judged)
+    teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
+    learnt = teacher.learn(groups)
+    assert learnt
+    operations = learnt.edit.proposals[0].operations
+    assert {operation.text for operation in operations if operation.op == "add"} == added
+    wrong = sum(given[i].label == "high" for i in positions) / len(positions) * is_wrong
+    assert teacher.estimate(learnt.whole).acc == pytest.approx(1 - wrong, abs=1e-5)
+    (rest,) = {tuple(op.key for op in operations if op.op == "remove")}
+    assert rest == (() if is_fixed else ("G1",))

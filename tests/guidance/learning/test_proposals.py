@@ -320,7 +320,7 @@ def test_of_labels_of_its_own_a_rule_is_added_again_to_decide_before_others() ->
     words = name_labels(WORDS["en"], labels[:2])
     headline = Rule("G0", words.headlines["low"])
     two = replace(GUIDANCE, rules=(headline,), labels=labels[:2])
-    added = {**ADD, "text": "Say low if x is y."}
+    added = {**ADD, "text": "Low if x is y."}
     proposal = parse_proposal(answer(added), given[0], two, CONFIG, words, 0)
     assert [operation.op for operation in proposal.operations] == ["add"]
 
