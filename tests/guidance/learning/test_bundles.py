@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Literal, TypeVar
 
 import pytest
+from guidance.trials import numbered
 
 from stageb.engines.protocol import Completion, Prompt
 from stageb.guidance.config import (
@@ -26,6 +27,7 @@ from stageb.guidance.judging.questions import (
     answer_all,
 )
 from stageb.guidance.learning import bundles as learning
+from stageb.guidance.learning.attempts import NO_ROOM
 from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Outcome, Trial, decide
@@ -39,7 +41,7 @@ from stageb.guidance.rules.edits import rebase
 from stageb.guidance.rules.prompts import rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.tickets.splits import FURTHER, split_tickets
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import (
     PASS_FAIL,
@@ -227,7 +229,8 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(
         fold = list(tools.pool.fold(number))
         where = [tools.splits.by_key[case.ticket.key] for case in bundle.judged]
         assert where == [i for i in fold if i in where]
-        assert len(where) >= min(len(fold), config.evidence_tickets)
+        rolled_out = {i for i in fold if tickets[i].key in mission.seen}
+        assert len(where) == max(len(rolled_out), min(len(fold), config.evidence_tickets))
         for case, i in zip(bundle.judged, where, strict=True):
             told = mission.seen.get(case.ticket.key)
             assert case == told or (
@@ -475,6 +478,18 @@ def test_no_edit_is_tried_that_the_limits_leave_no_room_for(most: int) -> None:
     assert bool(winner) == bool(offered.edits) == (most == 3)
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_what_is_proposed_beyond_the_limits_is_refused_with_that_reason(most: int) -> None:
+    world = made_up(Random("room"), max_rules=most)
+    tools = world.tools()
+    _, (bundle,) = world.answer(Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT)))
+    (lesson,) = world.answer(Reflection(tools).propose([bundle], NEUTRAL))
+    assert len(lesson.proposals) == 4
+    for proposal in lesson.proposals:
+        assert bool(proposal.operations) == (most == 2)
+        assert [each.reason for each in proposal.refusals] == [NO_ROOM] * (most == 1)
+
+
 @pytest.mark.parametrize(
     ("judge", "labels", "most"),
     [
@@ -642,6 +657,23 @@ def test_what_is_looked_at_weighs_by_its_price_whether_rolled_out_or_judged(dear
         cost = price.by_label[case.ticket.label] / 8.0
         assert case.weight == pytest.approx(1.0 if case.ticket.label == dear else cost / drawn)
     assert len({case.weight for case in bundle.judged}) == 2
+
+
+@pytest.mark.parametrize(("price", "times"), [(1.0, 1), (20.0, FURTHER)])
+def test_where_tickets_are_drawn_by_price_further_ones_are_judged_for_each_that_is_wanted(
+    price: float, times: int
+) -> None:
+    """A verdict costs less than the answers of a rollout."""
+    world = made_up(Random("rare"), evidence_tickets=4, batch_size=1)
+    rare = [
+        replace(each, label="pass" if n % 25 else "fail") for n, each in enumerate(numbered(1500))
+    ]
+    config = replace(world.config, price=PriceConfig(missed_failure=price))
+    world = replace(world, tickets=rare, config=config)
+    tools = world.tools()
+    assert bool(tools.splits.inclusion_prob) == (price > 1)
+    _, (bundle,) = world.answer(Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT)))
+    assert len(bundle.judged) == bundle.asked == 4 * times
 
 
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:

@@ -15,9 +15,10 @@ from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.first_guidance import check_sealed
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
+from stageb.guidance.learning import bundles
 from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
-from stageb.guidance.learning.gate.decide import Edit, Gate
+from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Join
 from stageb.guidance.learning.gate.judgements import Verdicts
 from stageb.guidance.learning.preparing import Preparer, prepare
 from stageb.guidance.learning.proposer import Bundle, Lesson
@@ -184,6 +185,30 @@ def test_an_edit_comes_to_the_gate_with_demonstrations_and_a_calibration_of_its_
     else:
         assert result.decision.winner is offered[0] and guidance.demonstrations
         assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)
+
+
+def test_edits_that_are_joined_are_calibrated_as_the_first_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined: list[tuple[Edit, Edit | None]] = []
+
+    def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialogue[Decision]:
+        yield from ()
+        joined.append((edits[0], join(edits[0], edits[1])))
+        return Decision((), left)
+
+    monkeypatch.setattr(bundles, "decide", decide)
+    mine, texts = tools(), ("Fail if a summary mentions text.", "Pass if a summary mentions text.")
+    cases = tuple(Case(TICKETS[i], False, None) for i in mine.pool.fold(0))
+    proposals = tuple(
+        Proposal(n, "", (Operation("add", None, (), text, "", (cases[n].ticket.key,)),), ())
+        for n, text in enumerate(texts)
+    )
+    lesson = Lesson(proposals=proposals)
+    answer_all(Reflection(mine).prove(START, Bundle(0, 0, cases), lesson), judge)
+    ((first, both),) = joined
+    assert both and {rule.text for rule in both.guidance.rules} >= {*texts}
+    assert both.guidance.calibration == first.guidance.calibration != UNCALIBRATED
 
 
 @pytest.mark.parametrize("tokens", [0, 1536])
