@@ -18,7 +18,7 @@ from programs import forks, small
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.errors import BadInputError
-from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import RuleLearner, WholeLesson
 from stageb.guidance.learning.calibrate import FEWEST_TO_FIT
@@ -423,13 +423,15 @@ def test_where_a_model_judges_a_stop_leaves_the_guidance_and_its_budget_as_they_
 
 
 def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
-    tools = replace(
-        Trial(0.9).stacker.tools, count_tokens=lambda some: [len(each.system) for each in some]
+    tools = replace(  # a prompt has tokens of its own around a text
+        Trial(0.9).stacker.tools, count_tokens=lambda some: [9 + len(each.system) for each in some]
     )
     room = len(rule_lines(TORN))
     for most in (2 * room, 2 * room - 1):
         config = replace(CONFIG, sampler=replace(CONFIG.sampler, max_prompt_tokens=most))
         assert replace(tools, config=config).fits(TORN) == (most == 2 * room)
+        by_code = replace(config, runner=RunnerConfig(judge="both"))
+        assert replace(tools, config=by_code).fits(TORN), "of which code needs none"
 
 
 @pytest.mark.parametrize("scope", ["all", "bundle"])

@@ -380,6 +380,12 @@ def test_one_test_has_all_that_is_left_and_gives_it_back_with_a_proof_alone() ->
     assert (unproven.left, unproven.decision.left) == (Budget((0.0,) * TEACHING_FOLDS), 0.0)
     assert proven.verdicts.judged == unproven.verdicts.judged == 0
     assert 0 < proven.verdicts.saved < unproven.verdicts.saved
+    bundle, estimate = learn_states(PriceConfig()).teacher.bundle, proven.decision.tried[0].estimate
+    assert (bundle.asked, bundle.saved) == (0, len(bundle.judged))
+    # at equal prices an error costs 1
+    assert estimate and (estimate.cost_before, estimate.cost) == pytest.approx(
+        (1 - estimate.acc_before, 1 - estimate.acc)
+    )
 
 
 def test_where_earlier_runs_left_nothing_to_spend_nothing_is_proven_and_the_rules_are_provisional() -> (
@@ -515,8 +521,10 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         assert {len(group) for group in groups} == {times}
         positions = [i for group in groups for i in group]
         cases = tuple(Case(given[i], given[i].label == "pass", None) for i in positions)
-        found = Teacher.of(start, Bundle(0, 0, cases), groups, tools).learn(groups)
-        assert found is not None
+        teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
+        found = teacher.learn(groups)
+        assert found is not None and found.whole.lost
+        assert teacher.estimate(found.whole).acc == pytest.approx(1 - found.whole.cost, abs=1e-5)
         gains.append(found.whole.z_score)
     assert all(0.9 * gains[0] < gain <= gains[0] for gain in gains)
 
@@ -602,3 +610,28 @@ def test_of_labels_what_a_fixed_rule_decides_is_left_to_it_right_or_wrong(
     assert teacher.estimate(learnt.whole).acc == pytest.approx(1 - wrong, abs=1e-5)
     (rest,) = {tuple(op.key for op in operations if op.op == "remove")}
     assert rest == (() if is_fixed else ("G1",))
+
+
+def test_of_what_is_learnt_in_other_sizes_that_is_listed_which_has_room() -> None:
+    """Three rules of two conditions each tell all failures, and there is room for two."""
+    draw = random.Random(2)
+    given = []
+    for n in range(150):
+        said = draw.choices("xy", k=6)
+        label = "fail" if any(said[k] == said[k + 1] == "x" for k in (0, 2, 4)) else "pass"
+        text = "; ".join(f"{name}: {value}" for name, value in zip("abcdef", said, strict=True))
+        given.append(Ticket("m", f"g{n}", label, (("image_1", text),)))
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        split=SplitConfig(1.0, 0.0, 0.0),
+        runner=RunnerConfig(judge="both"),
+        reflection=ReflectionConfig(scope="all", max_rules=3),
+    )
+    tools, start = make_tools(config, given), make_neutral("m", WORDS["en"])
+    groups = whole_groups(tools.splits.test_order, given)
+    cases = tuple(Case(given[i], given[i].label == "pass", None) for g in groups for i in g)
+    teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
+    learnt = teacher.learn(groups, with_others=True)
+    assert learnt and tools.fits(learnt.edit.guidance)
+    assert {whole.size for whole in learnt.by_size.values()} == {4, 6}
+    assert [each.conditions for each in teacher.list_sizes(learnt)] == [4]

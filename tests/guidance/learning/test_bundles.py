@@ -12,6 +12,7 @@ import pytest
 from guidance.trials import numbered
 
 from stageb.engines.protocol import Completion, Prompt
+from stageb.errors import StagebError
 from stageb.guidance.config import (
     GateConfig,
     LoopConfig,
@@ -461,7 +462,23 @@ def test_a_gate_of_ones_own_decides_and_spends_nothing() -> None:
     learnt = world.gated(mission, bundle, [*map(operated, adds)], tools)
     assert [edit.guidance.rules[-1].text for edit in offered.edits] == ["Fail if 8.", "Fail if 9."]
     assert learnt.decision.winner is offered.edits[1]
+    assert [tried.outcome for tried in learnt.decision.tried] == ["dropped", "accepted"]
     assert (learnt.left, world.asked.total()) == (LEFT, asked)
+
+
+def test_a_gate_of_ones_own_that_returns_an_edit_of_its_own_is_told_what_it_may_return() -> None:
+    def choose(edits: Sequence[Edit], gate: Gate) -> Dialogue[Edit | None]:
+        yield from ()
+        return replace(edits[0], times=edits[0].times + 1)
+
+    world = made_up(Random("own"))
+    tools, mission = replace(world.tools(), choose=choose), MissionState(NEUTRAL, left=LEFT)
+    mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
+    proposals = proposing("Fail if 8.", bundle.judged[0].ticket.key)
+    with pytest.raises(
+        StagebError, match=r"gate\.choose returned .* one of the edits given, or None"
+    ):
+        world.gated(mission, bundle, proposals, tools)
 
 
 @pytest.mark.parametrize("most", [2, 3])

@@ -222,6 +222,19 @@ def test_without_probabilities_there_is_no_calibration_and_without_room_no_demon
     assert mission.guidance.step == START.guidance.step + bool(tokens)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [replace(CONFIG, model=ModelConfig()), replace(CONFIG, runner=RunnerConfig(judge="both"))],
+)
+def test_the_shipped_model_and_code_are_not_calibrated_and_shown_nothing(
+    config: LoopConfig,
+) -> None:
+    mission, verdicts = answer_all(
+        prepare(START, tools(config)), lambda question: pytest.fail("nobody is asked")
+    )
+    assert mission == START and verdicts == Verdicts()
+
+
 def test_what_a_starting_guidance_demonstrates_may_not_be_sealed() -> None:
 
     prepared = answer_all(prepare(START, tools()), judge)[0].guidance

@@ -289,10 +289,11 @@ def test_chinese_rules_speak_of_a_verdict_in_chinese() -> None:
     assert "without a verdict" in refusal(ADD, language="zh")
     (kept,) = parse(answer({**ADD, "text": "不通过：x为y。"}), language="zh").operations
     assert kept.text == "不通过：x为y。"
-    copied = {**ADD, "text": "不通过：左侧法兰松动并且有油滴落。"}
+    text = "不通过：左侧法兰松动并且有油滴落。"
+    copied = {**ADD, "text": text}
     assert "copied" in refusal(copied, language="zh")
     (refused,) = parse(answer(copied), language="zh").refusals
-    assert copied["text"] in refused.raw, "which people can read as it was written"
+    assert text in refused.raw, "which people can read as it was written"
 
 
 def test_a_merge_may_keep_the_text_of_one_of_its_rules() -> None:

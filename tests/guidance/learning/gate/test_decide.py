@@ -244,6 +244,14 @@ def test_what_is_drawn_of_gains_between_0_and_1_depends_on_the_edit_and_on_nothi
     assert drawn[0].key != drawn[1].key
 
 
+def test_where_no_edit_turns_what_it_names_nothing_is_raced() -> None:
+    world = World(numbered(40), [float(i % 2) for i in range(40)])
+    idle = [world.edit(name, world.present, [0, 2]) for name in ("one", "other")]
+    decision = decided(world, idle, range(10, 20), range(20, 40))
+    assert outcomes(decision) == dict.fromkeys(("one", "other"), "turns no evidence")
+    assert {i for _, i in world.asked} == {0, 2}
+
+
 def test_a_pool_too_small_for_any_proof_costs_nothing() -> None:
     world = World(numbered(30), [0.0] * 30)
     decision = decided(world, [world.edit("mends all", [1.0] * 30)], range(24), range(24, 28))
