@@ -29,6 +29,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import PASS_FAIL, TEACHING_FOLDS, Budget, Judgement, Rule, Ticket
 
@@ -635,3 +636,27 @@ def test_of_what_is_learnt_in_other_sizes_that_is_listed_which_has_room() -> Non
     assert learnt and tools.fits(learnt.edit.guidance)
     assert {whole.size for whole in learnt.by_size.values()} == {4, 6}
     assert [each.conditions for each in teacher.list_sizes(learnt)] == [4]
+
+
+@pytest.mark.parametrize("comparable", [(), ("torque", "wear")])
+def test_code_that_learns_at_once_compares_fields_that_people_say_are_comparable(
+    comparable: tuple[str, ...],
+) -> None:
+    draw, given = random.Random(4), []
+    for n in range(120):
+        torque, wear = draw.randrange(100), draw.randrange(100)
+        text, label = f"torque: {torque}; wear: {wear}", "fail" if torque > wear else "pass"
+        given.append(Ticket("m", f"g{n}", label, (("image_1", text),)))
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        split=SplitConfig(1.0, 0.0, 0.0),
+        runner=RunnerConfig(judge="both"),
+        columns=ColumnsConfig(comparable=[*comparable]),
+    )
+    tools, start = make_tools(config, given), make_neutral("m", WORDS["en"])
+    groups = whole_groups(tools.splits.test_order, given)
+    cases = tuple(Case(given[i], given[i].label == "pass", None) for g in groups for i in g)
+    found = Teacher.of(start, Bundle(0, 0, cases), groups, tools).learn(groups)
+    assert found
+    texts = [rule.text for rule in found.edit.guidance.rules[1:]]
+    assert (texts == ["Fail if torque is above wear."]) == bool(comparable)
