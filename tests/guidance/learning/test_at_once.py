@@ -660,3 +660,10 @@ def test_code_that_learns_at_once_compares_fields_that_people_say_are_comparable
     assert found
     texts = [rule.text for rule in found.edit.guidance.rules[1:]]
     assert (texts == ["Fail if torque is above wear."]) == bool(comparable)
+
+
+def test_a_mission_knows_the_word_lists_of_its_rules() -> None:
+    tools = learn_states(PriceConfig()).teacher.tools
+    listed = Rule("G1", '"leak" words: drip, leak, seep')
+    assert tools.know_lists([]).lists == {}
+    assert tools.know_lists([listed]).lists == find_word_lists([listed]) != {}
