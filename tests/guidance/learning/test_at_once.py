@@ -509,7 +509,7 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), runner=RunnerConfig(judge="both")
     )
     config = replace(config, reflection=ReflectionConfig(scope="all"))
-    draw, start = random.Random(3), make_neutral("m", WORDS["en"])
+    draw, start = random.Random(5), make_neutral("m", WORDS["en"])
     said = [("torn" if draw.random() < 0.5 else "new", draw.random() < 0.2) for _ in range(120)]
     labels = ["fail" if (state == "torn") != is_turned else "pass" for state, is_turned in said]
     texts = [(("image_1", f"state: {state}; n: {n}"),) for n, (state, _) in enumerate(said)]
@@ -525,6 +525,9 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
         found = teacher.learn(groups)
         assert found is not None and found.whole.lost
+        named = {ticket.key: ticket for ticket in given}
+        for key in found.edit.proposals[0].operations[0].evidence:
+            assert named[key].label == "fail" and "torn" in named[key].per_image[0][1]
         assert teacher.estimate(found.whole).acc == pytest.approx(1 - found.whole.cost, abs=1e-5)
         gains.append(found.whole.z_score)
     assert all(0.9 * gains[0] < gain <= gains[0] for gain in gains)
