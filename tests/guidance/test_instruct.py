@@ -12,8 +12,10 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
 from stageb.guidance.config import Language, PromptConfig, ReflectionConfig
 from stageb.guidance.judging.answers import apportion, parse_answer, sample_verdicts
+from stageb.guidance.judging.questions import Question as Asked
+from stageb.guidance.judging.questions import SampleAnswers, answer_all
 from stageb.guidance.learning.proposals import parse_proposal
-from stageb.guidance.learning.reflect import requests
+from stageb.guidance.learning.reflect import reflect, requests
 from stageb.guidance.rules.evidence import find_evidence
 from stageb.guidance.rules.prompts import (
     WORDS,
@@ -289,8 +291,22 @@ def test_a_rule_is_begun_for_a_model_whose_verdicts_are() -> None:
     assert request.prompt.user.endswith("Each begins: Fail if")
     (request,) = requests([SHOWN], GUIDANCE, ReflectionConfig(max_operations=2), EN, 0)
     assert request.begin == "Fail if" and request.decode.stop == (), "another line may follow"
-    (request,) = requests([SHOWN], GUIDANCE, ReflectionConfig(), replace(EN, begin=""), 0)
-    assert request.begin == "" and request.decode.stop == ()
+    shipped = words_of(PromptConfig(style="shipped", prefill=True), OTHER)
+    for words in (replace(EN, begin=""), shipped):  # of which the latter asks for JSON
+        (request,) = requests([SHOWN], GUIDANCE, ReflectionConfig(max_operations=1), words, 0)
+        assert request.begin == "" and request.decode.stop == ()
+
+
+def test_a_rule_that_was_begun_is_read_from_its_beginning() -> None:
+    def go_on(question: Asked) -> list[tuple[Completion, ...]]:
+        assert isinstance(question, SampleAnswers)
+        assert {request.begin for request in question.requests} == {"Fail if"}
+        return [(Completion(" a hose leaks.", 5, "stop"),) for _ in question.requests]
+
+    config = ReflectionConfig(num_proposals=2, max_operations=1)
+    steps = reflect(CASES, GUIDANCE, lambda some: [9] * len(some), config, EN, 0)
+    for proposal in answer_all(steps, go_on).proposals:
+        assert [each.text for each in proposal.operations] == ["Fail if a hose leaks."]
 
 
 class Weighing:

@@ -18,12 +18,16 @@ from programs import forks, small
 from stageb.__main__ import main
 from stageb.engines.config import ModelConfig
 from stageb.errors import BadInputError
-from stageb.guidance.config import LoopConfig, ReflectionConfig
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.learning.at_once import RuleLearner
+from stageb.guidance.learning.at_once import RuleLearner, WholeLesson
+from stageb.guidance.learning.calibrate import FEWEST_TO_FIT
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judgements import Judge
-from stageb.guidance.learning.proof import Proof
+from stageb.guidance.learning.gate.sequential import BettingTest
+from stageb.guidance.learning.preparing import prepare
+from stageb.guidance.learning.proof import Preparers, Proof
+from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.stacking import Stacker, Weighed
 from stageb.guidance.learning.state import LearningStopped, MissionState
 from stageb.guidance.learning.tools import Tools
@@ -34,6 +38,7 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.calibration import find_shares, sigmoid
+from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import (
     PASS_FAIL,
     UNCALIBRATED,
@@ -90,6 +95,10 @@ class Trial:
     def log_odds(self, position: int) -> float:
         side = 1 if self.tickets[position].label == "pass" else -1
         return self.bias + self.sees * side + 4 * uniform(stream("odds", position), 0) - 2
+
+    def is_right(self, position: int) -> bool:
+        """Whether the model, uncalibrated, is right."""
+        return (self.log_odds(position) > 0) == (self.tickets[position].label == "pass")
 
     def answer(self, question: JudgeTickets) -> list[list[Judgement]]:
         found = []
@@ -156,12 +165,15 @@ def test_a_guidance_whose_judge_was_learnt_before_is_judged_by_the_model_all_the
     assert Trial(right=0.9).run(again) == Trial(right=0.9).run(TORN)
 
 
-def test_a_model_that_sees_next_to_nothing_is_as_right_as_one_verdict_for_all_beside_any_rules() -> (
-    None
-):
+@pytest.mark.parametrize(
+    "rule", ["Fail if state is torn.", "Fail if it has 3 points or more: 4 if state is torn."]
+)
+def test_a_model_that_sees_next_to_nothing_is_as_right_as_one_verdict_for_all_beside_any_rules(
+    rule: str,
+) -> None:
     """What the rules say plays no part in how the model alone is calibrated."""
     trial = Trial(right=0.95, sees=0.1)
-    trial.run()
+    trial.run(replace(START, rules=(*START.rules, Rule("G1", rule))))
     known = [trial.tickets[i].label for block in trial.blocks[1:] for i in block]
     shares = trial.stacker.measure_judges()
     assert shares["model"] > known.count("pass") / len(known) - 0.05
@@ -169,7 +181,9 @@ def test_a_model_that_sees_next_to_nothing_is_as_right_as_one_verdict_for_all_be
 
 
 def test_without_rules_the_model_judges_by_a_calibration_of_its_own() -> None:
-    made = Trial(right=0.9).run(START)
+    trial = Trial(right=0.9)
+    made = trial.run(START)
+    assert {each.ruling for each in trial.stacker.weighed.values()} == {None}, "by a headline alone"
     assert made.judge == "model" and made.calibration != UNCALIBRATED
     assert (made.calibration.rules, made.calibration.points, made.calibration.reach) == (0, 0, 0)
 
@@ -203,6 +217,47 @@ def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
             {"rules": late / (early + late), "model": early / (early + late)}, abs=1e-6
         )
         assert after.choose_judge() == ("rules" if late > early else "model")
+    few, many = (
+        replace(stacker, weighed={n: weigh(n, times * (1 + n % 2), n % 5 > 0) for n in range(80)})
+        for times in (1, 100)
+    )
+    assert few._fit() == many._fit(), "in proportion, and not the more for a larger mission"
+
+
+@pytest.mark.parametrize(("missed_failure", "judge"), [(1.0, "rules"), (4.0, "model")])
+def test_who_judges_is_chosen_at_the_prices_of_errors_once_enough_tickets_tell(
+    missed_failure: float, judge: JudgeName
+) -> None:
+    """Code is right of what passes and of no failure; of these there are fewer."""
+    stacker, none = Trial(right=1.0).stacker, (0.0, 0.0)
+    prices = PriceConfig(missed_failure=missed_failure).by_label
+    tickets = [
+        replace(ticket, label="fail" if n % 5 < 2 else "pass")
+        for n, ticket in enumerate(stacker.tools.tickets)
+    ]
+
+    def know(count: int) -> Stacker:
+        known = {}
+        for n, ticket in enumerate(tickets[:count]):
+            passes = ticket.label == "pass"
+            is_right: dict[JudgeName, bool] = {"rules": passes, "model": not passes}
+            known[n] = Weighed(none, none, "pass", none, ticket.label, None, 9, is_right, "model")
+        mine = replace(stacker.judge, tickets=tickets, prices=prices)
+        return replace(stacker, judge=mine, weighed=known)
+
+    shares = know(100).measure_judges()
+    assert shares["model"] == pytest.approx(40 * missed_failure / (60 + 40 * missed_failure))
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert know(100).choose_judge() == know(FEWEST_TO_FIT).choose_judge() == judge
+    few = know(FEWEST_TO_FIT - 1)
+    assert (few.measure_judges(), few.choose_judge()) == ({}, "weighed")
+
+
+def test_where_all_tickets_to_compare_prompts_by_are_shown_prompts_are_taken_as_they_are() -> None:
+    trial = Trial(right=0.9)
+    trial.stacker = replace(trial.stacker, reference=())
+    made = trial.run()
+    assert made.calibration != UNCALIBRATED and made.calibration.rules > 0
 
 
 def test_the_verdict_follows_the_rules_where_they_are_right_and_the_model_where_it_knows_more() -> (
@@ -271,8 +326,11 @@ def test_no_label_of_a_block_plays_a_part_in_its_own_calibration() -> None:
     assert one.run() == other.run()
 
 
-def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged() -> None:
-    trial = Trial(right=0.9, sees=0.3)
+@pytest.mark.parametrize("weighs", [True, False])
+def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged_or_judged_right(
+    weighs: bool,
+) -> None:
+    trial = Trial(right=0.9, sees=0.3, weighs=weighs, bias=4.0 if weighs else 0.5)
     shown, known = {each.source for each in trial.run().shown}, trial.stacker.weighed
     for text, label in (("torn", "fail"), ("new", "pass")):  # what the rule says of them
         taught = [
@@ -282,7 +340,8 @@ def test_what_the_model_judged_wrong_is_shown_before_what_it_has_not_judged() ->
         wrong = {
             key
             for i, key in right.items()
-            if i in known and (known[i].scores[0] > 0) != (label == "pass")
+            if i in known
+            and not ((known[i].scores[0] > 0) == (label == "pass") if weighs else trial.is_right(i))
         }
         assert wrong and (wrong <= shown or not (set(right.values()) - wrong) & shown)
 
@@ -293,9 +352,18 @@ def test_without_probabilities_there_are_demonstrations_alone() -> None:
         trial.stacker.prepare(TORN, range(60), trial.blocks[0]), trial.answer
     )
     assert guidance and guidance.shown and guidance.calibration == UNCALIBRATED
-    assert guidance.judge == "model" and set(after.map_correctness(trial.blocks[0])) == set(
-        trial.blocks[0]
-    )
+    assert guidance.judge == "model" and after.calibration_errors is None
+    right = after.map_correctness(trial.blocks[0])
+    assert right == {i: trial.is_right(i) for i in trial.blocks[0]}
+    by_model = sum(right.values()) / len(right)
+    by_rule = [
+        ("torn" in trial.tickets[i].per_image[0][1]) == (trial.tickets[i].label == "fail")
+        for i in trial.blocks[0]
+    ]
+    assert after.measure_judges() == {"rules": sum(by_rule) / len(by_rule), "model": by_model}
+    # where rules say nothing, the model judges in their place
+    _, silent = answer_all(trial.stacker.prepare(START, range(60), trial.blocks[0]), trial.answer)
+    assert silent.measure_judges() == {"rules": by_model, "model": by_model}
     guidance, _ = answer_all(after.prepare(TORN, range(110)), trial.answer)
     # right of nine in ten, and the model, which passes nearly all, of fewer
     assert guidance and guidance.judge == "rules"
@@ -318,6 +386,23 @@ def test_where_all_tickets_teach_nothing_no_block_is_judged_under_what_it_might_
         _, preparers, _ = answer_all(proof.prove(0.05), answer)
         assert preparers and preparers.present.weighed
         assert ({*asked} == {START.rules}) == (learnt is None)
+
+
+@pytest.mark.parametrize("right", [0.8, 1.0])
+def test_what_is_learnt_at_once_asks_for_no_more_verdicts_than_were_forecast(right: float) -> None:
+    """Those that prepare the first guidance included."""
+    trial = Trial(right)
+    tools = trial.stacker.tools
+    config = replace(CONFIG, reflection=ReflectionConfig(scope="all"))
+    learner = RuleLearner(replace(tools, config=config))
+    start = MissionState(START, left=Budget((0.01, 0.01, 0.01)))
+    mission, first = answer_all(prepare(start, learner.tools), trial.answer)
+    mission, bundles = answer_all(learner.draw(mission), trial.answer)
+    (lesson,) = answer_all(learner.propose(bundles, mission.guidance), trial.answer)
+    result = answer_all(learner.prove(mission, bundles[0], lesson), trial.answer)
+    asked = first.judged + bundles[0].asked + result.verdicts.judged
+    forecast = GuidanceSchedule({"m": tools.splits}, config, 12).forecast().judged
+    assert first.judged and result.decision.tried and asked <= forecast
 
 
 def test_where_a_model_judges_a_stop_leaves_the_guidance_and_its_budget_as_they_are() -> None:
@@ -403,13 +488,15 @@ def test_unproven_rules_are_kept_beside_a_model_that_is_not_better_without_them(
 
 
 def test_rules_leave_half_of_a_models_prompt_to_the_rest() -> None:
-    tools = replace(
-        Trial(0.9).stacker.tools, count_tokens=lambda some: [len(each.system) for each in some]
+    tools = replace(  # a prompt has tokens of its own around a text
+        Trial(0.9).stacker.tools, count_tokens=lambda some: [9 + len(each.system) for each in some]
     )
     room = len(rule_lines(TORN))
     for most in (2 * room, 2 * room - 1):
         config = replace(CONFIG, sampler=replace(CONFIG.sampler, max_prompt_tokens=most))
         assert replace(tools, config=config).fits(TORN) == (most == 2 * room)
+        by_code = replace(config, runner=RunnerConfig(judge="both"))
+        assert replace(tools, config=by_code).fits(TORN), "of which code needs none"
 
 
 @pytest.mark.parametrize("scope", ["all", "bundle"])
@@ -428,6 +515,118 @@ def test_where_code_learns_nothing_the_present_guidance_is_prepared_unless_edits
     assert lesson.learnt is None and not bundle.why_not
     result = answer_all(learner.prove(mission, bundle, lesson), trial.answer)
     assert result.decision.winner is None and bool(result.prepared) == (scope == "all")
+
+
+def learn_at_once(
+    trial: Trial, scope: Any, present: Guidance = START, provisional: Any = "keep"
+) -> tuple[RuleLearner, WholeLesson]:
+    """The learner of a run that a model judges, and what code makes of all train tickets."""
+    config = replace(
+        CONFIG, reflection=ReflectionConfig(scope=scope), gate=GateConfig(provisional=provisional)
+    )
+    learner = RuleLearner(replace(trial.stacker.tools, config=config))
+    _, bundles = answer_all(learner.draw(MissionState(present)), trial.answer)
+    (lesson,) = answer_all(learner.propose(bundles, present), trial.answer)
+    return learner, lesson
+
+
+@pytest.mark.parametrize("scope", ["all", "bundle"])
+@pytest.mark.parametrize("alpha", [0.03, 1e-30])
+def test_without_a_proof_bundles_keep_half_of_the_budget_and_the_tickets_that_test_them(
+    scope: str, alpha: float
+) -> None:
+    """Where no bundles follow, all of it is spent, and all tickets prepare the present guidance. A
+    proof gives the budget back, and takes the place of that guidance."""
+    trial, left = Trial(right=1.0, sees=0.1), Budget((alpha / 3,) * 3)
+    learner, lesson = learn_at_once(trial, scope, provisional="drop")
+    mission = MissionState(START, left=left)
+    proving = learner.prove(mission, lesson.teacher.bundle, lesson)
+    found = answer_all(proving, trial.answer)
+    is_proven = alpha > 1e-9
+    share = 0.0 if is_proven else 1.0 if scope == "all" else 0.5
+    assert found.left.edits == pytest.approx([each * (1 - share) for each in left.edits], abs=0)
+    assert (found.decision.winner is not None) == is_proven
+    assert (found.prepared is not None) == (scope == "all" and not is_proven)
+
+
+def test_two_thirds_of_the_race_tickets_only_teach_and_the_others_calibrate_what_is_bet_on() -> (
+    None
+):
+    trial = Trial(right=1.0)
+    learner, lesson = learn_at_once(trial, "all")
+    proof = Proof(lesson.teacher, lesson.learnt, learner.tools.make_judge(START))
+    test, preparers, _ = answer_all(proof.prove(1e-300), trial.answer)
+    race_on = whole_groups(learner.tools.splits.race_set, learner.tools.tickets)
+    others = learner.tools.pool.groups_outside(None)
+    judged = [*race_on[len(race_on) * 2 // 3 :], *others]
+    assert preparers and [*preparers.present.weighed] == [i for group in judged for i in group]
+    assert test.seen == len(others)
+
+
+@pytest.mark.parametrize(
+    ("seems", "gains", "is_beaten", "outcome"),
+    [
+        (9.0, (1.0, 0.8), False, "provisional"),
+        (9.0, (0.0, 0.0), False, "provisional"),  # better than one verdict for all, and no worse
+        (9.0, (0.0, 0.0), True, "unlikely"),  # than the model, which knows better without it
+        (1.0, (1.0, 0.8), True, "provisional"),  # its test says more than what code makes of it
+        (1.0, (0.0, 0.0), False, "unlikely"),
+    ],
+)
+@pytest.mark.parametrize("provisional", ["keep", "drop"])
+def test_what_is_not_proven_stays_if_its_test_makes_it_likely_or_code_does_and_no_model_is_better(
+    seems: float, gains: tuple[float, float], is_beaten: bool, outcome: str, provisional: str
+) -> None:
+    trial = Trial(right=1.0)
+    learner, lesson = learn_at_once(trial, "all", provisional=provisional)
+    assert lesson.learnt
+    learnt = lesson.learnt._replace(whole=replace(lesson.learnt.whole, z_score=seems))
+    proof = Proof(lesson.teacher, learnt, learner.tools.make_judge(START))
+    _, preparers, _ = answer_all(proof.prove(1e-300), trial.answer)
+    assert preparers
+    wrong = {
+        i: replace(each, is_right=dict.fromkeys(each.is_right, not is_beaten))
+        for i, each in preparers.edited.weighed.items()
+    }
+    right = {
+        i: replace(each, is_right=dict.fromkeys(each.is_right, True))
+        for i, each in preparers.present.weighed.items()
+    }
+    preparers = preparers._replace(
+        edited=replace(preparers.edited, weighed=wrong),
+        present=replace(preparers.present, weighed=right),
+    )
+    test = BettingTest(1e-300, 40).plus([[gain] for gain in gains * 20])
+    found = answer_all(proof.conclude(learnt, test, preparers), trial.answer)
+    kept = provisional == "keep" or outcome == "unlikely"
+    assert found.outcome == (outcome if kept else "unproven")
+    rules = found.edit.guidance.rules
+    assert any(rule.is_provisional for rule in rules) == (found.outcome == "provisional")
+
+
+@pytest.mark.parametrize("weighs", [True, False])
+def test_where_too_little_is_known_to_weigh_by_rules_that_are_ahead_of_the_model_judge_as_code(
+    weighs: bool,
+) -> None:
+    """Without probabilities, nothing is weighed, and they are not likely for that alone."""
+    trial = Trial(right=1.0, weighs=weighs)
+    learner, lesson = learn_at_once(trial, "all")
+    assert lesson.learnt and lesson.learnt.whole.z_score > 2
+    proof = Proof(lesson.teacher, lesson.learnt, learner.tools.make_judge(START))
+    _, preparers, _ = answer_all(proof.prove(1e-300), trial.answer)
+    assert preparers
+    none = BettingTest(1e-300, 40).plus([[0.0]])
+    wrong = {
+        i: replace(each, is_right=dict.fromkeys(("rules", "weighed", "model"), False))
+        for i, each in preparers.present.weighed.items()
+    }
+    little = Preparers(
+        replace(preparers.edited, weighed={}), replace(preparers.present, weighed=wrong)
+    )
+    found = answer_all(proof.conclude(lesson.learnt, none, little), trial.answer)
+    assert found.outcome == ("provisional" if weighs else "unlikely")
+    assert found.edit.guidance.judge == ("rules" if weighs else "model")
+    assert found.edit.guidance.rules[1].text == "Fail if state is torn."
 
 
 # Who judges
@@ -493,6 +692,31 @@ def test_no_judge_is_more_than_a_point_behind_code_as_all_tickets_teach_it() -> 
     judge, shares = judge_after(make())
     assert judge != "rules" and shares[cast(JudgeName, judge)] < 0.98
     assert judge_after(make(), 1.0)[0] == "rules"
+
+
+@pytest.mark.parametrize(("ahead", "judge"), [(0, "weighed"), (1, "weighed"), (5, "rules")])
+def test_code_that_is_half_a_point_ahead_on_folds_does_not_judge_for_that(
+    ahead: int, judge: JudgeName
+) -> None:
+    """Of 200 tickets; others, of which no judge is known to be right, do not count."""
+    trial, none = Trial(right=1.0), (0.0, 0.0)
+    is_right: dict[JudgeName, bool] = {"rules": False, "weighed": True, "model": False}
+    known = {
+        n: Weighed(
+            none,
+            none,
+            "pass",
+            none,
+            "fail",
+            None,
+            100,
+            {**is_right, "weighed": n >= 20} if n < 200 else {},
+            "weighed",
+        )
+        for n in range(260)
+    }
+    by_folds = {n: n >= 20 - ahead for n in known}
+    assert replace(trial.stacker, weighed=known).choose_judge(by_folds) == judge
 
 
 @given(

@@ -272,10 +272,9 @@ class Stacker(Preparer):
         so far that this is proven to cost at most ``MOST_LOST``, or else farther than the model's
         own part, so calibrated, sets any two labels apart, save on the share of the known tickets
         beyond ``SURE``."""
-        own = replace(fitted, rules=0.0, points=0.0)
         apart = sorted(
             max(scores) - min(scores)
-            for scores in (own.weigh(each.scores) for each in self.weighed.values())
+            for scores in (fitted.weigh(each.scores) for each in self.weighed.values())
         )
         return min(
             apart[int(SURE * (len(apart) - 1))] if apart else 0.0, self._find_proven_lead(fitted)

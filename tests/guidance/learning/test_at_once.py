@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +15,10 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
-from stageb.guidance.judging.questions import JudgeTickets, answer_all
+from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.learning.at_once import RuleLearner, WholeLesson, answer_by_code
 from stageb.guidance.learning.gate.budget import Pool
+from stageb.guidance.learning.gate.decide import Choose, Edit, Gate
 from stageb.guidance.learning.proposer import Bundle, GateResult
 from stageb.guidance.learning.state import LearningStopped, MissionState, NoRoom
 from stageb.guidance.learning.teacher import Teacher
@@ -27,8 +29,9 @@ from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups
 from stageb.guidance.tickets.splits import split_tickets, weigh_labels
+from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.costs import PriceConfig
-from stageb.guidance.words.types import PASS_FAIL, TEACHING_FOLDS, Budget, Judgement, Ticket
+from stageb.guidance.words.types import PASS_FAIL, TEACHING_FOLDS, Budget, Judgement, Rule, Ticket
 
 ALL = {
     "runner.judge": "both",
@@ -342,7 +345,7 @@ STATES = [  # one in six is labelled otherwise than its state says
 LEFT = Budget((0.01, 0.02, 0.005))
 
 
-def learn_states(price: PriceConfig) -> WholeLesson:
+def learn_states(price: PriceConfig, *rules: Rule) -> WholeLesson:
     config = LoopConfig(
         tickets=["t.jsonl"],
         runner=RunnerConfig(judge="both"),
@@ -352,6 +355,7 @@ def learn_states(price: PriceConfig) -> WholeLesson:
         seed=1,  # the first tickets are not all ones that the rule judges right
     )
     tools, start = make_tools(config, STATES), make_neutral("m", WORDS["en"])
+    start = replace(start, rules=(*start.rules, *rules), next_number=9)
 
     def judge(question: JudgeTickets) -> list[list[Judgement]]:
         return answer_by_code(question, tools)
@@ -361,9 +365,11 @@ def learn_states(price: PriceConfig) -> WholeLesson:
     return lesson
 
 
-def prove(alpha: float, steps: int | None = None) -> GateResult:
+def prove(
+    alpha: float, *rules: Rule, steps: int | None = None, choose: Choose | None = None
+) -> GateResult:
     """What code proves of ``STATES`` with so much of what is left, unless it is stopped after so
-    many steps."""
+    many steps, or a gate of a user's own decides."""
 
     def pause(doing: str) -> None:
         taken.append(doing)
@@ -371,8 +377,9 @@ def prove(alpha: float, steps: int | None = None) -> GateResult:
             raise LearningStopped
 
     taken: list[str] = []
-    lesson, left = learn_states(PriceConfig()), Budget(tuple(each * alpha for each in LEFT.edits))
-    tools, present = lesson.teacher.tools, lesson.teacher.present
+    lesson = learn_states(PriceConfig(), *rules)
+    left = Budget(tuple(each * alpha for each in LEFT.edits))
+    tools, present = replace(lesson.teacher.tools, choose=choose), lesson.teacher.present
 
     def judge(question: JudgeTickets) -> list[list[Judgement]]:
         return answer_by_code(question, tools)
@@ -393,6 +400,71 @@ def test_one_test_has_all_that_is_left_and_gives_it_back_with_a_proof_alone() ->
     assert proven.left == LEFT and proven.decision.left == pytest.approx(0.035)
     assert unproven.decision.tried[0].outcome == "provisional"
     assert (unproven.left, unproven.decision.left) == (Budget((0.0,) * TEACHING_FOLDS), 0.0)
+    assert proven.verdicts.judged == unproven.verdicts.judged == 0
+    assert 0 < proven.verdicts.saved < unproven.verdicts.saved
+    bundle, estimate = learn_states(PriceConfig()).teacher.bundle, proven.decision.tried[0].estimate
+    assert (bundle.asked, bundle.saved) == (0, len(bundle.judged))
+    # at equal prices an error costs 1
+    assert estimate and (estimate.cost_before, estimate.cost) == pytest.approx(
+        (1 - estimate.acc_before, 1 - estimate.acc)
+    )
+
+
+def test_where_earlier_runs_left_nothing_to_spend_nothing_is_proven_and_the_rules_are_provisional() -> (
+    None
+):
+    found = prove(0.0)
+    (trial,) = found.decision.tried
+    assert (trial.outcome, found.left) == ("provisional", Budget((0.0,) * TEACHING_FOLDS))
+    assert trial.test and trial.test.seen and not trial.test.is_accepted
+
+
+@pytest.mark.parametrize(
+    ("present", "outcome"),
+    [
+        (Rule("G1", "Fail if state is unheard of."), "unproven"),  # it would go
+        (Rule("G1", "Fail if number is 3.", {"fixed": True}), "provisional"),
+    ],
+)
+def test_rules_without_a_proof_stand_beside_present_ones_and_never_in_their_place(
+    present: Rule, outcome: str
+) -> None:
+    (trial,) = prove(1e-30, present).decision.tried
+    texts = [rule.text for rule in trial.edit.guidance.rules]
+    assert trial.outcome == outcome
+    assert (present.text in texts) == (outcome == "provisional")
+    assert texts[-1] == "Fail if state is torn."
+
+
+def test_beside_a_fixed_rule_no_other_is_taken_away_however_wrong_it_is() -> None:
+    wrong, fixed = Rule("G1", "Fail if state is new."), Rule("G2", "Fail if number is 3.")
+    (trial,) = prove(1.0, wrong, fixed).decision.tried
+    assert wrong not in trial.edit.guidance.rules
+    kept = prove(1.0, wrong, replace(fixed, metadata={"fixed": True}))
+    assert all(wrong in each.edit.guidance.rules for each in kept.decision.tried)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_gate_of_ones_own_decides_on_what_is_learnt_at_once_and_spends_nothing(
+    takes: bool,
+) -> None:
+    def choose(edits: Sequence[Edit], gate: Gate) -> Dialogue[Edit | None]:
+        yield from ()
+        return edits[0] if takes else None
+
+    found = prove(1.0, choose=choose)
+    (trial,) = found.decision.tried
+    assert (found.decision.winner is trial.edit) == (trial.outcome == "accepted") == takes
+    assert (found.left, trial.test) == (LEFT, None)
+
+
+def test_a_gate_of_ones_own_is_not_asked_where_nothing_is_learnt_at_once() -> None:
+    lesson = replace(learn_states(PriceConfig()), learnt=None)
+    tools = replace(lesson.teacher.tools, choose=lambda edits, gate: pytest.fail("of no edit"))
+    mission = MissionState(lesson.teacher.present, left=LEFT)
+    proving = RuleLearner(tools).prove(mission, lesson.teacher.bundle, lesson)
+    found = answer_all(proving, lambda question: pytest.fail("nothing is judged"))
+    assert (found.decision.tried, found.decision.winner, found.left) == ((), None, LEFT)
 
 
 @pytest.mark.parametrize(
@@ -501,7 +573,7 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), runner=RunnerConfig(judge="both")
     )
     config = replace(config, reflection=ReflectionConfig(scope="all"))
-    draw, start = random.Random(3), make_neutral("m", WORDS["en"])
+    draw, start = random.Random(5), make_neutral("m", WORDS["en"])
     said = [("torn" if draw.random() < 0.5 else "new", draw.random() < 0.2) for _ in range(120)]
     labels = ["fail" if (state == "torn") != is_turned else "pass" for state, is_turned in said]
     texts = [(("image_1", f"state: {state}; n: {n}"),) for n, (state, _) in enumerate(said)]
@@ -514,8 +586,13 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         assert {len(group) for group in groups} == {times}
         positions = [i for group in groups for i in group]
         cases = tuple(Case(given[i], given[i].label == "pass", None) for i in positions)
-        found = Teacher.of(start, Bundle(0, 0, cases), groups, tools).learn(groups)
-        assert found is not None
+        teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
+        found = teacher.learn(groups)
+        assert found is not None and found.whole.lost
+        named = {ticket.key: ticket for ticket in given}
+        for key in found.edit.proposals[0].operations[0].evidence:
+            assert named[key].label == "fail" and "torn" in named[key].per_image[0][1]
+        assert teacher.estimate(found.whole).acc == pytest.approx(1 - found.whole.cost, abs=1e-5)
         gains.append(found.whole.z_score)
     assert all(0.9 * gains[0] < gain <= gains[0] for gain in gains)
 
@@ -557,3 +634,103 @@ def test_word_lists_are_shorter_where_a_model_has_no_room_for_long_ones(
         assert found and tools.fits(found.edit.guidance)
         learnt.append(sum(map(len, find_word_lists(found.edit.guidance.rules).values())))
     assert learnt[0] > learnt[2] < learnt[1] and learnt[2]
+
+
+@pytest.mark.parametrize(
+    ("present", "is_fixed", "added", "is_wrong"),
+    [
+        ("High if state is torn.", True, {"Mid if state is worn."}, False),
+        ("Mid if state is torn.", True, {"Mid if state is worn."}, True),
+        (
+            "Mid if state is torn.",
+            False,
+            {"Mid if state is worn.", "High if state is torn."},
+            False,
+        ),
+    ],
+)
+def test_of_labels_what_a_fixed_rule_decides_is_left_to_it_right_or_wrong(
+    present: str, is_fixed: bool, added: set[str], is_wrong: bool
+) -> None:
+    labels = {"new": "low", "torn": "high", "worn": "mid"}
+    given = [
+        Ticket("m", f"g{n}-{state}", label, (("image_1", f"state: {state}; number: {n}"),))
+        for n in range(40)
+        for state, label in labels.items()
+    ]
+    config = LoopConfig(
+        tickets=["t.jsonl"], split=SplitConfig(1.0, 0.0, 0.0), runner=RunnerConfig(judge="both")
+    )
+    tools = make_tools(config, given, tuple(labels.values()))
+    start = make_neutral("m", WORDS["en"], tools.labels, "low")
+    rule = Rule("G1", present, {"fixed": True} if is_fixed else {})
+    start = replace(start, rules=(*start.rules, rule), next_number=2)
+    groups = whole_groups(tools.splits.test_order, given)
+    positions = [i for group in groups for i in group]
+    judged = zip(positions, tools.judge_by_code(start, positions), strict=True)
+    cases = tuple(Case(given[i], is_right, None) for i, is_right in judged)
+    teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
+    learnt = teacher.learn(groups)
+    assert learnt
+    operations = learnt.edit.proposals[0].operations
+    assert {operation.text for operation in operations if operation.op == "add"} == added
+    wrong = sum(given[i].label == "high" for i in positions) / len(positions) * is_wrong
+    assert teacher.estimate(learnt.whole).acc == pytest.approx(1 - wrong, abs=1e-5)
+    (rest,) = {tuple(op.key for op in operations if op.op == "remove")}
+    assert rest == (() if is_fixed else ("G1",))
+
+
+def test_of_what_is_learnt_in_other_sizes_that_is_listed_which_has_room() -> None:
+    """Three rules of two conditions each tell all failures, and there is room for two."""
+    draw = random.Random(2)
+    given = []
+    for n in range(150):
+        said = draw.choices("xy", k=6)
+        label = "fail" if any(said[k] == said[k + 1] == "x" for k in (0, 2, 4)) else "pass"
+        text = "; ".join(f"{name}: {value}" for name, value in zip("abcdef", said, strict=True))
+        given.append(Ticket("m", f"g{n}", label, (("image_1", text),)))
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        split=SplitConfig(1.0, 0.0, 0.0),
+        runner=RunnerConfig(judge="both"),
+        reflection=ReflectionConfig(scope="all", max_rules=3),
+    )
+    tools, start = make_tools(config, given), make_neutral("m", WORDS["en"])
+    groups = whole_groups(tools.splits.test_order, given)
+    cases = tuple(Case(given[i], given[i].label == "pass", None) for g in groups for i in g)
+    teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
+    learnt = teacher.learn(groups, with_others=True)
+    assert learnt and tools.fits(learnt.edit.guidance)
+    assert {whole.size for whole in learnt.by_size.values()} == {4, 6}
+    assert [each.conditions for each in teacher.list_sizes(learnt)] == [4]
+
+
+@pytest.mark.parametrize("comparable", [(), ("torque", "wear")])
+def test_code_that_learns_at_once_compares_fields_that_people_say_are_comparable(
+    comparable: tuple[str, ...],
+) -> None:
+    draw, given = random.Random(4), []
+    for n in range(120):
+        torque, wear = draw.randrange(100), draw.randrange(100)
+        text, label = f"torque: {torque}; wear: {wear}", "fail" if torque > wear else "pass"
+        given.append(Ticket("m", f"g{n}", label, (("image_1", text),)))
+    config = LoopConfig(
+        tickets=["t.jsonl"],
+        split=SplitConfig(1.0, 0.0, 0.0),
+        runner=RunnerConfig(judge="both"),
+        columns=ColumnsConfig(comparable=[*comparable]),
+    )
+    tools, start = make_tools(config, given), make_neutral("m", WORDS["en"])
+    groups = whole_groups(tools.splits.test_order, given)
+    cases = tuple(Case(given[i], given[i].label == "pass", None) for g in groups for i in g)
+    found = Teacher.of(start, Bundle(0, 0, cases), groups, tools).learn(groups)
+    assert found
+    texts = [rule.text for rule in found.edit.guidance.rules[1:]]
+    assert (texts == ["Fail if torque is above wear."]) == bool(comparable)
+
+
+def test_a_mission_knows_the_word_lists_of_its_rules() -> None:
+    tools = learn_states(PriceConfig()).teacher.tools
+    listed = Rule("G1", '"leak" words: drip, leak, seep')
+    assert tools.know_lists([]).lists == {}
+    assert tools.know_lists([listed]).lists == find_word_lists([listed]) != {}

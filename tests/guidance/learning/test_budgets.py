@@ -28,7 +28,7 @@ from stageb.guidance.config import (
 )
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, MissionState, Spent, State
-from stageb.guidance.learning.transitions import find_over_budget, find_share, is_due
+from stageb.guidance.learning.transitions import find_over_budget, find_share, is_due, why_done
 from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.tickets.splits import split_tickets
@@ -151,6 +151,33 @@ def test_where_a_share_is_spent_nothing_is_due_but_one_lesson_by_code(
     assert not is_due(replace(spent, ended=STOP), "m", 9, config)
     taught = spent.with_mission(replace(start, bundles=1))
     assert not is_due(taught, "m", 9, config)
+
+
+def test_before_a_share_is_spent_a_model_that_reflects_waits_for_as_many_records_as_it_takes() -> (
+    None
+):
+    """Though code has not taught it yet, as where it starts from what was learnt before."""
+    state = State({"m": MissionState(make_neutral("m", WORDS["en"]))})
+    assert not is_due(state, "m", 9, BY_MODEL)
+
+
+@pytest.mark.parametrize(
+    ("early_stop", "idle", "key"),
+    [
+        (EarlyStopConfig(patience=None, reflections=None), (99, 99), ""),
+        (EarlyStopConfig(patience=2, reflections=None), (1, 99), ""),
+        (EarlyStopConfig(patience=2, reflections=None), (2, 0), "early_stop.patience"),
+        (EarlyStopConfig(patience=None, reflections=3), (99, 2), ""),
+        (EarlyStopConfig(patience=None, reflections=3), (0, 3), "early_stop.reflections"),
+    ],
+)
+def test_learning_ends_early_once_so_much_in_a_row_was_idle_and_never_without_a_limit(
+    early_stop: EarlyStopConfig, idle: tuple[int, int], key: str
+) -> None:
+    config = LoopConfig(tickets=["t.jsonl"], early_stop=early_stop)
+    start = make_neutral("m", WORDS["en"])
+    mission = MissionState(start, idle_epochs=idle[0], idle_bundles=idle[1])
+    assert why_done(mission, config) == key
 
 
 def write(folder: Path) -> Path:

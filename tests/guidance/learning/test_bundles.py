@@ -9,8 +9,10 @@ from random import Random
 from typing import Any, Literal, TypeVar
 
 import pytest
+from guidance.trials import numbered
 
 from stageb.engines.protocol import Completion, Prompt
+from stageb.errors import StagebError
 from stageb.guidance.config import (
     GateConfig,
     LoopConfig,
@@ -26,6 +28,7 @@ from stageb.guidance.judging.questions import (
     answer_all,
 )
 from stageb.guidance.learning import bundles as learning
+from stageb.guidance.learning.attempts import NO_ROOM
 from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Outcome, Trial, decide
@@ -34,12 +37,12 @@ from stageb.guidance.learning.proposer import Bundle, GateResult, Lesson
 from stageb.guidance.learning.reflect import case_of
 from stageb.guidance.learning.state import MissionState, State, Tally
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.learning.transitions import after_learning, is_due
+from stageb.guidance.learning.transitions import after_epoch, after_learning, is_due
 from stageb.guidance.rules.edits import rebase
 from stageb.guidance.rules.prompts import rule_lines
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
-from stageb.guidance.tickets.splits import split_tickets
+from stageb.guidance.tickets.splits import FURTHER, split_tickets
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import (
     PASS_FAIL,
@@ -227,7 +230,8 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(
         fold = list(tools.pool.fold(number))
         where = [tools.splits.by_key[case.ticket.key] for case in bundle.judged]
         assert where == [i for i in fold if i in where]
-        assert len(where) >= min(len(fold), config.evidence_tickets)
+        rolled_out = {i for i in fold if tickets[i].key in mission.seen}
+        assert len(where) == max(len(rolled_out), min(len(fold), config.evidence_tickets))
         for case, i in zip(bundle.judged, where, strict=True):
             told = mission.seen.get(case.ticket.key)
             assert case == told or (
@@ -458,7 +462,23 @@ def test_a_gate_of_ones_own_decides_and_spends_nothing() -> None:
     learnt = world.gated(mission, bundle, [*map(operated, adds)], tools)
     assert [edit.guidance.rules[-1].text for edit in offered.edits] == ["Fail if 8.", "Fail if 9."]
     assert learnt.decision.winner is offered.edits[1]
+    assert [tried.outcome for tried in learnt.decision.tried] == ["dropped", "accepted"]
     assert (learnt.left, world.asked.total()) == (LEFT, asked)
+
+
+def test_a_gate_of_ones_own_that_returns_an_edit_of_its_own_is_told_what_it_may_return() -> None:
+    def choose(edits: Sequence[Edit], gate: Gate) -> Dialogue[Edit | None]:
+        yield from ()
+        return replace(edits[0], times=edits[0].times + 1)
+
+    world = made_up(Random("own"))
+    tools, mission = replace(world.tools(), choose=choose), MissionState(NEUTRAL, left=LEFT)
+    mission, (bundle,) = world.answer(Reflection(tools).draw(mission))
+    proposals = proposing("Fail if 8.", bundle.judged[0].ticket.key)
+    with pytest.raises(
+        StagebError, match=r"gate\.choose returned .* one of the edits given, or None"
+    ):
+        world.gated(mission, bundle, proposals, tools)
 
 
 @pytest.mark.parametrize("most", [2, 3])
@@ -473,6 +493,18 @@ def test_no_edit_is_tried_that_the_limits_leave_no_room_for(most: int) -> None:
     add = operated(Operation("add", None, (), "Fail if 9.", "", (key,)))
     winner = world.gated(mission, bundle, [add], tools).decision.winner
     assert bool(winner) == bool(offered.edits) == (most == 3)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_what_is_proposed_beyond_the_limits_is_refused_with_that_reason(most: int) -> None:
+    world = made_up(Random("room"), max_rules=most)
+    tools = world.tools()
+    _, (bundle,) = world.answer(Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT)))
+    (lesson,) = world.answer(Reflection(tools).propose([bundle], NEUTRAL))
+    assert len(lesson.proposals) == 4
+    for proposal in lesson.proposals:
+        assert bool(proposal.operations) == (most == 2)
+        assert [each.reason for each in proposal.refusals] == [NO_ROOM] * (most == 1)
 
 
 @pytest.mark.parametrize(
@@ -531,11 +563,12 @@ def test_edits_are_joined_unless_they_name_the_same_rule_or_have_no_room_togethe
 
 
 def test_a_guidance_that_was_prepared_anew_is_a_step_further_so_it_is_judged_anew() -> None:
-    tools, anew = made_up(Random("anew")).tools(), replace(NEUTRAL, judge="model")
-    mission = replace(MissionState(NEUTRAL, left=LEFT), judged={"val": (0, Tally())})
+    tools, before = made_up(Random("anew")).tools(), replace(NEUTRAL, step=4)
+    anew = replace(before, judge="model")
+    mission = replace(MissionState(before, left=LEFT), judged={"val": (4, Tally())})
     result = GateResult(Decision((), 0.0, None), LEFT, prepared=anew)
     after = after_learning(mission, result, tools)
-    assert (after.guidance.step, after.guidance.judge) == (1, "model")
+    assert (after.guidance.step, after.guidance.judge) == (5, "model")
     assert after.guidance.rules == NEUTRAL.rules
 
 
@@ -546,17 +579,36 @@ def test_what_failed_beside_a_former_guidance_is_forgotten_with_it_and_kept_with
     learnt = replace(
         NEUTRAL, step=1, rules=(*NEUTRAL.rules, Rule("G1", "Fail if a is b.")), next_number=2
     )
-    for winner, failed, idle in (
+    for winner, failed, idle_bundles in (
         (None, (("1234", 0), ("5678", 1)), 3),
         (Edit((), 1, learnt), (), 0),
     ):
         result = GateResult(Decision((), 0.0, winner), LEFT, failed=(("5678", 1),))
         after = after_learning(mission, result, tools)
-        assert (after.failed, after.idle_bundles, after.guidance.step) == (
-            failed,
-            idle,
-            int(bool(winner)),
-        )
+        assert (after.failed, after.idle_bundles) == (failed, idle_bundles)
+        assert (after.guidance.step, after.changed) == (int(bool(winner)), bool(winner))
+
+
+@pytest.mark.parametrize(("changed", "idle_epochs"), [(False, 3), (True, 0)])
+def test_an_epoch_that_changed_something_starts_the_count_of_idle_ones_anew(
+    changed: bool, idle_epochs: int
+) -> None:
+    """Records of the epoch teach no more in the next, and no follow-up is due."""
+    world = made_up(Random("epoch"))
+    mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), [0, 1, 2])
+    ended = after_epoch(replace(mission, changed=changed, idle_epochs=2, again=True))
+    assert ended == MissionState(NEUTRAL, left=LEFT, idle_epochs=idle_epochs)
+
+
+def test_what_was_judged_for_a_bundle_is_not_asked_for_again_after_it() -> None:
+    """However many tickets teach, beside those that test."""
+    world = made_up(Random("known"), evidence_tickets=500)
+    world.config = replace(world.config, gate=replace(world.config.gating, pool_size=3))
+    tools = world.tools()
+    mission, (bundle,) = world.answer(Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT)))
+    assert bundle.asked == len(mission.p_correct) > 2 * 3
+    after = after_learning(mission, world.gated(mission, bundle, [], tools), tools)
+    assert after.p_correct == mission.p_correct
 
 
 def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() -> None:
@@ -622,6 +674,23 @@ def test_what_is_looked_at_weighs_by_its_price_whether_rolled_out_or_judged(dear
         cost = price.by_label[case.ticket.label] / 8.0
         assert case.weight == pytest.approx(1.0 if case.ticket.label == dear else cost / drawn)
     assert len({case.weight for case in bundle.judged}) == 2
+
+
+@pytest.mark.parametrize(("price", "times"), [(1.0, 1), (20.0, FURTHER)])
+def test_where_tickets_are_drawn_by_price_further_ones_are_judged_for_each_that_is_wanted(
+    price: float, times: int
+) -> None:
+    """A verdict costs less than the answers of a rollout."""
+    world = made_up(Random("rare"), evidence_tickets=4, batch_size=1)
+    rare = [
+        replace(each, label="pass" if n % 25 else "fail") for n, each in enumerate(numbered(1500))
+    ]
+    config = replace(world.config, price=PriceConfig(missed_failure=price))
+    world = replace(world, tickets=rare, config=config)
+    tools = world.tools()
+    assert bool(tools.splits.inclusion_prob) == (price > 1)
+    _, (bundle,) = world.answer(Reflection(tools).draw(MissionState(NEUTRAL, left=LEFT)))
+    assert len(bundle.judged) == bundle.asked == 4 * times
 
 
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:
@@ -746,6 +815,7 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(
     mission = world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.rollout_pool)
     mission, bundles = world.answer(Reflection(tools).draw(mission))
     before, asked = dict(mission.seen), world.asked.total()
+    known = {ticket.key: ticket for ticket in world.tickets}
     learnt = world.gated(
         mission, bundles[0], proposing(text, bundles[0].judged[0].ticket.key), tools
     )
@@ -771,6 +841,16 @@ def test_what_an_edit_cannot_touch_stays_and_the_rest_is_judged_anew_once(
     }
     assert world.asked.total() == asked + len(touched) == asked + new[0].asked
     assert all(world.asked[each] == 1 for each in touched)
+    # So it is where another bundle of the same round has an edit accepted before anyone asks.
+    other = "Fail if a is 2."
+    monkeypatch.setattr(learning, "decide", accepting(other))
+    also = world.gated(
+        mission, bundles[1], proposing(other, bundles[1].judged[0].ticket.key), tools
+    )
+    twice = after_learning(mission, also, tools)
+    assert {key for key, case in twice.seen.items() if case is None} == {
+        key for key in before if any(f"a: {n};" in known[key].per_image[0][1] for n in (1, 2))
+    }
     # What was judged anew stays too, as long as no edit touches it.
     text = "Fail if b is 1."
     monkeypatch.setattr(learning, "decide", accepting(text))

@@ -15,9 +15,10 @@ from stageb.errors import BadInputError
 from stageb.guidance.commands.fit.first_guidance import check_sealed
 from stageb.guidance.config import LoopConfig, PromptConfig, RunnerConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
+from stageb.guidance.learning import bundles
 from stageb.guidance.learning.bundles import Reflection
 from stageb.guidance.learning.gate.budget import Pool
-from stageb.guidance.learning.gate.decide import Edit, Gate
+from stageb.guidance.learning.gate.decide import Decision, Edit, Gate, Join
 from stageb.guidance.learning.gate.judgements import Verdicts
 from stageb.guidance.learning.preparing import Preparer, prepare
 from stageb.guidance.learning.proposer import Bundle, Lesson
@@ -33,10 +34,13 @@ from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.calibration import CALIBRATED_ON, sigmoid
 from stageb.guidance.words.types import (
     UNCALIBRATED,
+    Answers,
     Calibration,
     Judgement,
     Operation,
     Proposal,
+    Record,
+    Selection,
     Ticket,
 )
 
@@ -45,7 +49,7 @@ TICKETS = [
     Ticket("m", f"g{n}", "fail" if n % 2 else "pass", (("image_1", f"text {n}"),))
     for n in range(300)
 ]
-START = MissionState(make_neutral("m", WORDS["en"]))
+START = MissionState(replace(make_neutral("m", WORDS["en"]), step=3))
 BIAS = 3.0  # log-odds that the model adds to every pass
 
 
@@ -85,7 +89,7 @@ def test_a_first_guidance_shows_race_tickets_alone_and_puts_the_cut_where_labels
     mine = tools()
     mission, judged = answer_all(prepare(START, mine), judge)
     guidance, raced = mission.guidance, {TICKETS[i].key for i in mine.splits.race_set}
-    assert guidance.step == 1 and guidance.rules == START.guidance.rules
+    assert guidance.step == START.guidance.step + 1 and guidance.rules == START.guidance.rules
     assert guidance.demonstrations and {each.source for each in guidance.demonstrations} <= raced
     assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)
     assert 0 < judged.judged == len(mission.p_correct) <= CALIBRATED_ON
@@ -123,6 +127,11 @@ def test_it_is_prepared_once_and_only_where_another_model_judges_all_tickets() -
     assert is_unprepared(START, CONFIG)
     assert not is_unprepared(answer_all(prepare(START, tools()), judge)[0], CONFIG)
     assert not is_unprepared(replace(START, bundles=1), CONFIG)
+    shown, _ = answer_all(prepare(START, tools(weighs=False)), judge)
+    assert shown.guidance.demonstrations and not is_unprepared(shown, CONFIG)
+    unsure = Selection("pass", "", 0, 1.0, False, True, "")
+    record = Record(TICKETS[0], 1, 0, 0, Answers(TICKETS[0].key, 9, ()), unsure)
+    assert not is_unprepared(replace(START, pending=(record,)), CONFIG)
     calibrated = replace(START.guidance, calibration=Calibration(2.0))
     assert not is_unprepared(replace(START, guidance=calibrated), CONFIG)
     assert not is_unprepared(START, replace(CONFIG, model=ModelConfig()))
@@ -178,6 +187,30 @@ def test_an_edit_comes_to_the_gate_with_demonstrations_and_a_calibration_of_its_
         assert guidance.calibration.of(2.0 + BIAS) > 0 > guidance.calibration.of(-2.0 + BIAS)
 
 
+def test_edits_that_are_joined_are_calibrated_as_the_first_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined: list[tuple[Edit, Edit | None]] = []
+
+    def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialogue[Decision]:
+        yield from ()
+        joined.append((edits[0], join(edits[0], edits[1])))
+        return Decision((), left)
+
+    monkeypatch.setattr(bundles, "decide", decide)
+    mine, texts = tools(), ("Fail if a summary mentions text.", "Pass if a summary mentions text.")
+    cases = tuple(Case(TICKETS[i], False, None) for i in mine.pool.fold(0))
+    proposals = tuple(
+        Proposal(n, "", (Operation("add", None, (), text, "", (cases[n].ticket.key,)),), ())
+        for n, text in enumerate(texts)
+    )
+    lesson = Lesson(proposals=proposals)
+    answer_all(Reflection(mine).prove(START, Bundle(0, 0, cases), lesson), judge)
+    ((first, both),) = joined
+    assert both and {rule.text for rule in both.guidance.rules} >= {*texts}
+    assert both.guidance.calibration == first.guidance.calibration != UNCALIBRATED
+
+
 @pytest.mark.parametrize("tokens", [0, 1536])
 def test_without_probabilities_there_is_no_calibration_and_without_room_no_demonstration(
     tokens: int,
@@ -186,7 +219,20 @@ def test_without_probabilities_there_is_no_calibration_and_without_room_no_demon
     mission, _ = answer_all(prepare(START, tools(config, weighs=False)), judge)
     assert mission.guidance.calibration == UNCALIBRATED
     assert bool(mission.guidance.demonstrations) == bool(tokens)
-    assert mission.guidance.step == bool(tokens)
+    assert mission.guidance.step == START.guidance.step + bool(tokens)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [replace(CONFIG, model=ModelConfig()), replace(CONFIG, runner=RunnerConfig(judge="both"))],
+)
+def test_the_shipped_model_and_code_are_not_calibrated_and_shown_nothing(
+    config: LoopConfig,
+) -> None:
+    mission, verdicts = answer_all(
+        prepare(START, tools(config)), lambda question: pytest.fail("nobody is asked")
+    )
+    assert mission == START and verdicts == Verdicts()
 
 
 def test_what_a_starting_guidance_demonstrates_may_not_be_sealed() -> None:

@@ -181,6 +181,10 @@ def test_rules_that_all_say_what_the_headline_says_turn_it(language: str) -> Non
     alone = Rule("G1", texts["fail"][language])
     assert headline_of(propose([failing, alone], {**REMOVE, "key": "G1"})) == start
     assert [rule.text for rule in propose([], add("fail")).rules] == [texts["fail"][language]]
+    # Nor is it turned by an answer of which nothing is used, or that says itself what it should be.
+    assert headline_of(propose([failing, alone], "nothing")) == start
+    says = {**UPDATE, "key": "G0", "text": f"{texts['pass'][language]} (or not)"}
+    assert headline_of(propose([failing], add("fail"), says)) == says["text"]
     # Somebody's own headline, and a fixed one, stand.
     own = "Look at the flange first."
     assert headline_of(propose([Rule("G0", own)], add("fail"))) == own
@@ -242,6 +246,7 @@ def test_an_unusable_answer_is_one_refusal(text: str, says: str) -> None:
         ({**ADD, "text": 5}, "text is not a text"),
         ({**UPDATE, "key": 1}, "key is not a text"),
         ({**MERGE, "merged_from": "G1"}, "merged_from is not a list"),
+        ({**MERGE, "merged_from": ["G1", 3]}, "merged_from is not a list of texts"),
         ({**ADD, "rationale": ["x"]}, "rationale is not a text"),
         ({**UPDATE, "key": "G2"}, "no rule 'G2'"),
         ({**UPDATE, "key": "G01"}, "no rule 'G01'"),
@@ -284,7 +289,11 @@ def test_chinese_rules_speak_of_a_verdict_in_chinese() -> None:
     assert "without a verdict" in refusal(ADD, language="zh")
     (kept,) = parse(answer({**ADD, "text": "不通过：x为y。"}), language="zh").operations
     assert kept.text == "不通过：x为y。"
-    assert "copied" in refusal({**ADD, "text": "不通过：左侧法兰松动并且有油滴落。"}, language="zh")
+    text = "不通过：左侧法兰松动并且有油滴落。"
+    copied = {**ADD, "text": text}
+    assert "copied" in refusal(copied, language="zh")
+    (refused,) = parse(answer(copied), language="zh").refusals
+    assert text in refused.raw, "which people can read as it was written"
 
 
 def test_a_merge_may_keep_the_text_of_one_of_its_rules() -> None:
@@ -309,6 +318,12 @@ def test_of_labels_of_its_own_a_rule_is_added_again_to_decide_before_others() ->
     assert [operation.op for operation in proposal.operations] == ["add"]
     update = {**UPDATE, "text": rules[1].text}
     assert "no change" in parse_proposal(answer(update), *given, words, 0).refusals[0].reason
+    words = name_labels(WORDS["en"], labels[:2])
+    headline = Rule("G0", words.headlines["low"])
+    two = replace(GUIDANCE, rules=(headline,), labels=labels[:2])
+    added = {**ADD, "text": "Low if x is y."}
+    proposal = parse_proposal(answer(added), given[0], two, CONFIG, words, 0)
+    assert [operation.op for operation in proposal.operations] == ["add"]
 
 
 def test_evidence_named_twice_counts_once() -> None:

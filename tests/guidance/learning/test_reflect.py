@@ -132,6 +132,8 @@ def test_the_rule_that_decided_is_the_last_that_a_reason_names() -> None:
         None: "",  # not asked for one
     }.items():
         assert deciding_rule(case("a", "fail", reason=reason), two) == rule, reason
+    fixed = replace(two, rules=(*GUIDANCE.rules, Rule("G12", "Pass if c is d.", {"fixed": True})))
+    assert deciding_rule(case("a", "fail", reason="c is d (G12)"), fixed) == "", "not to be mended"
 
 
 @given(CASES, st.sampled_from(["pass", "fail"]), st.sampled_from(["", "G1"]))

@@ -12,6 +12,7 @@ from guidance.trials import World, numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.engines.config import ModelConfig
 from stageb.guidance.config import (
     DecodeConfig,
     DistillConfig,
@@ -25,7 +26,13 @@ from stageb.guidance.config import (
 )
 from stageb.guidance.judging.questions import Dialogue, answer_all
 from stageb.guidance.learning.gate.decide import decide
-from stageb.guidance.learning.schedule import Forecast, GuidanceSchedule, describe_learning
+from stageb.guidance.learning.schedule import (
+    JUDGED,
+    LEARNT,
+    Forecast,
+    GuidanceSchedule,
+    describe_learning,
+)
 from stageb.guidance.learning.state import MissionState, State, Tally
 from stageb.guidance.learning.transitions import (
     UNCHANGED,
@@ -37,6 +44,7 @@ from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.splits import SPLITS, list_missions, split_tickets
+from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.costs import PriceConfig
 from stageb.guidance.words.types import NOWHERE, Place, Round, Split, Ticket
 
@@ -174,9 +182,9 @@ def test_the_count_is_that_of_the_rounds_that_the_loop_comes_to(
     for place in [NOWHERE, *walk.places]:
         later = [batch for batch in walk.rounds if batch.place > place]
         assert walk.schedule.count(place) == len(walk.rounds) - len(later)
-        assert sum(walk.schedule.to_come(place).values()) == sum(
-            len(batch.tickets) for batch in later
-        )
+        learnt = sum(len(batch.tickets) for batch in later if batch.learns)
+        judged = sum(len(batch.tickets) for batch in later) - learnt
+        assert walk.schedule.to_come(place) == {LEARNT: learnt, JUDGED: judged}
 
 
 @given(WORLDS, SIZES)
@@ -378,14 +386,57 @@ def test_a_forecast_counts_each_verdict_that_the_gate_may_ask_for() -> None:
 
 def test_a_forecast_counts_the_answers_of_every_entry_of_the_grid() -> None:
     grid = [DecodeConfig(), DecodeConfig(temperature=0.0)]
-    config = replace(CONFIG, sampler=SamplerConfig(samples_per_decode=3, grid=grid))
+    sampler = SamplerConfig(samples_per_decode=3, grid=grid)
+    config = replace(CONFIG, sampler=sampler, distill=DistillConfig(size=1))
     splits = split_tickets(numbered(100), config)
     train, val, test = (
         len(of) for of in (splits["m"].rollout_pool, splits["m"].val, splits["m"].test)
     )
+    distilled = len(splits["m"].train)  # with one answer each
     schedule = GuidanceSchedule(splits, config, 12)
-    assert schedule.forecast().rollouts == 6 * (2 * train + 3 * val + 2 * test)
-    assert schedule.forecast_rest() == 6 * (val + test)
+    assert schedule.forecast().rollouts == 6 * (2 * train + 3 * val + 2 * test) + distilled
+    assert schedule.forecast_rest() == 6 * (val + test) + distilled
+
+
+BY_CODE = replace(
+    CONFIG,
+    model=ModelConfig(model_name_or_path="some/model"),
+    reflection=ReflectionConfig(scope="all"),
+)
+
+
+@pytest.mark.parametrize("tickets_per_epoch", [None, 9])
+def test_where_code_learns_from_all_train_tickets_none_is_rolled_out_to_learn_from(
+    tickets_per_epoch: int | None,
+) -> None:
+    runner = RunnerConfig(epochs=2, tickets_per_epoch=tickets_per_epoch)
+    config = replace(BY_CODE, runner=runner)
+    schedule = GuidanceSchedule(split_tickets(numbered(60), config), config, 8)
+    assert not [batch for epoch in schedule.epochs for batch in schedule.train(epoch)]
+    found = schedule.forecast()
+    assert (found.bundles, found.reflections) == (0, 0) and found.judged > 0
+
+
+def test_what_is_learnt_at_once_may_have_a_model_judge_each_further_train_ticket_twice() -> None:
+    """Under the present guidance, and under what is learnt; a further block or two are calibrated
+    on tickets of their own."""
+    config = replace(BY_CODE, split=SplitConfig(1.0, 0.0, 0.0))
+    few, many = (forecast(numbered(count), config).judged for count in (1000, 1900))
+    assert 2 * 900 <= many - few <= 2 * 900 + 2 * CALIBRATED_ON
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(BY_CODE, runner=RunnerConfig(epochs=0)),
+        replace(BY_CODE, reflection=ReflectionConfig(scope="bundle"), gate="none"),
+        replace(BY_CODE, runner=RunnerConfig(judge="both")),
+    ],
+)
+def test_what_is_not_learnt_or_not_tested_or_judged_by_code_asks_for_no_verdict(
+    config: LoopConfig,
+) -> None:
+    assert forecast(numbered(60), config).judged == 0
 
 
 def test_tickets_to_distil_are_drawn_in_an_order_of_their_own() -> None:

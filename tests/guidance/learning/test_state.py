@@ -118,6 +118,7 @@ def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
         assert figures["acc"] == measure_ratio(
             sum(case[0] == case[1] for case in group), len(group)
         )
+    assert row["without_review"].keys() == {"acc", "fp", "fn", "n"}
     assert row["unanswered"] == sum(case[1] is None for case in cases)
     for label, figures in row["classes"].items():
         own, said = (

@@ -102,5 +102,5 @@ def block_ends(groups: int, first: int | None = None) -> list[int]:
     the first block."""
     ends = [first or max(1, round(FIRST * groups))]
     while ends[-1] < groups:
-        ends.append(min(groups, max(ends[-1] + 1, round(ends[-1] * GROWTH))))
+        ends.append(min(groups, round(ends[-1] * GROWTH)))
     return ends

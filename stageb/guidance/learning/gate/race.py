@@ -47,7 +47,7 @@ AskGains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[Edi
 
 @dataclass(frozen=True, slots=True)
 class KindScore:
-    """The sums of what one edit won and lost on tickets of one kind."""
+    """The sums of what one edit won and lost on tickets of one kind, once it has seen any."""
 
     seen: int = 0
     won: float = 0.0
@@ -64,7 +64,7 @@ class KindScore:
     def expected(self, tickets: int, price: float) -> float:
         """Return what is expected on ``tickets`` tickets of this kind at the rates so far: won,
         less ``price`` times lost."""
-        return tickets * (self.won - price * self.lost) / self.seen if self.seen else 0.0
+        return tickets * (self.won - price * self.lost) / self.seen
 
 
 @dataclass(frozen=True, slots=True)

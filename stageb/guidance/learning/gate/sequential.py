@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, comb, exp, floor, log, log1p, log2, sqrt
+from math import ceil, comb, exp, floor, inf, log, log1p, log2, sqrt
 from typing import Self
 
 from stageb.seeds import uniform
@@ -159,7 +159,7 @@ class BettingTest(Test):
     @property
     def is_accepted(self) -> bool:
         """Whether the edit is proven better."""
-        return self.wealth.log >= -log(self.level)
+        return self.wealth.log >= self._needed
 
     @property
     def is_futile(self) -> bool:
@@ -169,8 +169,13 @@ class BettingTest(Test):
         return (
             self.seen >= FIRST
             and left > 0
-            and grown + HOPED_GROWTH * left * grown / self.seen < -log(self.level)
+            and grown + HOPED_GROWTH * left * grown / self.seen < self._needed
         )
+
+    @property
+    def _needed(self) -> float:
+        """The log of the wealth that is a proof; out of reach where no level is left to spend."""
+        return -log(self.level) if self.level else inf
 
     @property
     def figures(self) -> Mapping[str, float]:
@@ -234,7 +239,7 @@ class ExactTest(Test):
             )
         left = self.level * min(1.0, self.seen / self.groups) - self.spent
         needed, reached = len(chances), 0.0
-        while needed and reached + chances[needed - 1] <= left:
+        while reached + chances[needed - 1] <= left:  # never all of them: a level is below 1
             needed -= 1
             reached += chances[needed]
         lost = self.lost + len(turned) - (won - self.won)

@@ -29,6 +29,7 @@ from stageb.guidance.config import (
 from stageb.guidance.learning.attempts import (
     ALL_RIGHT,
     NO_CANDIDATE,
+    TOO_MANY,
     Attempts,
     describe_judge,
     describe_provisional,
@@ -200,6 +201,73 @@ def test_an_edit_is_shown_where_it_got_as_far_as_a_comparison() -> None:
         "none accepted: 1 had no effect on the tickets that taught them"
     )
     assert told(reflection(1, race=8)).endswith("such as: Fail if x is 1.")
+
+
+def untested() -> dict[str, Any]:
+    """A row of a run without a gate."""
+    return {**reflection(1, accepted=True), "gate": None}
+
+
+def unproven(outcome: str, tickets: int = 32) -> dict[str, Any]:
+    """A row of what was learnt at once and tested on so many tickets."""
+    row = reflection(5, accepted=True)
+    row["gate"]["edits"][0]["outcome"] = outcome
+    row["gate"]["edits"][0]["test"] |= {"tickets": tickets, "mean_gain": 0.525 if tickets else 0.0}
+    return row
+
+
+def join(*rows: dict[str, Any]) -> dict[str, Any]:
+    """One row with the edits of several."""
+    proposals = [{**each["proposals"][0], "proposal": n} for n, each in enumerate(rows)]
+    edits = [{**each["gate"]["edits"][0], "proposals": [n]} for n, each in enumerate(rows)]
+    return {**rows[0], "proposals": proposals, "gate": {**rows[0]["gate"], "edits": edits}}
+
+
+def test_of_edits_that_were_compared_the_best_is_shown_and_of_equals_the_shortest() -> None:
+    better, worse, tested = reflection(1, race=4), reflection(2, race=8), unproven("unproven")
+    assert told(join(worse, better)).endswith("such as: Fail if x is 1.")
+    assert told(join(better, tested, worse)).endswith("such as: Fail if x is 5.")
+    longer = reflection(3, race=4)
+    longer["proposals"][0]["operations"] *= 2
+    assert told(join(longer, better)).endswith("such as: Fail if x is 1.")
+
+
+def test_what_came_of_an_edit_that_was_applied_is_told_with_its_gain_where_one_was_measured() -> (
+    None
+):
+    assert told(untested()) == "an edit applied untested"
+    kept, gain = "1 rule learnt, not proven, and kept as provisional", "+52.5 points of accuracy"
+    assert told(unproven("provisional")).startswith(f"{kept}: {gain} on 32 tickets")
+    assert told(unproven("provisional", tickets=0)) == kept
+    rows = [untested(), unproven("provisional", tickets=0), unproven("unproven")]
+    attempts = list_attempts([*map(parse_row, rows)])
+    assert [each.gain for each in attempts.tried] == [None, None, 0.525]
+    assert [parse_row(row).is_provisional for row in rows] == [False, True, False]
+    assert [each.outcome for each in attempts.others] == ["unproven"]
+
+
+@pytest.mark.parametrize("row", [untested(), unproven("provisional")])
+def test_a_judge_that_was_not_measured_is_named_without_a_share(row: dict[str, Any]) -> None:
+    attempts = list_attempts([parse_row(row)])
+    assert attempts.judge == ""
+    assert [*describe_judge("model", attempts)] == ["Judged by the model."]
+
+
+def test_a_run_that_has_learnt_nothing_says_how_far_it_came() -> None:
+    def say(*rows: dict[str, Any]) -> str:
+        return name_last_stage(list_attempts([*map(parse_row, rows)]))
+
+    raced, learnt, refused = reflection(1, race=1500), unproven("unlikely"), reflection(2)
+    assert say() == "nothing was reflected on"
+    assert say(reflection(2), raced).endswith("tested (on 1,500 tickets 3 judged better, 1 worse)")
+    shares = {"acc_before": 0.5, "acc": 0.625, "cost_before": 0.5, "cost": 0.375}
+    learnt["gate"]["edits"][0]["estimate"] = {"tickets": 40, **shares}
+    assert "likely (50.0% right without these rules, 62.5% with them" in say(raced, learnt)
+    refused["proposals"][0] |= {"operations": [], "refused": [{"raw": "", "reason": "no room"}]}
+    refused["gate"]["edits"] = []
+    words = f"no edit was tried: 2 proposals would be {TOO_MANY}"
+    assert say(refused, refused) == words
+    assert told({**refused, "proposals": []}) == f"nothing to try: {NO_CANDIDATE}"
 
 
 def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:

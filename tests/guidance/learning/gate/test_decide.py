@@ -182,6 +182,19 @@ def test_an_edit_that_shines_on_the_race_alone_fails_its_test_and_spends_the_lev
     assert outcomes(decided(world, [seen], race_on, pool[:60])) == {"seen": "unproven"}
 
 
+def test_what_is_not_proven_is_said_to_be_so_even_where_it_is_beyond_a_limit() -> None:
+    """It mends as many of the tickets that test it as it breaks."""
+    race_on, pool = halves(400)
+    world = World(numbered(400), [float(i % 2) for i in range(400)])
+    turned = [
+        1.0 if i in race_on else float(i % 20 == 0 or (i % 20 > 1 and i % 2)) for i in range(400)
+    ]
+    none = GateConfig(max_changed_verdicts=0.0, max_false_passes=0.0)
+    for groups, outcome in ((pool, "futile"), (pool[:90], "unproven")):
+        found = decided(world, [world.edit("turns", turned)], race_on, groups, none)
+        assert outcomes(found) == {"turns": outcome}
+
+
 def test_an_edit_with_a_strong_race_is_tested_at_a_larger_level() -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 2) for i in range(400)])
@@ -194,6 +207,9 @@ def test_an_edit_with_a_strong_race_is_tested_at_a_larger_level() -> None:
 
     assert level(10) == next_level(ALPHA, STRONG)
     assert level(50) == next_level(ALPHA, WEAK)
+    mixed = [0.0 if i % 12 == 1 else 1.0 if i % 6 == 0 else p for i, p in enumerate(world.present)]
+    (tried,) = decided(world, [world.edit("breaks half as many", mixed)], race_on, pool).tried
+    assert tried.test and tried.test.level == next_level(ALPHA, WEAK)
 
 
 def test_the_test_suits_what_the_race_showed_of_the_gains() -> None:
@@ -226,6 +242,14 @@ def test_what_is_drawn_of_gains_between_0_and_1_depends_on_the_edit_and_on_nothi
     assert drawn[0] == drawn[2]
     assert drawn[0].gains[: drawn[1].seen] == drawn[1].gains[: drawn[0].seen]
     assert drawn[0].key != drawn[1].key
+
+
+def test_where_no_edit_turns_what_it_names_nothing_is_raced() -> None:
+    world = World(numbered(40), [float(i % 2) for i in range(40)])
+    idle = [world.edit(name, world.present, [0, 2]) for name in ("one", "other")]
+    decision = decided(world, idle, range(10, 20), range(20, 40))
+    assert outcomes(decision) == dict.fromkeys(("one", "other"), "turns no evidence")
+    assert {i for _, i in world.asked} == {0, 2}
 
 
 def test_a_pool_too_small_for_any_proof_costs_nothing() -> None:

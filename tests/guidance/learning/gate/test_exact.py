@@ -227,6 +227,7 @@ def test_what_only_loses_is_given_up_as_soon_as_enough_is_seen() -> None:
     [
         (1, 0, 3 * FIRST, False),  # with luck 8 more are won, and 9 of 9 are a proof
         (1, 0, 2 * FIRST, True),  # 4 more are not
+        (3, 0, 2 * FIRST, False),  # 7 more are, beside the 3
         (6, 0, 2 * FIRST, False),
         (6, 3, 2 * FIRST, True),  # where 3 more will be lost, 12 more won are not enough
     ],

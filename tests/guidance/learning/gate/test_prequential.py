@@ -74,12 +74,13 @@ def prove(
     return answer_all(proving, refuse)[0].is_accepted
 
 
-@given(st.integers(1, 3000))
-def test_blocks_cover_all_groups_but_the_first_that_teach(groups: int) -> None:
-    ends = block_ends(groups)
+@given(st.integers(1, 3000), st.none() | st.integers(1, 3000))
+def test_blocks_cover_all_groups_but_the_first_that_teach(groups: int, first: int | None) -> None:
+    first = min(first, groups) if first else None
+    ends = block_ends(groups, first)
     assert ends[-1] == groups
     assert ends == sorted(set(ends))
-    assert ends[0] <= max(1, groups // 4)
+    assert ends[0] == first if first else ends[0] <= max(1, groups // 4)
 
 
 @pytest.mark.parametrize("after", [0, 2])
@@ -136,6 +137,26 @@ def test_what_helps_is_proven_and_learnt_from_ever_more() -> None:
     assert seen == block_ends(200)[:-1]
     assert prove([(False, True), *[(True, True)] * 5] * 20)
     assert not prove([(False, True), *[(True, False)] * 5] * 20)
+
+
+@pytest.mark.parametrize("memory", [None, "of all blocks"])
+def test_after_a_proof_only_what_is_remembered_has_further_blocks_learnt_from(
+    memory: str | None,
+) -> None:
+    """A model is calibrated by all of them; of code, the proof is all that is wanted."""
+    seen: list[int] = []
+
+    def learn(
+        groups: Sequence[Group], block: Sequence[Group], memory: str | None
+    ) -> Dialogue[tuple[Bet | None, str | None]]:
+        yield from ()
+        seen.append(len(groups))
+        return Bet(0.9, 0.0, {"present": [1.0] * len(block)}), memory
+
+    proving = prove_learning(learn, [(place,) for place in range(140)], LEVEL, ENDS, memory)
+    test, *_ = answer_all(proving, refuse)
+    assert test.is_accepted and test.seen == 20
+    assert seen == ([*ENDS][:-1] if memory else [20])
 
 
 def test_what_is_learnt_must_also_beat_the_best_constant_verdict_where_one_is_named() -> None:

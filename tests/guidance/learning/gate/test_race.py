@@ -78,12 +78,13 @@ def whole(kinds: Sequence[TicketKind], gains: Sequence[float]) -> Score:
 # Chunks
 
 
+@example([], 1)
 @given(KINDS, SIZES)
 def test_chunks_partition_the_tickets(kinds: list[TicketKind], size: int) -> None:
     cut = cut_chunks(kinds, size)
     assert sorted(i for chunk in cut for i in chunk) == list(range(len(kinds)))
     assert all(len(chunk) == size for chunk in cut[:-1])
-    assert 0 < len(cut[-1]) <= size
+    assert all(0 < len(chunk) <= size for chunk in cut[-1:])
 
 
 @given(KINDS, SIZES)
@@ -157,6 +158,7 @@ def test_rates_are_weighed_by_the_tickets_at_hand_and_not_by_the_chunk() -> None
 # Who goes on
 
 
+@example([scored(30, 9.0, 2.5), *[scored(30, 3.0, 0.0)] * 9], 30, 30)
 @given(st.lists(SCORES, max_size=12), st.integers(0, 200), st.integers(0, 200))
 def test_the_better_half_goes_on_with_the_one_of_most_gain(
     scores: list[Score], wrong: int, right: int
