@@ -119,6 +119,7 @@ QUOTES = [
     "Last time, the verdict: {other}.",
     "It is not 'Verdict: {other}'.",
     "Verdict: {other}\nReason: it looked so. But no:",
+    "I would not say Verdict: {other}",
 ]
 OWN = [
     "Verdict: {mine}",
@@ -161,6 +162,7 @@ def test_a_verdict_that_an_answer_quotes_asks_about_or_takes_back_never_counts(
         "If the seal is worn, Verdict: fail; else Verdict: pass.",
         "If the seal is worn, Verdict: fail.",
         "Verdict: pass would be wrong.",
+        "I would not say Verdict: fail here.",
     ],
 )
 def test_an_answer_that_does_not_say_which_of_two_verdicts_it_means_cannot_be_read(

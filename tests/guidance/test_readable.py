@@ -308,6 +308,7 @@ def test_prompts_speak_verdict_words_alone(language: Any, own: dict[str, str]) -
         {"pass": "OK", "fail": "NG", "maybe": "?"},
         {"pass": "OK", "fail": "ok"},
         {"pass": "pass", "fail": "passable"},
+        {"pass": "Not bad", "fail": "not"},
         {"pass": "", "fail": "NG"},
         {"pass": " OK", "fail": "NG"},
         {"pass": "O\nK", "fail": "NG"},

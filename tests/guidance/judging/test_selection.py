@@ -1,10 +1,11 @@
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stageb.guidance.judging.selection import latest_of_the_best, select
+from stageb.guidance.judging.selection import latest_of_the_best, majority, select
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.types import Answers, Candidate, Choice, Ticket, Verdict
@@ -54,6 +55,8 @@ def test_the_winner_is_the_coolest_then_the_first() -> None:
         0.5,
     )
     assert (chosen.selected_candidate, chosen.reason) == (2, "reason 2")
+    some = [candidate(index, "pass") for index in range(3)]
+    assert {majority("m", order).index for order in permutations(some)} == {0}
 
 
 @given(
@@ -81,6 +84,13 @@ def test_no_usable_answer_is_wrong_whatever_the_label() -> None:
             False,
         )
         assert chosen.manual_review == "no usable answer in 2 candidates"
+        assert chosen.low_agreement and not select(TICKET, of(None, None), 0.0).low_agreement
+
+
+def test_where_a_rule_of_ones_own_chooses_none_of_several_a_person_is_told_of_how_many() -> None:
+    chosen = select(TICKET, of("pass", "fail", None), 0.8, lambda mission, candidates: None)
+    assert (chosen.verdict, chosen.label_match) == (None, False)
+    assert chosen.manual_review == "no verdict chosen from 2 candidates"
 
 
 def test_a_ticket_set_aside_gives_its_reason() -> None:

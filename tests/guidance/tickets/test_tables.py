@@ -22,9 +22,12 @@ from pyarrow import parquet
 from stageb.errors import BadInputError, ConfigError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.value_types import clean_value
+from stageb.guidance.tickets.headers import list_roles
+from stageb.guidance.tickets.tables import read_object
 from stageb.guidance.tickets.tickets import describe_left_out, read_entries, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import UNKNOWN, Ticket, Verdict
+from stageb.untrusted.strict_json import FaultError
 
 OWN = ColumnsConfig(
     mission="Station", group_id="ID", label="Result", passes=["OK", "i.O."], fails=["NG"]
@@ -162,6 +165,32 @@ def test_a_row_of_too_few_cells_is_no_row_without_a_label(tmp_path: Path) -> Non
     ]
 
 
+def test_a_column_that_shall_keep_tickets_together_has_to_be_there(tmp_path: Path) -> None:
+    """Or nothing would keep them out of two splits."""
+    path = write(tmp_path, "mission,group_id,label,seal,Machine\nm,1,pass,new,a\nm,2,fail,worn,a\n")
+    ((line, what, _),) = faults(path, ColumnsConfig(together="machine"))
+    assert (line, what.partition(";")[0]) == (
+        1,
+        'no column "machine" (columns.together), did you mean "Machine"?',
+    )
+    tickets, _ = read_tickets([path], "error", ColumnsConfig(together="Machine"))
+    assert len({ticket.group for ticket in tickets}) == 1
+
+
+def test_a_row_of_a_program_says_what_its_texts_say_and_a_value_is_no_list() -> None:
+    roles = list_roles(ColumnsConfig())
+    row = {"mission": "m", "group_id": 1, "label": "pass", "seal": "worn", "gap": 0.5, "new": True}
+    shown, content = read_object(row, roles)
+    assert shown == {"image_1": "seal: worn; gap: 0.5; new: True"}
+    assert dict(content.fields).keys() == {"seal", "gap", "new"}
+    for silent in ({}, {"seal": ""}, {"seal": None, "gap": " "}):
+        shown, content = read_object(silent, roles)
+        assert (shown, content.fields) == ({"image_1": ""}, ())
+    for value in (["worn"], {"is": "worn"}):
+        with pytest.raises(FaultError, match="seal"):
+            read_object({"seal": value}, roles)
+
+
 def test_rows_without_names_of_their_own_that_differ_in_what_nobody_reads_are_told(
     tmp_path: Path,
 ) -> None:
@@ -268,6 +297,8 @@ QUOTE, BREAKS = "close every quote", "line breaks"
             "a carriage return amid the line",
             BREAKS,
         ),
+        ("ID,Station,Result,Part\n1,a,OK,x\ry", 2, "a carriage return amid the line", BREAKS),
+        ("ID,Station\r,Result,Part\n1,a,OK,x\n", 1, "a carriage return amid the line", BREAKS),
     ],
 )
 def test_what_is_no_table_stops_whatever_is_skipped(
