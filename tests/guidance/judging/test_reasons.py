@@ -352,6 +352,11 @@ def test_a_run_selects_the_same_verdicts(runs: Mapping[str, Path], reasons: str)
         )
         assert one["reason"] == (other["reason"] if wanted else "")
     assert any(row["reason"] for row in found.values()) == (reasons == "wrong")
+    for split in ("train", "val", "test"):
+        told = [
+            row["reason"] for row in expected.values() if row["verdict"] and row["split"] == split
+        ]
+        assert told and all(told), split
 
 
 def test_only_the_chosen_answer_of_a_ticket_has_a_reason(runs: Mapping[str, Path]) -> None:

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
     assert {each.mission for each in tickets} == {"racks"} and len(
         {each.group_id for each in tickets}
     ) == 2
+
+
+def test_a_row_without_a_name_is_called_by_what_it_says_and_a_copy_by_its_number(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, "label,seal\npass,new\nfail,worn\npass,new\nfail,new\npass,new\n")
+    tickets, _ = read_tickets([path], "error", ColumnsConfig(mission_name="racks", group_id=None))
+    new, worn, *others = (each.group_id for each in tickets)
+    assert all(re.fullmatch("row [0-9a-f]{16}", name) for name in (new, worn)) and new != worn
+    assert others == [f"{new} (2)", new, f"{new} (3)"]
 
 
 @pytest.mark.parametrize("role", ["together", "split", "reason"])

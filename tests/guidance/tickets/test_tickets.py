@@ -304,6 +304,8 @@ def test_a_line_with_images_alone_is_told_who_writes_their_summaries(tmp_path: P
         match="images, but no per_image; stageb summarize writes what each image shows",
     ):
         read_tickets([str(path)], "error")
+    nameless = {name: each for name, each in row(images=["a.png"]).items() if name != "mission"}
+    assert fault(tmp_path, nameless) == "no mission"
 
 
 def test_labels_of_ones_own_may_be_numbers(tmp_path: Path) -> None:
