@@ -97,6 +97,17 @@ def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
     ) == 2
 
 
+def test_what_stands_in_a_column_without_a_name_is_nobodys_reason(tmp_path: Path) -> None:
+    text = "mission,group_id,label,seal,,Why\nm,1,fail,worn,a note,torn\nm,2,pass,new,,\n"
+    path = write(tmp_path, text)
+    for columns, reasons in (
+        (ColumnsConfig(), ["", ""]),
+        (ColumnsConfig(reason="Why"), ["torn", ""]),
+    ):
+        tickets, _ = read_tickets([path], "error", columns)
+        assert [each.reason for each in tickets] == reasons
+
+
 def test_a_row_without_a_name_is_called_by_what_it_says_and_a_copy_by_its_number(
     tmp_path: Path,
 ) -> None:
@@ -229,6 +240,7 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         (7, f"ticket '1::pass' of mission 'a' stands at {tmp_path / 't.csv'}:2 already"),
         (8, "an empty label"),
     ]
+    assert told[4][2].startswith("keep one of the two, or give another group_id")
     assert told[1][2] == (
         "write one of OK, i.O., NG, or correct columns.passes and columns.fails in the config: "
         "--columns passes=WORD,fails=WORD"

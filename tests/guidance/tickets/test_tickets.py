@@ -241,9 +241,10 @@ def test_unreadable_and_empty_files_always_stop(tmp_path: Path, mode: Any) -> No
 
 
 def test_skipping_every_line_leaves_nothing_to_do(tmp_path: Path) -> None:
+    path = written(tmp_path, "{", "[]")
     with pytest.raises(BadInputError, match="no tickets") as raised:
-        read_tickets([written(tmp_path, "{", "[]")], "skip")
-    assert len(raised.value.bad) == 3
+        read_tickets([path], "skip")
+    assert len(raised.value.bad) == 3 and {bad.path for bad in raised.value.bad} == {str(path)}
 
 
 JSON = st.recursive(
