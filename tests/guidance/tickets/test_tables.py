@@ -570,6 +570,18 @@ def test_a_column_of_numbers_with_commas_is_refused(
         read_tickets([path], "skip", columns)
 
 
+def test_of_several_columns_of_such_numbers_one_that_no_key_mends_is_told_first(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, "label;low;mean;high\npass;0,5;1.234,5;2,5\npass;;7;\n")
+    ((line, what, remedy),) = faults(path, NUMBERS)
+    assert (line, what) == (
+        2,
+        'column "mean": "1.234,5" has a point between thousands, as in 2 more columns',
+    )
+    assert remedy == "export the table without such marks"
+
+
 @pytest.mark.parametrize("first", [2, 21, 22, 23, 86, 250])
 @pytest.mark.parametrize("mark", [".", ","])
 def test_of_a_long_table_the_first_number_that_may_be_another_is_told(
