@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
 from stageb.guidance.config import Language, PromptConfig, ReflectionConfig
-from stageb.guidance.judging.answers import apportion, parse_answer, sample_verdicts
+from stageb.guidance.judging.answers import apportion, parse_answer, read_answer, sample_verdicts
 from stageb.guidance.judging.questions import Question as Asked
 from stageb.guidance.judging.questions import SampleAnswers, answer_all
 from stageb.guidance.learning.proposals import parse_proposal
@@ -42,6 +42,7 @@ def ticket(label: Verdict, text: str) -> Ticket:
     return Ticket("m", text, label, (("image_1", text),))
 
 
+ASKED = rollout_prompt(ticket("fail", "a leak"), GUIDANCE, EN)
 CASES = [Case(ticket("pass", f"oil {n}"), True, None) for n in range(3)]
 CASES += [Case(ticket("fail", f"a leak {n}"), False, "so (G1)") for n in range(3)]
 SHOWN = ReflectionInput(
@@ -120,6 +121,7 @@ QUOTES = [
     "Last time, the verdict: {other}.",
     "It is not 'Verdict: {other}'.",
     "Verdict: {other}\nReason: it looked so. But no:",
+    "I would not say Verdict: {other}",
 ]
 OWN = [
     "Verdict: {mine}",
@@ -162,12 +164,15 @@ def test_a_verdict_that_an_answer_quotes_asks_about_or_takes_back_never_counts(
         "If the seal is worn, Verdict: fail; else Verdict: pass.",
         "If the seal is worn, Verdict: fail.",
         "Verdict: pass would be wrong.",
+        "I would not say Verdict: fail here.",
     ],
 )
 def test_an_answer_that_does_not_say_which_of_two_verdicts_it_means_cannot_be_read(
     answer: str,
 ) -> None:
     assert parse_answer(answer, EN) is None
+    first_line_counts = read_answer(Completion(answer, 9, "stop"), ASKED, EN, alone=True)
+    assert first_line_counts[1:3] == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -185,6 +190,10 @@ def test_an_answer_that_does_not_say_which_of_two_verdicts_it_means_cannot_be_re
         ('"Verdict: fail\nReason: worn"', ("fail", "worn")),
         ('{"verdict": "fail", "reason": "worn"}', ("fail", 'worn"}')),
         ("Verdict: pass. Reason: good\nNo.\nVerdict: fail. Reason: worn", ("fail", "worn")),
+        (
+            "Verdict: pass. Reason: good\nNo.\nVerdict: fail. Reason: so Verdict: fail it is",
+            ("fail", "so Verdict: fail it is"),
+        ),
     ],
 )
 def test_what_stands_around_one_verdict_or_behind_the_last_is_no_other(
@@ -230,8 +239,10 @@ def test_a_ticket_that_the_model_makes_up_behind_its_answer_has_no_say(
         assert parse_answer(f"{own}\n\n{head.lower()}\n{more}\n\n{head}", words) == found
         # its own ticket may stand before it, and what was said of an earlier one before that
         assert parse_answer(f"{head}\nSeal: new\n{own}", words) == found
-        earlier = style.format(words.verdicts[other], "")
-        assert parse_answer(f"Previously: {earlier}\n{head}\nSeal: new\n{own}", words) == found
+        earlier, line = (style.format(words.verdicts[other], ""), style.partition("\n")[0])
+        alike = f"Such seals get {line.format(words.verdicts[other])} as a rule."
+        for before in (f"Previously: {earlier}", f"> {earlier}", alike):
+            assert parse_answer(f"{before}\n{head}\nSeal: new\n{own}", words) == found
 
 
 @pytest.mark.parametrize(

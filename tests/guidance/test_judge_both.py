@@ -4,6 +4,7 @@ model the rest."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from programs import small
 
 from stageb.__main__ import main
+from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.words.types import Calibration, JudgeName
 
 BOTH = {"runner.judge": "both"}
 
@@ -22,6 +26,18 @@ def rows(run: Path, file: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def tickets(tmp_path: Path) -> Path:
     return small.write(tmp_path / "tickets.jsonl", "valves")
+
+
+@pytest.mark.parametrize("judge", ["", "model", "rules", "weighed"])
+def test_the_best_judge_of_a_guidance_is_asked_and_the_model_where_rules_say_nothing(
+    judge: JudgeName,
+) -> None:
+    start = make_neutral("m", WORDS["en"])
+    guidance = replace(start, judge=judge, calibration=Calibration(rules=1.0, reach=2.0))
+    assert guidance.is_decided("fail", ()) is (judge == "rules")
+    assert guidance.is_decided(None, ()) is False
+    surer = replace(guidance, calibration=Calibration(rules=3.0, reach=2.0))
+    assert surer.is_decided("fail", ()) is (judge in ("rules", "weighed"))
 
 
 def test_what_code_decides_is_not_rolled_out_and_booked_as_saved(

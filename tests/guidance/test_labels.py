@@ -376,6 +376,14 @@ def test_a_model_is_told_the_labels_and_which_rule_wins() -> None:
     assert name_labels(WORDS["en"], PASS_FAIL) is WORDS["en"]
 
 
+def test_of_labels_that_begin_alike_an_instruct_answer_has_the_one_that_it_names() -> None:
+    labels = ("low", "Low risk", "low risk of leaks", "high")
+    words = name_labels(INSTRUCT, labels)
+    for label in labels:
+        answer = f"Sure.\n**Verdict:** {label}\nReason: worn (G2)"
+        assert parse_answer(answer, words) == (label, "worn (G2)")
+
+
 class Weighing:
     """An engine that gives each prompt the same probabilities of three verdicts."""
 

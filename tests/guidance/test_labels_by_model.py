@@ -27,7 +27,7 @@ from stageb.guidance.config import (
     SamplerConfig,
 )
 from stageb.guidance.judging.follower import respond
-from stageb.guidance.judging.loading import load_judge
+from stageb.guidance.judging.loading import Models, load_judge
 from stageb.guidance.learning.calibrate import calibrate, fit_calibration
 from stageb.guidance.learning.gate.race import cut_chunks
 from stageb.guidance.learning.proposals import parse_proposal
@@ -385,11 +385,33 @@ def build(model: ModelConfig, device: str) -> Probed:
     return Probed(respond)
 
 
+class Continuing(Probed):
+    """One that goes on from what it is given."""
+
+    continues = True
+
+
+def build_continuing(model: ModelConfig, device: str) -> Continuing:
+    return Continuing(respond)
+
+
+@pytest.mark.parametrize(("name", "begins"), [("build", False), ("build_continuing", True)])
+def test_answers_are_begun_for_a_server_that_goes_on_from_what_it_is_given(
+    name: str, begins: bool
+) -> None:
+    model = ModelConfig(engine=f"{__name__}:{name}", model_name_or_path="some/model")
+    config = LoopConfig(tickets=["none"], model=model, prompt=PromptConfig(style="instruct"))
+    models = Models(config, cast(World, SimpleNamespace(device="cpu")))
+    models.load({"pass"})
+    assert bool(models.words.begin) is begins
+
+
 def test_a_server_is_asked_at_first_whether_it_tells_these_labels_apart() -> None:
     model, world = (
         ModelConfig(engine=f"{__name__}:build"),
         cast(World, SimpleNamespace(device="cpu")),
     )
+    Probed.asked.clear()
     for labels in ({"pass"}, {*LABELS}):
         load_judge(model, PromptConfig(), SamplerConfig(reasons="all"), world, labels)
     told, own = build(model, "cpu").asked

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,9 @@ def test_a_model_that_thinks_aloud_learns_and_its_thoughts_are_kept(tmp_path: Pa
 def test_thoughts_without_end_are_no_proposal_and_no_verdict() -> None:
     answer = Completion("", 9, "length", "Verdict: fail")
     assert read_answer(answer, ASKED, WORDS["en"]) == ("", None, "", "thinking never closed")
-    assert (
-        read_answer(answer, ASKED, words_of(PromptConfig(prefill=True)))[3]
-        == "thinking never closed"
-    )
+    begun = words_of(PromptConfig(prefill=True))
+    assert read_answer(answer, ASKED, begun) == ("", None, "", "thinking never closed")
+    assert read_answer(Completion("", 9, "stop"), ASKED, begun) == ("Verdict:", None, "", "empty")
 
 
 # Faults
@@ -159,13 +159,10 @@ def test_a_beginning_is_put_before_what_goes_on_from_it_and_never_twice() -> Non
         "Verdict: fail\nReason: torn",
         "\nVerdict: fail\nReason: torn",
     ):
-        text, verdict, reason, fault = read_answer(Completion(said, 5, "stop"), ASKED, words)
-        assert (text.strip(), verdict, reason, fault) == (
-            "Verdict: fail\nReason: torn",
-            "fail",
-            "torn",
-            None,
-        )
+        for thoughts in ("", "so it is torn"):
+            text, *read = read_answer(Completion(said, 5, "stop", thoughts), ASKED, words)
+            assert text.strip() == "Verdict: fail\nReason: torn"
+            assert read == ["fail", "torn", None]
 
 
 def candidates(readable: int, *faults: Any) -> list[Candidate]:
@@ -195,6 +192,10 @@ def test_most_answers_must_be_readable_where_they_are_enough_to_tell() -> None:
     # no remedy that was taken already
     with pytest.raises(UnreadableError, match="begun for the model"):
         check_readable(wrong, 0.5, words_of(PromptConfig(prefill=True)), "key", "loss")
+    # where nothing is said, what was thought
+    mute = [replace(each, text="") for each in candidates(0, *["thinking never closed"] * 16)]
+    with pytest.raises(UnreadableError, match=r"\n  hm\n"):
+        check_readable(mute, 0.5, WORDS["en"], "key", "loss")
     withheld = candidates(0, *["filtered"] * 16)
     with pytest.raises(UnreadableError, match="have it relaxed there"):
         check_readable(withheld, 0.5, words_of(PromptConfig(prefill=True)), "key", "loss")
@@ -307,6 +308,7 @@ def test_prompts_speak_verdict_words_alone(language: Any, own: dict[str, str]) -
         {"pass": "OK", "fail": "NG", "maybe": "?"},
         {"pass": "OK", "fail": "ok"},
         {"pass": "pass", "fail": "passable"},
+        {"pass": "Not bad", "fail": "not"},
         {"pass": "", "fail": "NG"},
         {"pass": " OK", "fail": "NG"},
         {"pass": "O\nK", "fail": "NG"},

@@ -134,9 +134,9 @@ def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
         return _read_leniently(text, words)
     head, _, tail = text.partition("\n")
     verdict = parse_verdict(head, words)
-    label, colon, reason = tail.partition(":")
+    label, _, reason = tail.partition(":")
     reason = reason.strip()
-    if verdict is None or not colon or label.strip() != "Reason" or len(text.splitlines()) != 2:
+    if verdict is None or label.strip() != "Reason" or len(text.splitlines()) != 2:
         return None
     if not reason or _CONTROL.search(reason):
         return None

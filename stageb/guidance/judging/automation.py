@@ -172,7 +172,7 @@ def order_levels(pilot: Sequence[Judged]) -> list[Level]:
         found += [
             Level(decider, low, _rate(right, of), of / len(pilot)) for low, right, of in pooled
         ]
-    return sorted(found, key=lambda level: (-level.accuracy, level.decider, -level.margin))
+    return sorted(found, key=lambda level: (-level.accuracy, level.decider))
 
 
 def _rate(right: int, tickets: int) -> float:
@@ -235,17 +235,15 @@ def find_bound(
     bound is on, empty: any."""
     pilot, tested = _keep(verdict, pilot), _keep(verdict, tested)
     count = sum(each.verdict is not None for each in tested)
-    levels, bound, first = order_levels(pilot), None, None
-    for least in make_sequence(
-        levels, len(tested), count_needed(0, max_error, level) if max_error < 1 else 0
-    ):
+    found = BoundSearch(None, 0, 0)
+    needed = count_needed(0, max_error, level)
+    for least in make_sequence(order_levels(pilot), len(tested), needed):
         decided, wrong = _count(least, tested)
-        first = first or (decided, wrong)
         if max_error < 1 and binomial_tail(wrong, decided, max_error) > level:
-            break
+            return found if found.bound else BoundSearch(None, decided, wrong)
         bound = Bound(verdict, max_error, least, count, decided, wrong)
-    decided, wrong = (bound.decided, bound.wrong) if bound else first or (0, 0)
-    return BoundSearch(bound, decided, wrong)
+        found = BoundSearch(bound, decided, wrong)
+    return found
 
 
 def _keep(verdict: Verdict, some: Sequence[Judged]) -> list[Judged]:

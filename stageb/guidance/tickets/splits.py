@@ -253,10 +253,7 @@ def weigh_labels(splits: Splits, prices: Prices) -> dict[str, float]:
     """Return the cost of judging one of a label's tickets wrong, as they were drawn: 1 for the
     dearer label."""
     most, chance = max(prices.values()), min(splits.inclusion_prob.values(), default=1.0)
-    return {
-        label: 1.0 if price == most else min(1.0, price / most / chance)
-        for label, price in prices.items()
-    }
+    return {label: min(1.0, price / most / chance) for label, price in prices.items()}
 
 
 def _scale(

@@ -172,13 +172,9 @@ class TableReader:
         self._decimals.check()
 
     def has_no_label(self, row: TableRow) -> bool:
-        """Whether the cell of its label is empty."""
-        place = self._whole.get("label")
-        return (
-            place is not None
-            and len(row.cells) == len(self.header)
-            and not row.cells[place].strip()
-        )
+        """Whether the cell of its label is empty, where there has to be one."""
+        is_even = len(row.cells) == len(self.header)
+        return is_even and not row.cells[self._whole["label"]].strip()
 
     def _rows(self) -> Iterator[TableRow]:
         """The rows from where the last one was read that are not blank."""
@@ -300,7 +296,7 @@ def _check_title(rows: Sequence[TableRow]) -> None:
     said = [[cell.strip() for cell in row.cells] for row in rows]
     if all(len(cells) == 1 for cells in said):  # a title tells no separator
         mark = _find_separator(rows[-1].raw.decode())
-        said = [next(csv.reader([cells[0]], delimiter=mark)) for cells in said if cells[0]]
+        said = [next(csv.reader([cells[0]], delimiter=mark)) for cells in said]
     counts = [len({*filter(None, cells)}) for cells in said]
     wide = [n for n, count in enumerate(counts) if 2 * count >= max(counts)]
     # below a title, what it is of and when it was written may stand in a row of their own

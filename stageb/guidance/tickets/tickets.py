@@ -369,7 +369,8 @@ def _read_split(ticket: Ticket, columns: ColumnsConfig) -> Split | None:
 
 def _read_reason(ticket: Ticket, columns: ColumnsConfig) -> str:
     """Why people gave a ticket its label, where ``columns`` name what says so."""
-    return one_line(str(ticket.extra.get(columns.reason or "") or ""), MOST_REASON)
+    said = None if columns.reason is None else ticket.extra.get(columns.reason)
+    return one_line(str(said or ""), MOST_REASON)
 
 
 def check_name(value: Any, field: str) -> str:

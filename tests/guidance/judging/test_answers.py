@@ -34,6 +34,8 @@ def test_two_lines_are_an_answer(text: str, language: str, parsed: tuple[str, st
         "Verdict: pass\nReason: x\x00y",
         "Verdict: pass\nReason: ",
         "Verdict: pass\nReason",
+        "Verdict: pass\nBecause: x",
+        "pass\nReason: x",
         "Verdict: pass or fail\nReason: x",
         "Verdict: 通过\nReason: x",
         "verdict: pass\nReason: x",
@@ -50,3 +52,4 @@ def test_a_lone_verdict_line() -> None:
     assert parse_verdict(" Verdict: Fail ", WORDS["en"]) == "fail"
     assert parse_verdict("Verdict: pass\nReason: x", WORDS["en"]) is None
     assert parse_verdict("Verdict: pass", WORDS["zh"]) is None
+    assert parse_verdict("pass", WORDS["en"]) is None

@@ -159,6 +159,36 @@ def test_more_margin_is_never_less_sure_and_each_set_holds_the_one_before() -> N
     assert len(large) < len(sets)  # what is too small to be proven does not end the sequence
 
 
+def test_a_decider_that_is_always_right_comes_first_however_many_margins_it_has() -> None:
+    """Unless it decided too few tickets to tell."""
+    pilot = [Judged(MODEL, 0.9 + n / 1000, "fail", True) for n in range(90)]
+    pilot += [Judged("G1", 0, "fail", n > 0) for n in range(90)]
+    pilot.append(Judged("G2", 0, "fail", True))
+    levels = order_levels(pilot)
+    assert [(level.decider, level.margin) for level in levels] == [
+        (MODEL, 0.9),
+        ("G1", 0),
+        ("G2", 0),
+    ]
+
+
+@given(st.data())
+def test_the_order_of_the_pilots_tickets_plays_no_part(data: st.DataObject) -> None:
+    pilot = data.draw(
+        st.lists(
+            st.builds(
+                Judged,
+                st.sampled_from(["G1", "G2", MODEL]),
+                st.integers(0, 3),
+                st.just("fail"),
+                st.booleans(),
+            ),
+            max_size=30,
+        )
+    )
+    assert order_levels(data.draw(st.permutations(pilot))) == order_levels(pilot)
+
+
 def test_what_is_missing_is_about_what_it_takes() -> None:
     errors: Errors = {"G1": (0.5, 0.0), "G2": (0.5, 0.4)}
     pilot = draw(errors, 400, 1)
@@ -213,6 +243,14 @@ def test_a_surest_set_of_too_few_tickets_does_not_end_the_search() -> None:
     assert found.bound and found.bound.least == {"G1": 0, "G2": 0}
 
 
+def test_what_is_told_of_a_search_is_of_the_set_that_is_proven() -> None:
+    """Which no later one takes back."""
+    pilot = repeat("G1", 50) + repeat("G2", 50, wrong=2) + repeat("G3", 50, wrong=25)
+    tested = repeat("G1", 60) + repeat("G2", 60, wrong=2) + repeat("G3", 60, wrong=30)
+    proven = Bound("", 0.1, {"G1": 0, "G2": 0}, 180, 120, 2)
+    assert find_bound(pilot, tested, "", 0.1, 0.05) == BoundSearch(proven, 120, 2)
+
+
 NOBODY = Judged("", 0, None, False)  # a ticket that is for a person
 
 
@@ -223,8 +261,17 @@ NOBODY = Judged("", 0, None, False)  # a ticket that is for a person
         ([*repeat("G1", 50), *[NOBODY] * 50], [*repeat("G1", 10), *[NOBODY] * 90], 0.1),
         ([*repeat("G1", 90), *[NOBODY] * 10], [*repeat("G1", 25, wrong=1)] * 2, 0.1),
         (repeat("G1", 100) + repeat("G2", 300, wrong=90), [], 0.1),
+        ([*repeat("G1", 50, wrong=5), *[NOBODY] * 450], [], 0.2),
+        (repeat("G1", 40) + repeat("G2", 200, wrong=10), [], 0.1),
     ],
-    ids=["nothing tested", "decided less often", "some wrong", "the rest hopeless"],
+    ids=[
+        "nothing tested",
+        "decided less often",
+        "some wrong",
+        "the rest hopeless",
+        "most for a person",
+        "few of the surest",
+    ],
 )
 def test_so_many_further_tickets_prove_the_bound_and_half_of_all_would_not(
     pilot: list[Judged], tested: list[Judged], max_error: float
@@ -296,7 +343,8 @@ def test_a_promise_that_does_not_hold_here_is_told_as_one_that_was() -> None:
     [
         {"confidence": 1.5}, {"confidence": "high"}, {"tickets": -1}, {"bounds": {}}, {"bounds": [1]}, {"by": None},
         {"more": 1}, {"least": {"G1": "0"}}, {"least": {"G1": True}}, {"least": []}, {"verdict": "maybe"}, {"max_error": 0},
-        {"wrong": 201}, {"decided": 301}, {"tickets_": 0.5}, {"told": "Torque"}, {"told": [1]},
+        {"wrong": 201}, {"decided": 301}, {"tickets": 300.0}, {"tickets": True}, {"told": "Torque"}, {"told": [1]},
+        {"wrong": 0.5}, {"wrong": -1}, {"bounds": [{}]}, {"bounds": [None]},
         {"least": {"G1": float("inf")}},
     ],
 )  # fmt: skip
@@ -312,7 +360,15 @@ def test_what_stageb_automate_never_writes_is_refused(change: dict[str, Any]) ->
         {**plain, **change} if not inner else {**plain, "bounds": [{**plain["bounds"][0], **inner}]}
     )
     assert Automation.parse(bad, PASS_FAIL) is None
-    assert Automation.parse({**plain, "bounds": plain["bounds"] * 2}, PASS_FAIL) is None
+    of_all, of_fail = ({**plain["bounds"][0], "verdict": verdict} for verdict in ("", "fail"))
+    for bounds in ([of_all, of_all], [of_fail, of_fail], [of_all, of_fail]):
+        assert Automation.parse({**plain, "bounds": bounds}, PASS_FAIL) is None
+    inner_more = {**plain, "bounds": [{**of_all, "more": 1}]}
+    assert Automation.parse(inner_more, PASS_FAIL) is None
+
+
+def test_a_ticket_without_a_verdict_is_decided_by_nobody() -> None:
+    assert KEPT.decides("pass", MODEL, 1.0) and not KEPT.decides(None, MODEL, 1.0)
 
 
 def test_what_is_promised_holds_of_the_same_rules_judged_in_the_same_way() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -23,6 +23,7 @@ from stageb.guidance.config import (
     RunnerConfig,
     SamplerConfig,
 )
+from stageb.guidance.judging.follower import respond
 from stageb.guidance.judging.loading import load_engine
 from stageb.guidance.judging.questions import (
     Dialogue,
@@ -34,10 +35,12 @@ from stageb.guidance.judging.questions import (
 from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
 from stageb.guidance.learning.gate.judgements import Verdicts
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.prompts import WORDS, rollout_prompt
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.types import Answers, Judgement, Round, Rule, Ticket
 from stageb.job.world import World, run
+
+KINDS: tuple[Literal["round", "distill"], ...] = ("round", "distill")
 
 
 def echo(prompt: Prompt, decode: Decode, key: int) -> str:
@@ -155,7 +158,7 @@ def test_a_round_is_sampled_as_what_it_is_for_asks(
 
 
 def test_a_round_that_learns_is_drawn_anew_in_each_epoch_and_others_are_not() -> None:
-    """So under the same guidance val and test come out the same."""
+    """So under the same guidance val, test and what is distilled come out the same."""
     config = LoopConfig(
         tickets=["none"],
         model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"),
@@ -165,19 +168,23 @@ def test_a_round_that_learns_is_drawn_anew_in_each_epoch_and_others_are_not() ->
     def main(world: World) -> int:
         ranks = GuidanceRanks(config, [Ticket("m", "g", "pass", (("image_1", "a: b"),))], world)
         ranks.load()
-        for epoch, split in product((1, 2), SPLITS):
-            batch = Round((epoch, 0, 2, 0), epoch, "m", split, 0, (0,), last=True)
-            found[epoch, split] = ranks.roll_out(
+        for epoch, kind, split in product((1, 2), KINDS, SPLITS):
+            batch = Round((epoch, 0, 2, 0), epoch, "m", split, 0, (0,), last=True, kind=kind)
+            found[epoch, kind, split] = ranks.roll_out(
                 batch, make_neutral("m", WORDS["en"]), lambda count: None
             )
         return 0
 
     assert run(FabricConfig(accelerator="cpu"), main) == 0
-    assert {split: found[1, split] == found[2, split] for split in SPLITS} == {
-        "train": False,
-        "val": True,
-        "test": True,
-    }
+    for kind, split in product(KINDS, SPLITS):
+        is_alike = found[1, kind, split] == found[2, kind, split]
+        assert is_alike == (kind == "distill" or split != "train")
+    # the answers tell the keys that they were drawn by
+    drawn = [
+        {each.text.rpartition("|")[2] for each in found[1, kind, "val"][0].candidates}
+        for kind in KINDS
+    ]
+    assert not drawn[0] & drawn[1], "what is distilled is drawn anew"
 
 
 def shout(prompt: Prompt, decode: Decode, key: int) -> str:
@@ -208,9 +215,12 @@ def test_the_model_that_reflects_answers_reflections_and_is_the_one_that_judges_
     assert run(FabricConfig(accelerator="cpu"), main) == 0
     assert given == ScriptedEngine(shout if own else echo).generate(question.requests)
     elsewhere: Any = SimpleNamespace(
-        world_size=2, is_global_zero=False, map=lambda name, work, groups: []
+        world_size=2, is_global_zero=False, map=lambda name, work, groups, *more: []
     )
     assert GuidanceRanks(config, [], elsewhere).answer(question) == []
+    tickets = [Ticket("m", "g", "pass", (("image_1", "a: b"),))]
+    judging = JudgeTickets(((make_neutral("m", WORDS["en"]), (0,)),))
+    assert GuidanceRanks(config, tickets, elsewhere).answer(judging) == []
 
 
 class Weighing(ScriptedEngine):
@@ -310,6 +320,14 @@ def test_a_round_is_cut_alike_at_every_world_size_only_where_bytes_have_to_be_eq
     assert cut(False) == [96, 48, 24]
 
 
+ASKED: list[Prompt] = []
+
+
+def hear(prompt: Prompt, decode: Decode, key: int) -> str:
+    ASKED.append(prompt)
+    return respond(prompt, decode, key)
+
+
 @pytest.mark.parametrize("judges", ["model", "both", "rules", "sure", "unsure"])
 @pytest.mark.parametrize(
     ("labels", "texts"),
@@ -329,7 +347,7 @@ def test_the_gate_asks_the_model_of_the_tickets_that_a_round_asks_it_of(
     ]
     config = LoopConfig(
         tickets=["none"],
-        model=ModelConfig(engine="scripted"),
+        model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:hear"),
         runner=RunnerConfig(judge="both" if judges == "both" else "model"),
     )
     rules = tuple(Rule(f"G{n}", text) for n, text in enumerate(texts, 1))
@@ -343,6 +361,8 @@ def test_the_gate_asks_the_model_of_the_tickets_that_a_round_asks_it_of(
             calibration=replace(guidance.calibration, rules=1.0, reach=reach),
         )
     everyone = tuple(range(len(tickets)))
+    ASKED.clear()
+    told: list[int] = []
     answers: list[Answers] = []
     judgements: list[Judgement] = []
 
@@ -350,7 +370,7 @@ def test_the_gate_asks_the_model_of_the_tickets_that_a_round_asks_it_of(
         ranks = GuidanceRanks(config, tickets, world)
         ranks.load()
         batch = Round((0, 0, 2, 0), 0, "m", "train", 0, everyone, last=True)
-        answers.extend(ranks.roll_out(batch, guidance, lambda count: None))
+        answers.extend(ranks.roll_out(batch, guidance, told.append))
         judgements.extend(*ranks.answer(JudgeTickets(((guidance, everyone),))))
         return 0
 
@@ -358,6 +378,12 @@ def test_the_gate_asks_the_model_of_the_tickets_that_a_round_asks_it_of(
     decided = [judges not in ("model", "unsure") and n < 6 for n in everyone]
     assert [each.by_rules for each in answers] == decided
     assert [each.by_rules for each in judgements] == decided
+    assert {prompt.user for prompt in ASKED} == {
+        rollout_prompt(ticket, guidance, WORDS["en"]).user
+        for ticket, is_decided in zip(tickets, decided, strict=True)
+        if not is_decided
+    }
+    assert max(told) == len(tickets)
     assert [each.tokens == 0 for each in judgements] == decided
     verdict = texts[0].partition(" ")[0].lower()
     for ticket, judgement in zip(tickets, judgements, strict=True):

@@ -15,7 +15,7 @@ from stageb.__main__ import main
 from stageb.demo import TICKETS
 from stageb.engines import build
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, Resumer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
@@ -24,7 +24,7 @@ from stageb.guidance.judging.questions import WriteReasons, add_reasons, answer_
 from stageb.guidance.judging.rollout import rollout, write_reasons
 from stageb.guidance.judging.selection import select
 from stageb.guidance.rules.guidance_file import make_neutral
-from stageb.guidance.rules.prompts import WORDS, Words, words_of
+from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import Candidate, Guidance, Record, Round, Rule, Ticket
 
@@ -61,6 +61,13 @@ class Fixed:
         return [
             tuple(Completion(self.text, 3, "stop") for _ in request.keys) for request in requests
         ]
+
+
+class Weighed(Fixed):
+    """Cannot go on with an answer, but weighs verdicts."""
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        return [(-1.0, -1.2) for _ in questions]
 
 
 def valves(count: int) -> list[Ticket]:
@@ -202,8 +209,13 @@ def test_a_reason_of_another_verdict_than_the_first_one_is_none(text: str, reaso
 
 
 def test_reasons_are_asked_for_where_a_verdict_is_wrong_and_records_keep_no_tokens() -> None:
-    engine = ScriptedEngine(lambda prompt, decode, key: "Verdict: fail\nReason: torn")
     tickets, sampler = valves(12), replace(SAMPLER, reasons="wrong")
+    mute = rollout_prompt(tickets[0], TORN, EN).user
+
+    def respond(prompt: Prompt, decode: Decode, key: int) -> str:
+        return "who knows" if prompt.user == mute else "Verdict: fail\nReason: torn"
+
+    engine = ScriptedEngine(respond)
     answers = rollout(tickets, TORN, engine, sampler, EN, NAMES)
     records = [
         Record(ticket, 1, 0, 1, given, select(ticket, given, 0.5))
@@ -218,12 +230,21 @@ def test_reasons_are_asked_for_where_a_verdict_is_wrong_and_records_keep_no_toke
         return write_reasons(starts, TORN, engine, sampler, EN, NAMES)
 
     found = answer_all(add_reasons(batch, records, TORN), answer)
-    wrong = [place for place, ticket in enumerate(tickets) if ticket.label == "pass"]
-    assert asked == wrong and 0 < len(wrong) < 12
+    unread = [place for place, record in enumerate(records) if not record.selection.verdict]
+    wrong = [place for place, record in enumerate(records) if record.ticket.label == "pass"]
+    wrong = [place for place in wrong if place not in unread]
+    assert asked == wrong and 0 < len(wrong) < 12 - len(unread) < 12
     assert [each.selection.reason for each in found] == [
         "torn" if place in wrong else "" for place in range(12)
     ]
     assert not any(each.answers.openings for each in found)
+    for before, after in zip(records, found, strict=True):
+        for one, other in zip(before.answers.candidates, after.answers.candidates, strict=True):
+            is_chosen = one.index == before.selection.selected_candidate
+            reason = after.selection.reason if is_chosen else ""
+            assert replace(one, text="", tokens=0, reason=reason) == replace(
+                other, text="", tokens=0
+            )
     right = [record for record in records if record.selection.label_match]
     some = replace(batch, tickets=tuple(range(len(right))))
     assert answer_all(add_reasons(some, right, TORN), lambda question: 1 / 0)
@@ -241,10 +262,13 @@ def test_an_engine_that_cannot_go_on_still_answers_without_reasons() -> None:
 
 def test_what_an_engine_cannot_do_is_refused_with_the_key() -> None:
     fixed, thinking = Fixed("Verdict: fail"), ScriptedEngine(lambda *_: "", thinks=True)
-    assert not isinstance(fixed, Resumer)
+    weighed = Weighed("torn")
+    assert not isinstance(fixed, Resumer) and not isinstance(weighed, Resumer)
     for reasons in ("all", "none"):
         check_reasons(fixed, "mine", SamplerConfig(reasons=reasons), EN)
     check_reasons(thinking, "mine", SamplerConfig(reasons="all"), EN)
+    # reasons go on from verdicts that are begun in the model's place
+    check_reasons(weighed, "mine", SamplerConfig(reasons="wrong"), BEGUN)
     with pytest.raises(
         ConfigError, match=r"sampler\.reasons.*engine mine cannot resume.*all or none"
     ):
@@ -328,6 +352,11 @@ def test_a_run_selects_the_same_verdicts(runs: Mapping[str, Path], reasons: str)
         )
         assert one["reason"] == (other["reason"] if wanted else "")
     assert any(row["reason"] for row in found.values()) == (reasons == "wrong")
+    for split in ("train", "val", "test"):
+        told = [
+            row["reason"] for row in expected.values() if row["verdict"] and row["split"] == split
+        ]
+        assert told and all(told), split
 
 
 def test_only_the_chosen_answer_of_a_ticket_has_a_reason(runs: Mapping[str, Path]) -> None:

@@ -416,7 +416,8 @@ def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, p_correct
         seen.append(decode)
         return answer
 
-    engine = ScriptedEngine(answering)
+    engine = Weighing(-9.0)  # what it holds for more probable is not asked
+    engine.respond = answering
     (judged,) = judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], "answer")
     (read,) = engine.count_tokens([rollout_prompt(ticket(), GUIDANCE, WORDS["en"])])
     assert judged == Judgement(p_correct, read + len(answer.partition("\n")[0].split()) + 1)
@@ -436,6 +437,20 @@ def test_a_model_that_thinks_aloud_is_judged_by_its_greedy_answer_and_may_think_
     (judged,) = judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], "answer")
     assert judged.p_correct == 1.0
     assert seen == [replace(make_decode(SAMPLER.grid[0]), temperature=0.0)]
+    # nor is it waited for where answers are begun in its place
+    begun = words_of(PromptConfig(prefill=True))
+    judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, begun, "answer")
+    assert seen[-1].stop == ("\n",) and seen[-1].max_new_tokens < seen[0].max_new_tokens
+
+
+def test_a_model_that_thinks_aloud_is_judged_by_the_verdict_that_its_answer_names() -> None:
+    """Wherever an instruct model names it."""
+    words = words_of(PromptConfig(style="instruct", prefill=False))
+    said = "<think>hm</think>I looked at it.\n**Verdict:** pass\n**Reason:** all is well"
+    engine = ScriptedEngine(lambda prompt, decode, key: said, thinks=True)
+    both = [ticket(), replace(ticket(), label="fail")]
+    judged = judge_tickets(both, GUIDANCE, engine, SAMPLER, words, "answer")
+    assert [each.p_correct for each in judged] == [1.0, 0.0]
 
 
 @given(st.floats(-40, 40), st.sampled_from([0.1, 0.7, 1.0, 2.0]))

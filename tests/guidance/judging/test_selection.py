@@ -1,10 +1,18 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stageb.guidance.judging.selection import latest_of_the_best, select
+from stageb.errors import StagebError
+from stageb.guidance.judging.selection import (
+    latest_of_the_best,
+    load_selection_rule,
+    majority,
+    select,
+)
 from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
 from stageb.guidance.words.types import Answers, Candidate, Choice, Ticket, Verdict
@@ -34,6 +42,7 @@ def test_the_majority_wins_and_malformed_answers_have_no_vote() -> None:
 def test_a_tie_goes_to_fail() -> None:
     chosen = select(TICKET, of("pass", "fail"), 0.5)
     assert (chosen.verdict, chosen.label_match, chosen.selected_candidate) == ("fail", False, 1)
+    assert select(TICKET, of("broken", "fail", "pass"), 0.0).verdict == "fail"
 
 
 @pytest.mark.parametrize("verdicts", [("mid", "low", "high"), ("high", "mid", "low")])
@@ -54,6 +63,8 @@ def test_the_winner_is_the_coolest_then_the_first() -> None:
         0.5,
     )
     assert (chosen.selected_candidate, chosen.reason) == (2, "reason 2")
+    some = [candidate(index, "pass") for index in range(3)]
+    assert {majority("m", order).index for order in permutations(some)} == {0}
 
 
 @given(
@@ -81,11 +92,33 @@ def test_no_usable_answer_is_wrong_whatever_the_label() -> None:
             False,
         )
         assert chosen.manual_review == "no usable answer in 2 candidates"
+        assert chosen.low_agreement and not select(TICKET, of(None, None), 0.0).low_agreement
+
+
+def test_where_a_rule_of_ones_own_chooses_none_of_several_a_person_is_told_of_how_many() -> None:
+    chosen = select(TICKET, of("pass", "fail", None), 0.8, lambda mission, candidates: None)
+    assert (chosen.verdict, chosen.label_match) == (None, False)
+    assert chosen.manual_review == "no verdict chosen from 2 candidates"
 
 
 def test_a_ticket_set_aside_gives_its_reason() -> None:
     chosen = select(TICKET, answers(set_aside="prompt of 5000 tokens, limit 4096"), 0.8)
     assert (chosen.verdict, chosen.manual_review) == (None, "prompt of 5000 tokens, limit 4096")
+
+
+def choose_none(mission: str, candidates: Sequence[Candidate]) -> None:
+    """A rule for configs to name."""
+
+
+def make_one(mission: str, candidates: Sequence[Candidate]) -> Candidate:
+    return replace(candidates[0], index=9)
+
+
+def test_a_rule_of_ones_own_may_choose_none_but_no_candidate_that_it_was_not_given() -> None:
+    given_ = of("pass", "fail").candidates
+    assert load_selection_rule(f"{__name__}:choose_none")("m", given_) is None
+    with pytest.raises(StagebError, match="return one of the candidates"):
+        load_selection_rule(f"{__name__}:make_one")("m", given_)
 
 
 # Among guidances

@@ -105,6 +105,29 @@ def test_a_ticket_far_above_the_least_points_is_surer_than_one_that_just_reaches
     )
 
 
+@given(st.permutations(["low", "medium", "high"]), st.sampled_from([None, "low", "medium", "high"]))
+def test_what_rules_say_of_a_ticket_is_added_to_what_each_label_is_moved_by(
+    labels: list[Verdict], ruling: Verdict | None
+) -> None:
+    moves = {"low": 3.0, "medium": -1.0, "high": 0.5}
+    calibration = Calibration.of_labels(
+        tuple(labels), 2.0, [moves[each] for each in labels], rules=1.0, points=0.5
+    )
+    weighed = calibration.given(ruling, (("high", -4),)).weigh([0.25] * 3)
+    wanted = {label: 0.5 + move + (label == ruling) for label, move in moves.items()}
+    wanted["high"] -= 2.0
+    assert weighed == tuple(wanted[label] for label in labels)
+
+
+@given(st.lists(st.floats(-50, 0), min_size=3, max_size=5), st.sampled_from([-5000.0, 0.0, 5000.0]))
+def test_labels_are_as_probable_however_long_the_prompt_was(
+    scores: list[float], further: float
+) -> None:
+    """Their scores count by what is between them alone, though each may be hopeless by itself."""
+    moved = [score + further for score in scores]
+    assert find_shares(moved, 0.5) == pytest.approx(find_shares(scores, 0.5), abs=2e-6)
+
+
 NUMBERS = st.sampled_from([-3.0, -0.5, 0.0, 0.25, 1.0, 4.0])
 
 

@@ -54,6 +54,8 @@ TORN = {"source": "g1::fail", "per_image": {"image_1": "torn"}, "verdict": "fail
 NO_DEMONSTRATIONS: list[Any] = [
     {},
     [TORN, "torn"],
+    [TORN, 5],
+    [TORN, None],
     [TORN, {}],
     [{**TORN, "per_image": [["image_1", "torn"]]}],
     [{**TORN, "per_image": {"image_1": 1}}],

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.exports.protocol import CodedMission
+from stageb.guidance.judging.coded import Coder
 from stageb.guidance.rules.conditions import Expression, OutOfReach
 from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import (
@@ -103,6 +104,8 @@ def test_a_rule_that_names_a_list_says_what_one_does_that_names_its_words(
     by_list: str, by_words: str
 ) -> None:
     guidance = guide(HURRY, by_list)
+    as_it_learns = Coder(TICKETS, EN).rule_on(guidance, TICKETS)
+    assert [(each.verdict, each.rule) for each in as_it_learns] == judge(guidance)
     named = [("G2" if rule == "G1" else rule) for _, rule in judge(guide(by_words))]
     assert judge(guidance) == [
         (verdict, rule) for (verdict, _), rule in zip(judge(guide(by_words)), named, strict=True)

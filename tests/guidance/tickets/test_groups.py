@@ -352,12 +352,16 @@ def test_numbers_below_0_are_told_apart_as_those_above(number: float, further: f
     )
 
 
+@pytest.mark.parametrize("texts", [30, 3_000, pytest.param(60_000, marks=pytest.mark.slow)])
+def test_each_text_is_counted_however_many_others_there_are(texts: int) -> None:
+    dice, counter, wanted = random.Random(4), RepeatCounter(), Counter[str]()
+    for _ in range(texts):
+        wanted[text := str(dice.randrange(2 * texts // 3))] += 1
+        assert counter.add(disk.digest(text, 8)) == wanted[text]
+
+
 @pytest.mark.slow
 def test_repeats_are_counted_in_little_memory() -> None:
-    dice, counter, wanted = random.Random(4), RepeatCounter(), Counter[str]()
-    for _ in range(60_000):
-        wanted[text := str(dice.randrange(40_000))] += 1
-        assert counter.add(disk.digest(text, 8)) == wanted[text]
     few = RepeatCounter()
     tracemalloc.start()
     try:

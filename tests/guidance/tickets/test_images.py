@@ -65,6 +65,10 @@ def test_images_are_shown_beside_summaries_or_instead_of_them_and_otherwise_not_
     assert fingerprint([beside]) == fingerprint([plain])
     (tmp_path / "a" / "1.png").unlink()
     assert one(path, False) == plain
+    # a line that names none
+    line = {name: each for name, each in json.loads(path.read_text()).items() if name != "images"}
+    path.write_text(json.dumps(line) + "\n")
+    assert one(path, True).images is None and one(path, True) == one(path, False)
 
 
 def test_the_digest_of_images_is_of_what_they_hold(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from stageb.guidance.tickets.groups import join_equal, name_content
 from stageb.guidance.tickets.splits import (
     FURTHER,
     FURTHER_BY_CODE,
+    SPLIT_SEED,
     SPLITS,
     bundle_size,
     describe_labels,
@@ -24,11 +25,12 @@ from stageb.guidance.tickets.splits import (
     list_missions,
     note_tickets,
     rank_labels,
+    sign_rules,
     split_tickets,
     weigh_labels,
 )
 from stageb.guidance.words.costs import EQUAL, PriceConfig
-from stageb.guidance.words.types import Split, Ticket
+from stageb.guidance.words.types import Rule, Split, Ticket
 from stageb.seeds import stream
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])
@@ -134,6 +136,24 @@ def test_a_guidance_says_what_taught_it_and_what_chose_it_whatever_it_knew_befor
     assert after.chosen_by == {"b", *(name_content(world[i]) for i in splits.val)}
 
 
+def test_a_learnt_rule_says_by_which_split_it_was_learnt_and_never_another_one() -> None:
+    """Later runs are refused other splits, which could test it on what taught it."""
+    metadata: list[dict[str, object]] = [
+        {"sources": ["a::fail"]},
+        {},
+        {"sources": [], SPLIT_SEED: 3},
+    ]
+    rules = tuple(Rule(f"G{n}", "Fail if worn.", each) for n, each in enumerate(metadata, 1))
+    guidance = replace(make_neutral("m", WORDS["en"]), rules=rules)
+    signed = sign_rules(guidance, 17)
+    assert [rule.metadata.get(SPLIT_SEED) for rule in signed.rules] == [17, None, 3]
+    assert [
+        {name: each for name, each in rule.metadata.items() if name != SPLIT_SEED or n == 2}
+        for n, rule in enumerate(signed.rules)
+    ] == metadata
+    assert sign_rules(signed, 18) == signed
+
+
 def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
     one, other = (
         split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].race_set for seed in (1, 2)
@@ -190,6 +210,16 @@ def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_
     assert splits.train == split_tickets(RARE, ALL_TRAIN)["m"].train
     raced = Counter(RARE[i].label for i in splits.race_set)
     assert 32 <= raced["fail"] <= 80
+
+
+@pytest.mark.parametrize("unit", [0.01, 10.0])
+def test_prices_in_another_currency_draw_and_weigh_the_same_tickets(unit: float) -> None:
+    price = PriceConfig(missed_failure=20.0 * unit, false_alarm=unit)
+    splits = split_tickets(RARE, DEAR)["m"]
+    assert split_tickets(RARE, replace(DEAR, price=price))["m"] == splits
+    weights = weigh_labels(splits, DEAR.price.by_label)
+    assert weigh_labels(splits, price.by_label) == pytest.approx(weights)
+    assert weights["fail"] == 1.0 > weights["pass"]
 
 
 def test_every_draw_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,6 +395,7 @@ def test_labels_and_the_verdict_that_begins_are_of_train_alone(
 @given(st.lists(st.integers(1, 7), min_size=3, max_size=30), st.integers(1, 20))
 @example([2, 2, 2], 1)
 @example([5, 2, 4], 1)
+@example([2] * 12, 8)
 def test_joined_groups_race_whole_and_no_more_of_their_tickets_than_wanted(
     copies: list[int], wanted: int
 ) -> None:
@@ -386,4 +417,8 @@ def test_joined_groups_race_whole_and_no_more_of_their_tickets_than_wanted(
     )
     room, smallest = min(wanted, len(world) // 3), min(copies)
     assert len(race_set) <= room or list(raced.values()) == [smallest]
+    left = [
+        count for name, count in Counter(each.group for each in world).items() if name not in raced
+    ]
+    assert not [count for count in left if count <= room - len(race_set)], "another would fit"
     assert bool(raced) == (3 * smallest <= len(world))

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +23,12 @@ from pyarrow import parquet
 from stageb.errors import BadInputError, ConfigError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.rules.value_types import clean_value
+from stageb.guidance.tickets.headers import list_roles
+from stageb.guidance.tickets.tables import read_object
 from stageb.guidance.tickets.tickets import describe_left_out, read_entries, read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import UNKNOWN, Ticket, Verdict
+from stageb.untrusted.strict_json import FaultError
 
 OWN = ColumnsConfig(
     mission="Station", group_id="ID", label="Result", passes=["OK", "i.O."], fails=["NG"]
@@ -91,6 +95,27 @@ def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
     assert {each.mission for each in tickets} == {"racks"} and len(
         {each.group_id for each in tickets}
     ) == 2
+
+
+def test_what_stands_in_a_column_without_a_name_is_nobodys_reason(tmp_path: Path) -> None:
+    text = "mission,group_id,label,seal,,Why\nm,1,fail,worn,a note,torn\nm,2,pass,new,,\n"
+    path = write(tmp_path, text)
+    for columns, reasons in (
+        (ColumnsConfig(), ["", ""]),
+        (ColumnsConfig(reason="Why"), ["torn", ""]),
+    ):
+        tickets, _ = read_tickets([path], "error", columns)
+        assert [each.reason for each in tickets] == reasons
+
+
+def test_a_row_without_a_name_is_called_by_what_it_says_and_a_copy_by_its_number(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, "label,seal\npass,new\nfail,worn\npass,new\nfail,new\npass,new\n")
+    tickets, _ = read_tickets([path], "error", ColumnsConfig(mission_name="racks", group_id=None))
+    new, worn, *others = (each.group_id for each in tickets)
+    assert all(re.fullmatch("row [0-9a-f]{16}", name) for name in (new, worn)) and new != worn
+    assert others == [f"{new} (2)", new, f"{new} (3)"]
 
 
 @pytest.mark.parametrize("role", ["together", "split", "reason"])
@@ -162,6 +187,32 @@ def test_a_row_of_too_few_cells_is_no_row_without_a_label(tmp_path: Path) -> Non
     ]
 
 
+def test_a_column_that_shall_keep_tickets_together_has_to_be_there(tmp_path: Path) -> None:
+    """Or nothing would keep them out of two splits."""
+    path = write(tmp_path, "mission,group_id,label,seal,Machine\nm,1,pass,new,a\nm,2,fail,worn,a\n")
+    ((line, what, _),) = faults(path, ColumnsConfig(together="machine"))
+    assert (line, what.partition(";")[0]) == (
+        1,
+        'no column "machine" (columns.together), did you mean "Machine"?',
+    )
+    tickets, _ = read_tickets([path], "error", ColumnsConfig(together="Machine"))
+    assert len({ticket.group for ticket in tickets}) == 1
+
+
+def test_a_row_of_a_program_says_what_its_texts_say_and_a_value_is_no_list() -> None:
+    roles = list_roles(ColumnsConfig())
+    row = {"mission": "m", "group_id": 1, "label": "pass", "seal": "worn", "gap": 0.5, "new": True}
+    shown, content = read_object(row, roles)
+    assert shown == {"image_1": "seal: worn; gap: 0.5; new: True"}
+    assert dict(content.fields).keys() == {"seal", "gap", "new"}
+    for silent in ({}, {"seal": ""}, {"seal": None, "gap": " "}):
+        shown, content = read_object(silent, roles)
+        assert (shown, content.fields) == ({"image_1": ""}, ())
+    for value in (["worn"], {"is": "worn"}):
+        with pytest.raises(FaultError, match="seal"):
+            read_object({"seal": value}, roles)
+
+
 def test_rows_without_names_of_their_own_that_differ_in_what_nobody_reads_are_told(
     tmp_path: Path,
 ) -> None:
@@ -189,6 +240,7 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         (7, f"ticket '1::pass' of mission 'a' stands at {tmp_path / 't.csv'}:2 already"),
         (8, "an empty label"),
     ]
+    assert told[4][2].startswith("keep one of the two, or give another group_id")
     assert told[1][2] == (
         "write one of OK, i.O., NG, or correct columns.passes and columns.fails in the config: "
         "--columns passes=WORD,fails=WORD"
@@ -280,6 +332,8 @@ QUOTE, BREAKS = "close every quote", "line breaks"
             "a carriage return amid the line",
             BREAKS,
         ),
+        ("ID,Station,Result,Part\n1,a,OK,x\ry", 2, "a carriage return amid the line", BREAKS),
+        ("ID,Station\r,Result,Part\n1,a,OK,x\n", 1, "a carriage return amid the line", BREAKS),
     ],
 )
 def test_what_is_no_table_stops_whatever_is_skipped(
@@ -526,6 +580,18 @@ def test_a_column_of_numbers_with_commas_is_refused(
     assert what.endswith("between thousands") or 'columns.decimal: ","' in remedy
     with pytest.raises(BadInputError):
         read_tickets([path], "skip", columns)
+
+
+def test_of_several_columns_of_such_numbers_one_that_no_key_mends_is_told_first(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, "label;low;mean;high\npass;0,5;1.234,5;2,5\npass;;7;\n")
+    ((line, what, remedy),) = faults(path, NUMBERS)
+    assert (line, what) == (
+        2,
+        'column "mean": "1.234,5" has a point between thousands, as in 2 more columns',
+    )
+    assert remedy == "export the table without such marks"
 
 
 @pytest.mark.parametrize("first", [2, 21, 22, 23, 86, 250])

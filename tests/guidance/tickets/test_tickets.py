@@ -249,9 +249,10 @@ def test_unreadable_and_empty_files_always_stop(tmp_path: Path, mode: Any) -> No
 
 
 def test_skipping_every_line_leaves_nothing_to_do(tmp_path: Path) -> None:
+    path = written(tmp_path, "{", "[]")
     with pytest.raises(BadInputError, match="no tickets") as raised:
-        read_tickets([written(tmp_path, "{", "[]")], "skip")
-    assert len(raised.value.bad) == 3
+        read_tickets([path], "skip")
+    assert len(raised.value.bad) == 3 and {bad.path for bad in raised.value.bad} == {str(path)}
 
 
 JSON = st.recursive(
@@ -312,6 +313,8 @@ def test_a_line_with_images_alone_is_told_who_writes_their_summaries(tmp_path: P
         match="images, but no per_image; stageb summarize writes what each image shows",
     ):
         read_tickets([str(path)], "error")
+    nameless = {name: each for name, each in row(images=["a.png"]).items() if name != "mission"}
+    assert fault(tmp_path, nameless) == "no mission"
 
 
 def test_labels_of_ones_own_may_be_numbers(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from stageb.guidance.words.costs import (
     Confusion,
     PriceConfig,
     count_alarms,
+    count_wrong,
     describe_classes,
     describe_review,
     effective_counts,
@@ -100,6 +101,11 @@ def test_figures_of_other_labels_name_each_label_that_a_ticket_has() -> None:
     assert describe_classes(measure_classes(unsaid, EQUAL)).startswith(
         "low: 0% of 4 found (0% of its verdicts right), mid: 0% of 4 found; macro-F1"
     )
+
+
+def test_a_verdict_is_wrong_that_is_another_label_and_none_is_no_verdict() -> None:
+    row = {"low": 3, "mid": 1, "high": 2, "none": 4}
+    assert count_wrong({"confusion": {"low": row, "mid": row, "high": row}}) == 3 + 5 + 4
 
 
 def test_a_review_is_of_the_tickets_that_need_one() -> None:

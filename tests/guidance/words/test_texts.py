@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.words.texts import find_copied, find_renamed, one_line, verdict_words_fault
+from stageb.guidance.words.texts import (
+    LONGEST_LABEL,
+    find_copied,
+    find_renamed,
+    label_fault,
+    one_line,
+    verdict_words_fault,
+)
 from stageb.untrusted.clean_text import text_fault
 
 SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
@@ -48,6 +55,13 @@ def test_a_verdict_word_has_at_most_forty_characters_and_at_least_one() -> None:
     assert verdict_words_fault({"pass": "a" * 40, "fail": "b" * 40}) == ""
     for word in ("a" * 41, ""):
         assert "of 1 to 40 printable characters" in verdict_words_fault({"pass": word, "fail": "b"})
+
+
+def test_a_label_is_a_short_line_with_single_spaces() -> None:
+    for label in ("a", "low risk", "漏油", "a" * LONGEST_LABEL):
+        assert label_fault(label) == ""
+    for other in ("", " ", " low", "low  risk", "a|b", "a\nb", "a" * (LONGEST_LABEL + 1), 1, None):
+        assert f"a text of 1 to {LONGEST_LABEL} characters" in label_fault(other)
 
 
 @given(st.text(max_size=60), st.integers(1, 40))

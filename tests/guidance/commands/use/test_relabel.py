@@ -22,7 +22,7 @@ from stageb.guidance.commands.use.fit import fit_here
 from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.prompts import WORDS as WORDINGS
-from stageb.guidance.tickets.corrected import write_corrected, write_workbook
+from stageb.guidance.tickets.corrected import list_suffixes, write_corrected, write_workbook
 from stageb.guidance.tickets.tables import table_lines
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import PASS_FAIL, Content, Guidance, Rule, Ticket, Verdict
@@ -232,6 +232,35 @@ def test_a_table_keeps_the_mark_that_it_begins_with_and_the_ends_of_its_lines(
     columns = ColumnsConfig(mission_name="valves", group_id="id", texts=["seen"])
     write_corrected(str(path), columns, {3: "fail"}, new := tmp_path / "new.csv")
     assert new.read_bytes() == before.replace(b"worn,pass", b"worn,fail")
+
+
+def test_a_line_of_json_keeps_all_but_its_label_as_it_was_written(tmp_path: Path) -> None:
+    tickets = [
+        {
+            "mission": "Ventile",
+            "group_id": f"Größe {n}",
+            "label": "pass",
+            "per_image": {"1": f"漏油 {n}"},
+            "note": [n],
+        }
+        for n in range(4)
+    ]
+    lines = [json.dumps(ticket, ensure_ascii=False) for ticket in tickets]
+    (path := tmp_path / "my.jsonl").write_text("\n".join(lines) + "\n")
+    write_corrected(str(path), ColumnsConfig(), {2: "fail", 4: "fail"}, new := tmp_path / "n.jsonl")
+    for n in (1, 3):
+        lines[n] = lines[n].replace('"pass"', '"fail"')
+    assert new.read_text().splitlines() == lines
+
+
+def test_what_no_file_of_its_kind_is_written_of_becomes_a_table_of_text() -> None:
+    suffixes = {name: list_suffixes(f"My.{name}") for name in ("XLSX", "ods", "parquet", "csv")}
+    assert suffixes == {
+        "XLSX": [".xlsx", ".csv", ".tsv"],
+        "ods": [".csv", ".tsv"],
+        "parquet": [".csv", ".tsv"],
+        "csv": [".csv"],
+    }
 
 
 @pytest.mark.parametrize("line", [2, 3])
