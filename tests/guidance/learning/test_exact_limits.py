@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
+from math import inf
 from random import Random
 
 import pytest
@@ -20,7 +21,7 @@ from stageb.guidance.learning.scales import Scale
 from stageb.guidance.learning.terms import Masks, Scales, hold_any
 from stageb.guidance.rules.conditions import Expression, Limit, compile_expression
 from stageb.guidance.rules.evidence_forms import find_numbers
-from stageb.guidance.rules.limits import write_limit
+from stageb.guidance.rules.limits import Side, write_limit
 from stageb.guidance.rules.value_types import OPERATORS, Computed, parse_quantity, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.costs import PriceConfig
@@ -214,6 +215,18 @@ def test_a_limit_lies_in_the_middle_of_a_wide_gap(under: float, gap: float, side
     step = 10.0 ** -max(len(f"{end:g}".partition(".")[2]) for end in (under, over))
     if over - under > 1.5 * step:  # numbers as fine as these fit in between
         assert under + quarter - 1e-9 <= found.number <= over - quarter + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("under", "over", "sample"),
+    [(1e-14, 2e-14, "1e-14"), (1.0, inf, "9" * 400)],
+    ids=["more than twelve decimals", "beyond all numbers"],
+)
+@pytest.mark.parametrize("side", ["above", "below"])
+def test_a_gap_in_which_no_limit_can_be_written_has_none(
+    side: Side, under: float, over: float, sample: str
+) -> None:
+    assert write_limit(side, under, over, sample) == ""
 
 
 @given(

@@ -283,6 +283,17 @@ def test_what_a_ticket_lacks_is_told_in_the_language_of_the_rules(
     )
 
 
+def test_numbers_of_two_units_are_told_as_what_cannot_be_compared() -> None:
+    texts = ("gap: 3 mm; width: 2 mm", "gap: 3 mm; width: 2 kg")
+    tickets = [Ticket("m", text, "pass", (("image_1", text),)) for text in texts]
+    rules = read_rules(guidance("Fail if gap is above width."), Vocabulary.of(tickets), EN)
+    other_units = reading(tickets[1])
+    assert (
+        make_explainer(rules)(rules.compile()(other_units), other_units)
+        == "G1: no number that it can compare in gap, width"
+    )
+
+
 def test_another_headline_may_touch_every_ticket() -> None:
     rules = (Rule("G0", "Be strict."), *guidance(TORN).rules[1:])
     assert touched(guidance(TORN), Guidance("m", 1, rules, 2)) == [0, 1, 2, 3, 4]
