@@ -29,6 +29,7 @@ from stageb.guidance.words.types import (
     Calibration,
     Estimate,
     Guidance,
+    JudgeName,
     Operation,
     Rule,
 )
@@ -414,6 +415,16 @@ def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_d
     changed = replace(base, rules=(base.rules[0], Rule("G1", "Fail if a is c.")))
     kept = keep_origins(base, changed)
     assert (kept.step, kept.calibration) == (4, UNCALIBRATED)
+
+
+@pytest.mark.parametrize(("judge", "left"), [("rules", "rules"), ("model", "")])
+def test_rules_that_a_person_changed_are_judged_by_no_model_that_was_chosen_for_others(
+    judge: JudgeName, left: JudgeName
+) -> None:
+    base = Guidance("m", 3, (Rule("G0", "headline"), Rule("G1", "Fail if a is b.")), 2, judge=judge)
+    changed = replace(base, rules=(base.rules[0], Rule("G1", "Fail if a is c.")), judge="")
+    assert keep_origins(base, replace(base, judge="")).judge == judge
+    assert keep_origins(base, changed).judge == left
 
 
 @given(guidances(), st.data())
