@@ -304,6 +304,19 @@ def of_kind(found: Mapping[Expression, int], *kinds: str) -> set[Expression]:
     return {condition for condition in found if condition.key[0] in kinds}
 
 
+def test_a_column_that_is_called_like_a_count_of_one_image_is_a_column_where_nothing_is_counted() -> (
+    None
+):
+    readings = [read_summaries((f"image_1_lid: {state}",)) for state in ("torn", "new", "torn")]
+    assert OneOf("image_1_lid", ("torn",)) in find_conditions(readings)
+
+
+def test_no_line_names_a_value_of_one_endless_word() -> None:
+    readings = [read_summaries((f"code: {value}",)) for value in ("x" * 60, "y", "z")]
+    named = {each.values for each in find_conditions(readings) if isinstance(each, OneOf)}
+    assert named == {("y",), ("z",)}
+
+
 def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_they_are_not() -> (
     None
 ):

@@ -428,15 +428,19 @@ def test_rules_that_a_person_changed_are_judged_by_no_model_that_was_chosen_for_
 
 
 @given(guidances(), st.data())
-def test_no_key_is_given_again_after_a_person_takes_rules_out(
+def test_no_key_is_given_again_after_a_person_takes_rules_out_or_adds_one(
     base: Guidance, data: st.DataObject
 ) -> None:
     left = data.draw(st.integers(1, len(base.rules)))
-    content = {base.mission: {"experiences": {each.key: each.text for each in base.rules[:left]}}}
+    texts = {each.key: each.text for each in base.rules[:left]}
+    if data.draw(st.booleans()):  # the person leaves numbers out
+        texts[f"G{base.next_number + 1}"] = "Fail if it is the person's own."
+    content = {base.mission: {"experiences": texts}}
     kept = keep_origins(base, from_json(content, "g.json")[base.mission])
     learnt = apply(kept, [Operation("add", None, (), "Fail if new.", "why", ("g1::fail",))])
     new = {each.key for each in learnt.rules} - {each.key for each in kept.rules}
     assert new.isdisjoint(each.key for each in base.rules)
+    assert all(int(each.key[1:]) < kept.next_number for each in kept.rules)
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(Estimate)])
