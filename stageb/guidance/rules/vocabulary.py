@@ -170,8 +170,8 @@ class Vocabulary:
         )
         if place is None:
             return None
-        higher = scale[place + (is_above and not is_denied) :]
-        lower = scale[: place + (is_above and is_denied)]
+        higher = scale[place + is_above :]  # above, or not below, which has the value itself
+        lower = scale[: place + is_denied]
         return higher if is_above != is_denied else lower
 
     def nearest_name(self, name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
+from math import inf
 from random import Random
 
 import pytest
@@ -20,7 +21,7 @@ from stageb.guidance.learning.scales import Scale
 from stageb.guidance.learning.terms import Masks, Scales, hold_any
 from stageb.guidance.rules.conditions import Expression, Limit, compile_expression
 from stageb.guidance.rules.evidence_forms import find_numbers
-from stageb.guidance.rules.limits import write_limit
+from stageb.guidance.rules.limits import Side, write_limit
 from stageb.guidance.rules.value_types import OPERATORS, Computed, parse_quantity, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.costs import PriceConfig
@@ -240,6 +241,18 @@ def test_a_limit_between_neighbours_is_one_of_them_and_as_fine_as_they_are(
     for side, end in (("above", under), ("below", over)):
         text = write_limit("above" if side == "above" else "below", under, over, "7 mm")
         assert parse_quantity(text) == (end, "mm")
+
+
+@pytest.mark.parametrize(
+    ("under", "over", "sample"),
+    [(1e-14, 2e-14, "1e-14"), (1.0, inf, "9" * 400)],
+    ids=["more than twelve decimals", "beyond all numbers"],
+)
+@pytest.mark.parametrize("side", ["above", "below"])
+def test_a_gap_in_which_no_limit_can_be_written_has_none(
+    side: Side, under: float, over: float, sample: str
+) -> None:
+    assert write_limit(side, under, over, sample) == ""
 
 
 @given(

@@ -303,6 +303,31 @@ def of_kind(found: Mapping[Expression, int], *kinds: str) -> set[Expression]:
     return {condition for condition in found if condition.key[0] in kinds}
 
 
+def test_a_column_that_is_called_like_a_count_of_one_image_is_a_column_where_nothing_is_counted() -> (
+    None
+):
+    readings = [read_summaries((f"image_1_lid: {state}",)) for state in ("torn", "new", "torn")]
+    assert OneOf("image_1_lid", ("torn",)) in find_conditions(readings)
+
+
+def test_no_line_names_an_endless_word_or_a_text_as_a_value() -> None:
+    contents = (Content((("code", value),), ()) for value in ("x" * 60, "a b c d e", "y"))
+    readings = [reading(Ticket("m", "g", "fail", (), content=each)) for each in contents]
+    named = {each.values for each in find_conditions(readings) if isinstance(each, OneOf)}
+    assert named == {("y",)}
+
+
+def test_numbers_of_two_units_have_no_limits() -> None:
+    mixed = find_conditions(column(["1 mm", "2 kg", "3 mm"]))
+    assert of_kind(mixed, "above", "below") == set()
+
+
+def test_names_with_few_values_in_common_are_not_compared() -> None:
+    pairs = zip("abcde", "abxyz", strict=True)
+    readings = [read_summaries((f"one: {one}; other: {other}",)) for one, other in pairs]
+    assert of_kind(find_conditions(readings), "equals", "differs") == set()
+
+
 def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_they_are_not() -> (
     None
 ):

@@ -29,6 +29,7 @@ from stageb.guidance.words.types import (
     Calibration,
     Estimate,
     Guidance,
+    JudgeName,
     Operation,
     Rule,
 )
@@ -418,16 +419,30 @@ def test_a_calibration_stays_where_a_person_changed_no_rule_and_goes_where_one_d
     assert (kept.step, kept.calibration) == (4, UNCALIBRATED)
 
 
+@pytest.mark.parametrize(("judge", "left"), [("rules", "rules"), ("model", "")])
+def test_rules_that_a_person_changed_are_judged_by_no_model_that_was_chosen_for_others(
+    judge: JudgeName, left: JudgeName
+) -> None:
+    base = Guidance("m", 3, (Rule("G0", "headline"), Rule("G1", "Fail if a is b.")), 2, judge=judge)
+    changed = replace(base, rules=(base.rules[0], Rule("G1", "Fail if a is c.")), judge="")
+    assert keep_origins(base, replace(base, judge="")).judge == judge
+    assert keep_origins(base, changed).judge == left
+
+
 @given(guidances(), st.data())
-def test_no_key_is_given_again_after_a_person_takes_rules_out(
+def test_no_key_is_given_again_after_a_person_takes_rules_out_or_adds_one(
     base: Guidance, data: st.DataObject
 ) -> None:
     left = data.draw(st.integers(1, len(base.rules)))
-    content = {base.mission: {"experiences": {each.key: each.text for each in base.rules[:left]}}}
+    texts = {each.key: each.text for each in base.rules[:left]}
+    if data.draw(st.booleans()):  # the person leaves numbers out
+        texts[f"G{base.next_number + 1}"] = "Fail if it is the person's own."
+    content = {base.mission: {"experiences": texts}}
     kept = keep_origins(base, from_json(content, "g.json")[base.mission])
     learnt = apply(kept, [Operation("add", None, (), "Fail if new.", "why", ("g1::fail",))])
     new = {each.key for each in learnt.rules} - {each.key for each in kept.rules}
     assert new.isdisjoint(each.key for each in base.rules)
+    assert all(int(each.key[1:]) < kept.next_number for each in kept.rules)
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(Estimate)])

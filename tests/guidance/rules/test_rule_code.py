@@ -18,6 +18,7 @@ from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import (
     begin_rule,
     find_touched,
+    keep_named,
     make_explainer,
     read_rules,
     write_rule,
@@ -34,7 +35,7 @@ from stageb.guidance.rules.prompts import (
     words_of,
 )
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.words.types import Guidance, Rule, Ticket, Verdict
+from stageb.guidance.words.types import BACKGROUND, Guidance, Rule, Ticket, Verdict
 
 EN = WORDS["en"]
 TEXTS = (
@@ -281,6 +282,31 @@ def test_what_a_ticket_lacks_is_told_in_the_language_of_the_rules(
         make_explainer(coded)(coded.compile()(reading(TICKETS[3])), reading(TICKETS[3]))
         == f"G1: {untold}"
     )
+
+
+def test_numbers_of_two_units_are_told_as_what_cannot_be_compared() -> None:
+    texts = ("gap: 3 mm; width: 2 mm", "gap: 3 mm; width: 2 kg")
+    tickets = [Ticket("m", text, "pass", (("image_1", text),)) for text in texts]
+    rules = read_rules(guidance("Fail if gap is above width."), Vocabulary.of(tickets), EN)
+    other_units = reading(tickets[1])
+    assert (
+        make_explainer(rules)(rules.compile()(other_units), other_units)
+        == "G1: no number that it can compare in gap, width"
+    )
+
+
+def test_a_headline_that_is_background_decides_nothing() -> None:
+    headline = Rule("G0", "Look at seals and hoses.", {BACKGROUND: True})
+    rules = replace(guidance(TORN), rules=(headline, *guidance(TORN).rules[1:]))
+    judge = read_rules(rules, TOUCHED_VOCABULARY, EN).compile()
+    assert [judge(reading(ticket)).verdict for ticket in TICKETS[:3]] == ["fail", "fail", "pass"]
+
+
+def test_what_rules_name_is_kept_beside_a_rule_that_code_cannot_read() -> None:
+    kept = keep_named(guidance("Fail if it looks odd.", TORN), TOUCHED_VOCABULARY, EN)
+    assert ("state", "torn") in kept.named
+    coded = read_rules(kept, Vocabulary.of([]), EN, is_whole=False)
+    assert [isinstance(rule.code, RuleCode) for rule in coded.each] == [False, True]
 
 
 def test_another_headline_may_touch_every_ticket() -> None:
