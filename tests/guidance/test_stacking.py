@@ -20,7 +20,7 @@ from stageb.engines.config import ModelConfig
 from stageb.errors import BadInputError
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig
 from stageb.guidance.judging.questions import JudgeTickets, answer_all
-from stageb.guidance.learning.at_once import RuleLearner, WholeLesson
+from stageb.guidance.learning.at_once import RuleLearner, RuleSetLesson
 from stageb.guidance.learning.calibrate import FEWEST_TO_FIT
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.judgements import Judge
@@ -476,7 +476,7 @@ def test_unproven_rules_are_kept_beside_a_model_that_is_not_better_without_them(
     (lesson,) = answer_all(learner.propose(bundles, START), answer)
     likely = lesson.learnt
     assert likely
-    unlikely = likely._replace(whole=replace(likely.whole, z_score=0.0))
+    unlikely = likely._replace(rule_set=replace(likely.rule_set, z_score=0.0))
     proof = Proof(lesson.teacher, likely, learner.tools.make_judge(START))
     test, preparers, _ = answer_all(proof.prove(1e-9), answer)
     for learnt, outcome in zip((likely, unlikely), outcomes, strict=True):
@@ -519,7 +519,7 @@ def test_where_code_learns_nothing_the_present_guidance_is_prepared_unless_edits
 
 def learn_at_once(
     trial: Trial, scope: Any, present: Guidance = START, provisional: Any = "keep"
-) -> tuple[RuleLearner, WholeLesson]:
+) -> tuple[RuleLearner, RuleSetLesson]:
     """The learner of a run that a model judges, and what code makes of all train tickets."""
     config = replace(
         CONFIG, reflection=ReflectionConfig(scope=scope), gate=GateConfig(provisional=provisional)
@@ -580,7 +580,7 @@ def test_what_is_not_proven_stays_if_its_test_makes_it_likely_or_code_does_and_n
     trial = Trial(right=1.0)
     learner, lesson = learn_at_once(trial, "all", provisional=provisional)
     assert lesson.learnt
-    learnt = lesson.learnt._replace(whole=replace(lesson.learnt.whole, z_score=seems))
+    learnt = lesson.learnt._replace(rule_set=replace(lesson.learnt.rule_set, z_score=seems))
     proof = Proof(lesson.teacher, learnt, learner.tools.make_judge(START))
     _, preparers, _ = answer_all(proof.prove(1e-300), trial.answer)
     assert preparers
@@ -611,7 +611,7 @@ def test_where_too_little_is_known_to_weigh_by_rules_that_are_ahead_of_the_model
     """Without probabilities, nothing is weighed, and they are not likely for that alone."""
     trial = Trial(right=1.0, weighs=weighs)
     learner, lesson = learn_at_once(trial, "all")
-    assert lesson.learnt and lesson.learnt.whole.z_score > 2
+    assert lesson.learnt and lesson.learnt.rule_set.z_score > 2
     proof = Proof(lesson.teacher, lesson.learnt, learner.tools.make_judge(START))
     _, preparers, _ = answer_all(proof.prove(1e-300), trial.answer)
     assert preparers
@@ -1021,14 +1021,14 @@ def test_a_kill_between_preparing_and_what_is_learnt_at_once_leaves_the_same_byt
     def written(name: str) -> dict[str, bytes]:
         return {file: (tmp_path / name / "run" / "valves" / file).read_bytes() for file in FILES}
 
-    whole = run_in("whole", "job")
-    assert whole.codes == (0,), whole.err
+    rule_set = run_in("whole", "job")
+    assert rule_set.codes == (0,), rule_set.err
     place = next(
         place
-        for place, operation in enumerate(whole.operations[0])
+        for place, operation in enumerate(rule_set.operations[0])
         if operation.endswith("reflection.jsonl")
     )
-    assert any("guidance-000001" in operation for operation in whole.operations[0][:place])
+    assert any("guidance-000001" in operation for operation in rule_set.operations[0][:place])
     assert run_in("killed", "killing", place).codes == (137,)
     resumed = run_in("killed", "resuming")
     assert resumed.codes == (0,), resumed.err

@@ -2,7 +2,7 @@
 
 Where code judges (``runner.judge: both``), verdicts are free, so no ticket is set apart: every one
 teaches and tests in turn (``learning/gate/prequential.py``), and the guidance that is kept is
-learnt from all of them (``learning/whole.py``).
+learnt from all of them (``learning/rule_sets.py``).
 
 A model that reads instruct texts and judges all tickets is given such rules too, once, before it
 reflects, if it does: with demonstrations, and weighed beside the verdicts of these rules as code
@@ -32,7 +32,7 @@ from stageb.guidance.words.types import Guidance, Judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeLesson(Lesson):
+class RuleSetLesson(Lesson):
     """A guidance that all train tickets taught."""
 
     teacher: Teacher
@@ -69,14 +69,16 @@ class RuleLearner:
         bundle = Bundle(mission.bundles, 0, cases).after(verdicts)
         return replace(mission, bundles=mission.bundles + 1), (bundle,)
 
-    def propose(self, bundles: Sequence[Bundle], guidance: Guidance) -> Dialogue[list[WholeLesson]]:
+    def propose(
+        self, bundles: Sequence[Bundle], guidance: Guidance
+    ) -> Dialogue[list[RuleSetLesson]]:
         """Learn from the bundles, in other sizes, too; no proposal where they teach nothing, or
         learning is stopped before."""
         yield from ()
         return [_fit(bundle, guidance, self.tools) for bundle in bundles]
 
     def prove(
-        self, mission: MissionState, bundle: Bundle, lesson: WholeLesson
+        self, mission: MissionState, bundle: Bundle, lesson: RuleSetLesson
     ) -> Dialogue[GateResult]:
         """Have the gate decide on the proposal; where none may stay, perhaps prepare the present
         guidance anew."""
@@ -85,7 +87,7 @@ class RuleLearner:
         )
         return replace(result, verdicts=verdicts)
 
-    def _prove(self, mission: MissionState, lesson: WholeLesson) -> Dialogue[GateResult]:
+    def _prove(self, mission: MissionState, lesson: RuleSetLesson) -> Dialogue[GateResult]:
         tools, left, learnt, nothing = self.tools, mission.left, lesson.learnt, Decision((), 0.0)
         is_all = tools.config.reflection.scope == "all"
         if learnt and tools.choose:
@@ -134,18 +136,18 @@ def answer_by_code(question: JudgeTickets, tools: Tools) -> list[list[Judgement]
     return [[Judgement(float(right), 0, by_rules=True) for right in rights] for rights in judged]
 
 
-def _fit(bundle: Bundle, guidance: Guidance, tools: Tools) -> WholeLesson:
+def _fit(bundle: Bundle, guidance: Guidance, tools: Tools) -> RuleSetLesson:
     groups = [*whole_groups(tools.splits.race_set, tools.tickets), *tools.pool.groups]
     teacher = Teacher.of(guidance, bundle, groups, tools)
     try:
         learnt = None if bundle.why_not else teacher.learn(groups, with_others=True)
     except LearningStopped:
-        return WholeLesson(teacher=teacher, is_stopped=True)
+        return RuleSetLesson(teacher=teacher, is_stopped=True)
     except NoRoom:
-        return WholeLesson(teacher=teacher, why_not=NO_ROOM)
+        return RuleSetLesson(teacher=teacher, why_not=NO_ROOM)
     if learnt is None:
-        return WholeLesson(teacher=teacher)
-    return WholeLesson(
+        return RuleSetLesson(teacher=teacher)
+    return RuleSetLesson(
         proposals=learnt.edit.proposals,
         sizes=teacher.list_sizes(learnt),
         teacher=teacher,

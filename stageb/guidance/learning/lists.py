@@ -12,8 +12,8 @@ where the whole list costs least (``scales.py``).
 A line tells the more, the less likely it is that chance brings so many tickets of its verdict:
 Chernoff's exponent, as in ``evidence.py``, less ``PRICE`` of the log of how many conditions there
 were to choose from, for each. That price is low, since how many lines are kept is decided
-elsewhere, on tickets that taught none of them (``whole.py``). A number that is computed from two
-fields has a higher price: it is harder to read, and there are many of them.
+elsewhere, on tickets that taught none of them (``rule_sets.py``). A number that is computed from
+two fields has a higher price: it is harder to read, and there are many of them.
 """
 
 from __future__ import annotations

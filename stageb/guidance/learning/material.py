@@ -73,7 +73,7 @@ class DecisionList:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class RuleSet:
     """A guidance to be made: with two labels it has one part, with more, every label but
     ``default`` may have one."""
 
@@ -109,7 +109,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredWhole(Whole):
+class MeasuredRuleSet(RuleSet):
     """A whole guidance, measured against the present one on tickets that did not teach it. What
     chance adds to the best of several is taken off, save from ``wrong``."""
 
@@ -121,42 +121,44 @@ class MeasuredWhole(Whole):
     z_score: float  # by how many standard errors it costs less
 
 
-def find_undecided(whole: Whole, material: Material, among: int) -> int:
+def find_undecided(rule_set: RuleSet, material: Material, among: int) -> int:
     """The tickets in ``among`` that code leaves open: a line of some list might hold but lacks a
     field, and no earlier list has decided."""
-    terms = (term for line in whole.lines for term in line)
+    terms = (term for line in rule_set.lines for term in line)
     # a count ("at least two of ...") is tested by its parts
     named = {each for term in terms for each in (term.conditions() if term.size > 1 else (term,))}
     possible = Masks({term: find_possible(term, material.masks, material.gaps) for term in named})
     undecided = 0
-    for part in whole.lists:
+    for part in rule_set.lists:
         held = hold_any(material.masks, part.lines)
         undecided |= among & hold_any(possible, part.lines) & ~held
         among &= ~held
     return undecided
 
 
-def judge_whole(whole: Whole, masks: Masks, among: int) -> dict[Verdict, int]:
+def judge_by_rule_set(rule_set: RuleSet, masks: Masks, among: int) -> dict[Verdict, int]:
     """The tickets in ``among`` that its parts decide, by verdict."""
     judged: dict[Verdict, int] = {}
-    for part in whole.lists:
+    for part in rule_set.lists:
         judged[part.verdict] = among & hold_any(masks, part.lines)
         among &= ~judged[part.verdict]
-    return {**judged, **judge_compared(whole.cards, masks, among)} if whole.cards else judged
+    return {**judged, **judge_compared(rule_set.cards, masks, among)} if rule_set.cards else judged
 
 
-def find_wrong(whole: Whole, material: Material, among: int) -> int:
+def find_wrong(rule_set: RuleSet, material: Material, among: int) -> int:
     """Find the tickets in ``among`` that it judges wrong, or not at all: nobody knows what a model
     would say."""
     free = among & ~material.held
-    judged = judge_whole(whole, material.masks, free)
+    judged = judge_by_rule_set(rule_set, material.masks, free)
     rest = ~sum(judged.values())
-    right = rest & (~material.wrong if whole.default is None else material.labelled[whole.default])
+    right = rest & (
+        ~material.wrong if rule_set.default is None else material.labelled[rule_set.default]
+    )
     right = reduce(or_, (mask & material.labelled[label] for label, mask in judged.items()), right)
     return (
         free & ~right
         | among & material.held & material.wrong
-        | find_undecided(whole, material, free)
+        | find_undecided(rule_set, material, free)
     )
 
 

@@ -10,7 +10,7 @@ from functools import reduce
 from itertools import product
 from operator import or_
 
-from stageb.guidance.learning.material import DecisionList, Material, Whole
+from stageb.guidance.learning.material import DecisionList, Material, RuleSet
 from stageb.guidance.learning.scorecards import Scorecard, find_distinct
 from stageb.guidance.learning.terms import (
     COUNTED,
@@ -68,11 +68,11 @@ def drop_constant(
     return tuple(others), cards[first].verdict
 
 
-def write_in_order(whole: Whole, material: Material, among: int) -> Whole | None:
+def write_in_order(rule_set: RuleSet, material: Material, among: int) -> RuleSet | None:
     """Write compared cards that give points for one line each as lists in the order that decides:
     first the line that takes its card furthest above its limit. None for other cards, and where one
     that is reached without a point gives another default."""
-    cards = whole.cards
+    cards = rule_set.cards
     if not all(len(card.points) == 1 and min(card.points.values()) > 0 for card in cards):
         return None
     # how far each ticket is above its limit without any point, and with those of the line
@@ -80,7 +80,7 @@ def write_in_order(whole: Whole, material: Material, among: int) -> Whole | None
     leads = [base + sum(card.points.values()) for base, card in zip(bases, cards, strict=True)]
     highest = max(bases, default=-1)
     first = bases.index(highest) if highest >= 0 else -1  # of no card, where none is reached
-    last = cards[first].verdict if highest >= 0 else whole.default
+    last = cards[first].verdict if highest >= 0 else rule_set.default
     order = sorted(range(len(cards)), key=lambda place: -leads[place])
     telling = [place for place in order if (leads[place], -place) > (max(highest, -1), -first)]
     while telling and cards[telling[-1]].verdict == last:
@@ -90,21 +90,23 @@ def write_in_order(whole: Whole, material: Material, among: int) -> Whole | None
         for card in map(cards.__getitem__, telling)
         for line in card.points
     )
-    return Whole(tuple(lists), last) if telling and last == whole.default else None
+    return RuleSet(tuple(lists), last) if telling and last == rule_set.default else None
 
 
 def turn_points(
     card: Scorecard, other: Verdict, opposites: Mapping[Expression, Expression]
-) -> Whole | None:
+) -> RuleSet | None:
     """Return the same verdicts, for a card that a ticket without any point reaches, by a card of
     the ``other`` verdict. None where such a ticket does not reach the card."""
     if card.least > 0:
         return None
     points = {line: -points for line, points in card.points.items()}
-    return Whole((affirm(Scorecard(other, points, 1 - card.least), opposites),), card.verdict)
+    return RuleSet((affirm(Scorecard(other, points, 1 - card.least), opposites),), card.verdict)
 
 
-def write_as_list(card: Scorecard, other: Verdict, material: Material, among: int) -> Whole | None:
+def write_as_list(
+    card: Scorecard, other: Verdict, material: Material, among: int
+) -> RuleSet | None:
     """Write a card of few conditions as a list that says the same, if that is hardly longer. A
     condition that is unknown for a ticket gives it no points, just as a guarded one does not hold
     for it; a denied one would have to hold."""
@@ -112,25 +114,27 @@ def write_as_list(card: Scorecard, other: Verdict, material: Material, among: in
     if not len(card.points) == len(terms) <= SPELT_OUT:
         return None
 
-    def make(verdict: Verdict, lines: Sequence[Conjunction], default: Verdict) -> Whole:
+    def make(verdict: Verdict, lines: Sequence[Conjunction], default: Verdict) -> RuleSet:
         guarded = drop_guards(
             [add_guards(line, material.masks, material.gaps, among) for line in lines]
         )
-        return Whole((DecisionList(verdict, guarded),), default)
+        return RuleSet((DecisionList(verdict, guarded),), default)
 
     reached, missed = spell_out(
         card, material.masks, among, lambda term: not find_untold(term, material.gaps)
     )
-    wholes = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
-    whole = min((each for each in wholes if each.lines), key=lambda each: each.size, default=None)
-    return whole if whole and whole.size <= len(terms) + 1 else None
+    rule_sets = [make(card.verdict, reached, other), make(other, missed, card.verdict)]
+    rule_set = min(
+        (each for each in rule_sets if each.lines), key=lambda each: each.size, default=None
+    )
+    return rule_set if rule_set and rule_set.size <= len(terms) + 1 else None
 
 
-def turn_list(whole: Whole, material: Material, among: int) -> Whole | None:
+def turn_list(rule_set: RuleSet, material: Material, among: int) -> RuleSet | None:
     """Return the same verdicts for a list, by lines of its default: "Pass if a is below 5. Pass if
     b is 0." says "Fail if a is above 5 and b is 1.". None where that takes more conditions, where
     tickets lack a field, or where a condition has no opposite that is as plain."""
-    (part,), default, masks = whole.lists, whole.default, material.masks
+    (part,), default, masks = rule_set.lists, rule_set.default, material.masks
     literals = dict.fromkeys(term for line in part.lines for term in line)
     terms = [*dict.fromkeys(negate(term) if term.is_denied else term for term in literals)]
     if len(terms) > SPELT_OUT or any(find_untold(term, material.gaps) for term in terms):
@@ -153,11 +157,11 @@ def turn_list(whole: Whole, material: Material, among: int) -> Whole | None:
         tuple(opposites.get(negate(term), term) if term.is_denied else term for term in line)
         for line in missed
     )
-    turned = Whole((DecisionList(default, lines),), part.verdict) if default else None
-    return turned if turned and lines and turned.size <= whole.size else None
+    turned = RuleSet((DecisionList(default, lines),), part.verdict) if default else None
+    return turned if turned and lines and turned.size <= rule_set.size else None
 
 
-def write_as_count(card: Scorecard, other: Verdict, material: Material) -> Whole | None:
+def write_as_count(card: Scorecard, other: Verdict, material: Material) -> RuleSet | None:
     """Write a card that any so many of its conditions reach, and no fewer do, as a count of these:
     of a field that some tickets lack, where it is given, since what is unknown gives no points."""
     terms = [term for line in card.points for term in line]
@@ -172,7 +176,7 @@ def write_as_count(card: Scorecard, other: Verdict, material: Material) -> Whole
             everyone = reduce(or_, material.labelled.values())
             parts = [add_guards((term,), material.masks, material.gaps, everyone) for term in terms]
             lines = ((AtLeast(count, tuple(map(conjoin, parts))),),)
-            return Whole((DecisionList(card.verdict, lines),), other)
+            return RuleSet((DecisionList(card.verdict, lines),), other)
     return None
 
 

@@ -21,7 +21,7 @@ from stageb.guidance.learning.gate.decide import Edit, Outcome, Trial
 from stageb.guidance.learning.gate.judgements import Judge
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import BettingTest
-from stageb.guidance.learning.material import MeasuredWhole
+from stageb.guidance.learning.material import MeasuredRuleSet
 from stageb.guidance.learning.stacking import Stacker
 from stageb.guidance.learning.state import NoRoom
 from stageb.guidance.learning.teacher import Learnt, Teacher
@@ -69,14 +69,14 @@ class Proof:
         self, learnt: Learnt, test: BettingTest, preparers: Preparers | None
     ) -> Dialogue[Trial]:
         """Conclude on what all groups teach, after its test."""
-        config, positions, (whole, edit, _) = (
+        config, positions, (rule_set, edit, _) = (
             self.teacher.tools.config,
             [*self.teacher.places],
             learnt,
         )
-        is_likely = whole.z_score > LIKELY  # better than the best constant verdict
+        is_likely = rule_set.z_score > LIKELY  # better than the best constant verdict
         if preparers:
-            by_folds = self.teacher.map_correctness(whole)
+            by_folds = self.teacher.map_correctness(rule_set)
             guidance, _ = yield from preparers.edited.prepare(
                 edit.guidance, positions, by_folds=by_folds
             )
@@ -84,11 +84,11 @@ class Proof:
             if test.z_score > LIKELY:
                 is_likely = True
             elif is_likely:
-                kept = self._keep_beside(whole, edit, preparers)
+                kept = self._keep_beside(rule_set, edit, preparers)
                 edit, is_likely = kept or edit, kept is not None
         elif config.runner.judge == "both":
             edit = replace(edit, guidance=replace(edit.guidance, judge="rules"))
-        estimate = self.teacher.estimate(whole)
+        estimate = self.teacher.estimate(rule_set)
         outcome: Outcome = (
             "accepted" if test.is_accepted else "unproven" if is_likely else "unlikely"
         )
@@ -97,7 +97,7 @@ class Proof:
         if (
             outcome == "unproven"
             and config.gating.provisional == "keep"
-            and not (whole.replaces and has_rules)
+            and not (rule_set.replaces and has_rules)
         ):
             marked = mark_provisional(edit.guidance, self.teacher.bundle.name, estimate)
             edit, outcome = replace(edit, guidance=marked), "provisional"
@@ -133,7 +133,7 @@ class Proof:
             if learnt is None:
                 return None, None
             (gains,) = yield from self.judge.gains([(learnt.edit.guidance, judged)])
-            return Bet(learnt.whole.won, learnt.whole.lost, {"present": gains}), None
+            return Bet(learnt.rule_set.won, learnt.rule_set.lost, {"present": gains}), None
         taught, (edited, present) = [*chain(*groups)], preparers
         _, present = yield from present.prepare(self.teacher.present, taught, judged)
         if learnt is None:
@@ -152,9 +152,11 @@ class Proof:
             "constant": {i: tools.tickets[i].label == constant for i in rights},
         }
         gained = {name: self.judge.compare(rights, others) for name, others in nulls.items()}
-        return Bet(learnt.whole.won, learnt.whole.lost, gained), Preparers(edited, present)
+        return Bet(learnt.rule_set.won, learnt.rule_set.lost, gained), Preparers(edited, present)
 
-    def _keep_beside(self, whole: MeasuredWhole, edit: Edit, preparers: Preparers) -> Edit | None:
+    def _keep_beside(
+        self, rule_set: MeasuredRuleSet, edit: Edit, preparers: Preparers
+    ) -> Edit | None:
         """Return the edit if it may take the place of the present guidance though no test shows
         that it is better; else None. Its rules are likely to be better than the best constant
         verdict, and what they say is weighed beside what the model says. So it is kept unless the
@@ -170,7 +172,7 @@ class Proof:
             rules = read_rules(edit.guidance, tools.vocabulary, tools.words).each
             if not tools.weighs or any(isinstance(rule.code, OutOfReach) for rule in rules):
                 return None
-            after = self.teacher.map_correctness(whole)
+            after = self.teacher.map_correctness(rule_set)
             edit, needed = replace(edit, guidance=replace(edit.guidance, judge="rules")), 1.0
         gains = self.judge.compare({i: after[i] for i in before if i in after}, before)
         return (

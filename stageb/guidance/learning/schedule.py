@@ -40,10 +40,11 @@ def describe_learning(config: LoopConfig) -> str:
             "Code judges by rules that it learns from all train tickets at once; the model "
             "judges what code cannot."
         )
+    by_code = write_option("config", "frugal")
     small = (
         " It is the small one that ships in the package, to try things with: name yours "
-        f"(model.model_name_or_path), or let code learn ({write_option('config', 'frugal')}), which "
-        "is sooner and finds exact limits."
+        f"(model.model_name_or_path), or let code learn ({by_code}), which is sooner and finds "
+        "exact limits."
     )
     return (
         "The model judges tickets, proposes rules from its errors and tests them on other tickets."

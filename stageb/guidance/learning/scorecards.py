@@ -7,7 +7,7 @@ fitted anew. For every size, the weights are made whole: multiplied so that the 
 and ``MOST_POINTS``, and rounded, with the multiplier of least loss (Liu et al., "FasterRisk: fast
 and accurate interpretable risk scores", 2022; Ustun & Rudin, "Supersparse linear integer models for
 optimized medical scoring systems", 2016). Which size is used is decided on tickets that taught none
-of them (``whole.py``).
+of them (``rule_sets.py``).
 
 Each label of a mission's own has a card. A ticket gets the label of the card whose limit it exceeds
 most, of those that it reaches. Cards grow in turns, each by a condition or by two that hold

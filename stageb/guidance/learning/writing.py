@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from stageb.guidance.learning.material import DecisionList, Whole
+from stageb.guidance.learning.material import DecisionList, RuleSet
 from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Conjunction, is_guard
 from stageb.guidance.rules.conditions import All, Expression, Mentions, OutOfReach, Points, conjoin
@@ -45,17 +45,17 @@ _Code = tuple[Expression, tuple[Conjunction, ...]]
 _Named = tuple[WordList, tuple[Conjunction, ...]]  # a list, and the lines of the rule that names it
 
 
-def write_whole(whole: Whole, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
+def write_rule_set(rule_set: RuleSet, vocabulary: Vocabulary, words: Words) -> list[WrittenRule]:
     """Write the rules of what was learnt, those of a verdict the shortest first, behind all word
     lists that they name. Rules that would not be read back as meant are left out: a value may look
     like two. ``vocabulary`` has the lists that exist already."""
     grammar, named, rules = choose_grammar(words), list[WrittenRule](), list[WrittenRule]()
-    for card in whole.cards:
+    for card in rule_set.cards:
         for lines in card.lists:
             each = _name_list(lines, vocabulary.lists.keys())
             vocabulary = _know(vocabulary, [each])
             named.append(WrittenRule(write_word_list(each, grammar), (), card.verdict))
-    for part in whole.parts:
+    for part in rule_set.parts:
         lists, written = _write_rules(part, vocabulary, words)
         vocabulary = _know(vocabulary, (each for each, _ in lists))
         named += [

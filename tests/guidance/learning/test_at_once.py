@@ -16,7 +16,7 @@ from programs import small
 from stageb.__main__ import main
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SplitConfig
 from stageb.guidance.judging.questions import Dialogue, JudgeTickets, answer_all
-from stageb.guidance.learning.at_once import RuleLearner, WholeLesson, answer_by_code
+from stageb.guidance.learning.at_once import RuleLearner, RuleSetLesson, answer_by_code
 from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Edit, Gate
 from stageb.guidance.learning.proposer import Bundle, GateResult
@@ -345,7 +345,7 @@ STATES = [  # one in six is labelled otherwise than its state says
 LEFT = Budget((0.01, 0.02, 0.005))
 
 
-def learn_states(price: PriceConfig, *rules: Rule) -> WholeLesson:
+def learn_states(price: PriceConfig, *rules: Rule) -> RuleSetLesson:
     config = LoopConfig(
         tickets=["t.jsonl"],
         runner=RunnerConfig(judge="both"),
@@ -533,7 +533,7 @@ def test_a_rule_names_tickets_that_it_speaks_of_itself_and_judges_right() -> Non
 def test_code_is_wrong_about_the_tickets_that_its_folds_were_wrong_about_and_no_others() -> None:
     lesson = learn_states(PriceConfig())
     assert lesson.learnt
-    rights = lesson.teacher.map_correctness(replace(lesson.learnt.whole, wrong=0b101100))
+    rights = lesson.teacher.map_correctness(replace(lesson.learnt.rule_set, wrong=0b101100))
     assert [place for place, is_right in enumerate(rights.values()) if not is_right] == [2, 3, 5]
     assert [*rights] == [*lesson.teacher.places]
 
@@ -588,12 +588,14 @@ def test_tickets_that_are_joined_are_one_for_all_that_is_estimated() -> None:
         cases = tuple(Case(given[i], given[i].label == "pass", None) for i in positions)
         teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
         found = teacher.learn(groups)
-        assert found is not None and found.whole.lost
+        assert found is not None and found.rule_set.lost
         named = {ticket.key: ticket for ticket in given}
         for key in found.edit.proposals[0].operations[0].evidence:
             assert named[key].label == "fail" and "torn" in named[key].per_image[0][1]
-        assert teacher.estimate(found.whole).acc == pytest.approx(1 - found.whole.cost, abs=1e-5)
-        gains.append(found.whole.z_score)
+        assert teacher.estimate(found.rule_set).acc == pytest.approx(
+            1 - found.rule_set.cost, abs=1e-5
+        )
+        gains.append(found.rule_set.z_score)
     assert all(0.9 * gains[0] < gain <= gains[0] for gain in gains)
 
 
@@ -675,7 +677,7 @@ def test_of_labels_what_a_fixed_rule_decides_is_left_to_it_right_or_wrong(
     operations = learnt.edit.proposals[0].operations
     assert {operation.text for operation in operations if operation.op == "add"} == added
     wrong = sum(given[i].label == "high" for i in positions) / len(positions) * is_wrong
-    assert teacher.estimate(learnt.whole).acc == pytest.approx(1 - wrong, abs=1e-5)
+    assert teacher.estimate(learnt.rule_set).acc == pytest.approx(1 - wrong, abs=1e-5)
     (rest,) = {tuple(op.key for op in operations if op.op == "remove")}
     assert rest == (() if is_fixed else ("G1",))
 
@@ -701,7 +703,7 @@ def test_of_what_is_learnt_in_other_sizes_that_is_listed_which_has_room() -> Non
     teacher = Teacher.of(start, Bundle(0, 0, cases), groups, tools)
     learnt = teacher.learn(groups, with_others=True)
     assert learnt and tools.fits(learnt.edit.guidance)
-    assert {whole.size for whole in learnt.by_size.values()} == {4, 6}
+    assert {rule_set.size for rule_set in learnt.by_size.values()} == {4, 6}
     assert [each.conditions for each in teacher.list_sizes(learnt)] == [4]
 
 

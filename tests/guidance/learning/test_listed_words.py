@@ -17,10 +17,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.__main__ import main
-from stageb.guidance.learning.forms import learn_cards, learn_compared
 from stageb.guidance.learning.material import Material
+from stageb.guidance.learning.rule_sets import learn_rule_sets
 from stageb.guidance.learning.terms import Contingency, find_terms
-from stageb.guidance.learning.whole import learn_whole
+from stageb.guidance.learning.tiers import learn_cards, learn_compared
 from stageb.guidance.learning.word_choice import FEWEST_WORDS, find_lists
 from stageb.guidance.rules.conditions import Mentions, OneOf
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
@@ -302,8 +302,11 @@ def test_beside_lists_no_stem_has_points() -> None:
         learnt = learn_cards(listing, 5, material, everyone)
         lines = [
             line
-            for whole in learnt
-            for line in (*whole.lines, *(line for card in whole.cards for line in card.points))
+            for rule_set in learnt
+            for line in (
+                *rule_set.lines,
+                *(line for card in rule_set.cards for line in card.points),
+            )
         ]
         return {term.word for line in lines for term in line if term.word.endswith(ANY)}
 
@@ -339,14 +342,14 @@ def test_beside_word_lists_further_conditions_have_points(labels: Sequence[str],
     learn = learn_cards if len(labels) == 2 else partial(learn_compared, 0)
     alone, beside = (learn(listing, lines, of, (1 << rows) - 1) for lines in (0, 5))
     assert (
-        [whole.size for whole in alone]
-        == [sum(len(card.lists) for card in whole.cards) for whole in alone]
+        [rule_set.size for rule_set in alone]
+        == [sum(len(card.lists) for card in rule_set.cards) for rule_set in alone]
         != []
     )
-    assert {whole.default for whole in alone} == {"pass"} or len(labels) > 2
-    for card in (card for whole in beside for card in whole.cards):
+    assert {rule_set.default for rule_set in alone} == {"pass"} or len(labels) > 2
+    for card in (card for rule_set in beside for card in rule_set.cards):
         assert all(len({card.points[line] for line in words}) == 1 for words in card.lists)
-    lines = [line for whole in beside for card in whole.cards for line in card.points]
+    lines = [line for rule_set in beside for card in rule_set.cards for line in card.points]
     assert (OneOf("seal", ("worn",)),) in lines or (OneOf("seal", ("new",)),) in lines
 
 
@@ -356,12 +359,12 @@ def test_texts_teach_word_lists_and_what_else_tells_but_not_in_the_place_of_fixe
 ) -> None:
     of = replace(make_notes(("fail", "pass"), "fail"), keeps=keeps, verdicts=frozenset(["fail"]))
     folds = [sum(1 << place for place in range(fold, 180, 3)) for fold in range(3)]
-    (whole,) = learn_whole(of, folds, [30], lengths=[20]).values()
+    (rule_set,) = learn_rule_sets(of, folds, [30], lengths=[20]).values()
     if keeps:
-        assert not whole.cards and not whole.replaces
+        assert not rule_set.cards and not rule_set.replaces
         return
-    (card,) = whole.cards
+    (card,) = rule_set.cards
     listed = {line for words in card.lists for line in words}
-    assert len(listed) > 10 and whole.size == len(card.lists) + len(card.points.keys() - listed)
+    assert len(listed) > 10 and rule_set.size == len(card.lists) + len(card.points.keys() - listed)
     assert any("seal" in term.fields for line in card.points for term in line)
-    assert whole.wrong.bit_count() < 18
+    assert rule_set.wrong.bit_count() < 18

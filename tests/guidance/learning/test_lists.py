@@ -16,20 +16,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from times import TIMES
 
-from stageb.guidance.learning import scorecards
-from stageb.guidance.learning import whole as wholes
-from stageb.guidance.learning.forms import Kind, learn_cards, learn_compared, learn_lists
+from stageb.guidance.learning import rule_sets, scorecards
 from stageb.guidance.learning.lists import Demands, cover, refine
 from stageb.guidance.learning.material import (
     Material,
-    MeasuredWhole,
-    Whole,
+    MeasuredRuleSet,
+    RuleSet,
     find_undecided,
     find_wrong,
     find_z_score,
-    judge_whole,
+    judge_by_rule_set,
 )
 from stageb.guidance.learning.proof import LIKELY
+from stageb.guidance.learning.rule_sets import CV_FOLDS
 from stageb.guidance.learning.scorecards import (
     MOST_POINTS,
     MOST_TERMS,
@@ -55,9 +54,9 @@ from stageb.guidance.learning.terms import (
     make_guard,
     unpack,
 )
-from stageb.guidance.learning.whole import CV_FOLDS
+from stageb.guidance.learning.tiers import Learner, learn_cards, learn_compared, learn_lists
 from stageb.guidance.learning.word_choice import find_lists
-from stageb.guidance.learning.writing import write_whole
+from stageb.guidance.learning.writing import write_rule_set
 from stageb.guidance.rules.conditions import (
     AtLeast,
     Mentions,
@@ -105,16 +104,16 @@ def material(readings: list[Reading], fails: int, prices: Prices = EQUAL) -> Mat
     )
 
 
-def learn_whole(of: Material, folds: list[int], size: int = 160) -> MeasuredWhole | None:
-    return wholes.learn_whole(of, folds, [size]).get(size)
+def learn_rule_sets(of: Material, folds: list[int], size: int = 160) -> MeasuredRuleSet | None:
+    return rule_sets.learn_rule_sets(of, folds, [size]).get(size)
 
 
 def folds(rows: int) -> list[int]:
     return [mask(list(range(fold, rows, CV_FOLDS))) for fold in range(CV_FOLDS)]
 
 
-def count_wrong(whole: Whole | None, of: Material, among: int) -> int:
-    return find_wrong(whole or Whole((), None), of, among).bit_count()
+def count_wrong(rule_set: RuleSet | None, of: Material, among: int) -> int:
+    return find_wrong(rule_set or RuleSet((), None), of, among).bit_count()
 
 
 def fails_by_rule(each: Reading) -> bool:
@@ -128,13 +127,15 @@ def test_tickets_that_say_the_same_prove_as_much_as_one_of_them() -> None:
     rows, times = 150, 4
     readings = table(rows)
     places = [place for place, each in enumerate(readings) if fails_by_rule(each)]
-    once = learn_whole(material(readings, mask(places)), folds(rows))
+    once = learn_rule_sets(material(readings, mask(places)), folds(rows))
     repeated = material(
         readings * times, mask([place + n * rows for n in range(times) for place in places])
     )
     parts = [sum(fold << n * rows for n in range(times)) for fold in folds(rows)]
     groups = [mask([place + n * rows for n in range(times)]) for place in range(rows)]
-    joined, apart = (learn_whole(replace(repeated, groups=each), parts) for each in (groups, ()))
+    joined, apart = (
+        learn_rule_sets(replace(repeated, groups=each), parts) for each in (groups, ())
+    )
     assert once and joined and apart
     assert (
         joined.z_score == pytest.approx(once.z_score, rel=0.2)
@@ -172,13 +173,13 @@ def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
     of = Material(
         masks.plus(list_guards(gaps, everyone)), gaps, label(fails, rows), fails, frozenset(), EQUAL
     )
-    whole = learn_whole(of, folds(rows))
+    rule_set = learn_rule_sets(of, folds(rows))
     assert (
-        whole
-        and not whole.cards
-        and count_wrong(whole, of, everyone) == find_undecided(whole, of, everyone) == 0
+        rule_set
+        and not rule_set.cards
+        and count_wrong(rule_set, of, everyone) == find_undecided(rule_set, of, everyone) == 0
     )
-    (line,) = whole.lines
+    (line,) = rule_set.lines
     assert {name for term in line if is_guard(term) for name in term.fields} == {"a", "b"}
 
 
@@ -209,24 +210,24 @@ def test_rules_judge_as_they_were_learnt_however_few_tickets_lack_a_field(
     gaps = find_gaps(masks, readings)
     masks = masks.plus(list_guards(gaps, everyone))
     of = Material(masks, gaps, label(failing, rows), failing, frozenset(), EQUAL)
-    whole = learn_whole(of, folds(rows), 30)
-    assert whole
-    default = whole.default or "pass"  # as all tickets are judged so far
+    rule_set = learn_rule_sets(of, folds(rows), 30)
+    assert rule_set
+    default = rule_set.default or "pass"  # as all tickets are judged so far
     texts = ["; ".join(f"{name}: {value}" for name, value in each.pairs.items()) for each in full]
     tickets = [Ticket("m", str(n), "fail", (("image_1", text),)) for n, text in enumerate(texts)]
     vocabulary, words = Vocabulary.of(tickets), WORDS["en"]
     codes = [
         CodedRule(f"G{n}", rule.text, parse_rule(rule.text, vocabulary, words))
-        for n, rule in enumerate(write_whole(whole, vocabulary, words), 1)
+        for n, rule in enumerate(write_rule_set(rule_set, vocabulary, words), 1)
     ]
     judge = CodedRules(codes, (default, "pass" if default == "fail" else "fail")).compile()
     said = [judge(each).verdict for each in readings]
-    verdicts = judge_whole(whole, masks, everyone)
+    verdicts = judge_by_rule_set(rule_set, masks, everyone)
     assert said == [
         next((of for of, held in verdicts.items() if held >> place & 1), default)
         for place in range(rows)
     ]
-    assert not find_undecided(whole, of, everyone)
+    assert not find_undecided(rule_set, of, everyone)
 
 
 @pytest.mark.parametrize("size", [2, 4, 5])
@@ -242,9 +243,9 @@ def test_lists_of_all_labels_have_together_no_more_conditions_than_asked_for(siz
         labelled[found] |= 1 << place
     wrong = sum(held for name, held in labelled.items() if name != "low")
     of = Material(find_terms(readings, Forms()), {}, labelled, wrong, frozenset(), EQUAL)
-    whole = learn_whole(of, folds(len(readings)), size)
-    assert whole and whole.size <= size
-    assert len(whole.lists) == size // 2 and all(each.size == 2 for each in whole.lists)
+    rule_set = learn_rule_sets(of, folds(len(readings)), size)
+    assert rule_set and rule_set.size <= size
+    assert len(rule_set.lists) == size // 2 and all(each.size == 2 for each in rule_set.lists)
 
 
 @pytest.mark.parametrize(("size", "share"), [(20, 3), (30, 5), (40, 6)])
@@ -257,12 +258,12 @@ def test_no_label_has_more_than_its_share_of_the_conditions(size: int, share: in
         labelled[next((name for name in told if told[name]), "low")] |= 1 << place
     terms, wrong = find_terms(readings, Forms()).plain, labelled["high"] | labelled["mid"]
     of = Material(terms, {}, labelled, wrong, frozenset(), EQUAL)
-    whole = learn_whole(of, folds(200), size)
-    assert whole and whole.size <= size
-    assert all(each.size <= share for each in whole.lists)
-    assert all(len(card.points) <= share for card in whole.cards)
-    assert share < 6 or count_wrong(whole, of, (1 << 200) - 1) == 0
-    assert share < 6 or {part.size for part in whole.lists} == {share, 1}
+    rule_set = learn_rule_sets(of, folds(200), size)
+    assert rule_set and rule_set.size <= size
+    assert all(each.size <= share for each in rule_set.lists)
+    assert all(len(card.points) <= share for card in rule_set.cards)
+    assert share < 6 or count_wrong(rule_set, of, (1 << 200) - 1) == 0
+    assert share < 6 or {part.size for part in rule_set.lists} == {share, 1}
 
 
 def make_world(labels: Sequence[Verdict], seed: int) -> Material:
@@ -310,18 +311,18 @@ WORDS_OF_WORLD = frozenset(("leaks", "drips", "fine", "dry"))
 LISTING = partial(find_lists, whole_words=WORDS_OF_WORLD, most=4)
 
 
-def learn_list(default: Verdict | None, sure: float, of: Material, among: int) -> list[Whole]:
+def learn_list(default: Verdict | None, sure: float, of: Material, among: int) -> list[RuleSet]:
     return learn_lists("fail", default, Demands(sure=sure), of.masks, None)(of, among)
 
 
-OF_TWO: list[Kind] = [
+OF_TWO: list[Learner] = [
     partial(learn_list, "pass", 0.0),
     partial(learn_list, None, 1.5),
     partial(learn_cards, None, 6),
     partial(learn_cards, LISTING, 0),
     partial(learn_cards, LISTING, 2),
 ]
-OF_MORE: list[Kind] = [
+OF_MORE: list[Learner] = [
     partial(learn_compared, 0, None, 4),
     partial(learn_compared, 20, None, 3),
     partial(learn_compared, 0, LISTING, 0),
@@ -342,16 +343,16 @@ WORLDS = pytest.mark.parametrize(
 @WORLDS
 @pytest.mark.parametrize("seed", range(2))
 def test_words_of_a_list_have_the_points_of_the_list_and_no_condition_has_none(
-    labels: Sequence[Verdict], kinds: Sequence[Kind], seed: int
+    labels: Sequence[Verdict], kinds: Sequence[Learner], seed: int
 ) -> None:
     """Nor has a label a card that two tickets teach."""
     of, taught = make_world(labels, seed), (1 << 100) - 1
-    learnt = [whole for kind in kinds for whole in kind(of, taught)]
-    assert any(card.lists for whole in learnt for card in whole.cards)
-    for whole in learnt:
-        assert whole.parts and all(part.lines for part in whole.lists)
-        assert "rare" not in {part.verdict for part in whole.parts}
-        for card in whole.cards:
+    learnt = [rule_set for kind in kinds for rule_set in kind(of, taught)]
+    assert any(card.lists for rule_set in learnt for card in rule_set.cards)
+    for rule_set in learnt:
+        assert rule_set.parts and all(part.lines for part in rule_set.lists)
+        assert "rare" not in {part.verdict for part in rule_set.parts}
+        for card in rule_set.cards:
             assert all(card.points.values())
             assert all(len({card.points[line] for line in words}) == 1 for words in card.lists)
 
@@ -359,7 +360,7 @@ def test_words_of_a_list_have_the_points_of_the_list_and_no_condition_has_none(
 @WORLDS
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_learnt_hangs_on_no_ticket_but_those_that_teach(
-    labels: Sequence[Verdict], kinds: Sequence[Kind], seed: int
+    labels: Sequence[Verdict], kinds: Sequence[Learner], seed: int
 ) -> None:
     """On nothing that others say, and not on their labels: they are held back to test it. Nor on
     the labels of tickets that fixed rules hold."""
@@ -389,11 +390,11 @@ def test_what_is_learnt_hangs_on_no_ticket_but_those_that_teach(
         assert learnt == [kind(other, taught) for kind in kinds]
     if len(labels) > seed + 2:
         parts = [taught & mask(list(range(fold, 100, 3))) for fold in range(3)]
-        found = wholes.learn_whole(of, parts, [3])
-        assert found and found == wholes.learn_whole(cut, parts, [3])
+        found = rule_sets.learn_rule_sets(of, parts, [3])
+        assert found and found == rule_sets.learn_rule_sets(cut, parts, [3])
         # whatever is learnt, what fixed rules hold is wrong where it is now
         assert all(each.wrong & of.held == of.wrong & of.held & taught for each in found.values())
-        assert wholes.learn_whole(relabelled, parts, [3])[3].parts == found[3].parts
+        assert rule_sets.learn_rule_sets(relabelled, parts, [3])[3].parts == found[3].parts
 
 
 def test_out_of_fold_a_label_is_wrong_where_a_list_claims_its_ticket_for_another() -> None:
@@ -407,10 +408,10 @@ def test_out_of_fold_a_label_is_wrong_where_a_list_claims_its_ticket_for_another
         labelled[found] |= 1 << place
     wrong = labelled["high"] | labelled["mid"]
     of = Material(find_terms(readings, Forms()), {}, labelled, wrong, frozenset(), EQUAL)
-    whole = learn_whole(of, folds(600), 2)
-    assert whole and len(whole.lists) == whole.size == 2
-    assert whole.wrong == find_wrong(whole, of, (1 << 600) - 1)
-    assert whole.wrong & labelled["low"]
+    rule_set = learn_rule_sets(of, folds(600), 2)
+    assert rule_set and len(rule_set.lists) == rule_set.size == 2
+    assert rule_set.wrong == find_wrong(rule_set, of, (1 << 600) - 1)
+    assert rule_set.wrong & labelled["low"]
 
 
 def test_a_ticket_that_an_earlier_list_claims_out_of_fold_is_not_right_by_a_later_one() -> None:
@@ -425,10 +426,10 @@ def test_a_ticket_that_an_earlier_list_claims_out_of_fold_is_not_right_by_a_late
         labelled["high" if is_high else "mid" if is_mid else "low"] |= 1 << place
     present = labelled["high"] | labelled["mid"]
     of = Material(find_terms(readings, Forms()), {}, labelled, present, frozenset(), EQUAL)
-    whole = learn_whole(of, parts, 2)
-    assert whole and [part.verdict for part in whole.lists] == ["high", "mid"]
-    assert find_wrong(whole, of, sum(parts)) == 0
-    assert whole.wrong == parts[0] & present
+    rule_set = learn_rule_sets(of, parts, 2)
+    assert rule_set and [part.verdict for part in rule_set.lists] == ["high", "mid"]
+    assert find_wrong(rule_set, of, sum(parts)) == 0
+    assert rule_set.wrong == parts[0] & present
 
 
 @pytest.mark.parametrize(
@@ -456,8 +457,8 @@ def test_the_label_that_a_line_tells_best_comes_first(
         labelled["high" if is_high else "mid" if is_mid else "low"] |= 1 << place
     present = labelled["high"] | labelled["mid"]
     of = Material(find_terms(readings, Forms()), {}, labelled, present, frozenset(), EQUAL)
-    whole = learn_whole(of, folds(300), 2)
-    assert whole and whole.lists[0].verdict == first
+    rule_set = learn_rule_sets(of, folds(300), 2)
+    assert rule_set and rule_set.lists[0].verdict == first
 
 
 def test_a_label_that_nothing_tells_has_no_list() -> None:
@@ -469,8 +470,8 @@ def test_a_label_that_nothing_tells_has_no_list() -> None:
         labelled["high" if each.pairs["a"] == "one" else odd] |= 1 << place
     present = labelled["high"] | labelled["odd"]
     of = Material(find_terms(readings, Forms()), {}, labelled, present, frozenset(), EQUAL)
-    whole = learn_whole(of, folds(200), 40)
-    assert whole and [part.verdict for part in whole.parts] == ["high"]
+    rule_set = learn_rule_sets(of, folds(200), 40)
+    assert rule_set and [part.verdict for part in rule_set.parts] == ["high"]
 
 
 def test_of_labels_nothing_is_said_that_fixed_rules_say() -> None:
@@ -485,9 +486,9 @@ def test_of_labels_nothing_is_said_that_fixed_rules_say() -> None:
     present = (labelled["high"] | labelled["mid"]) & ~held
     masks = find_terms(readings, Forms()).plain
     of = Material(masks, {}, labelled, present, frozenset(), EQUAL, held=held)
-    whole = learn_whole(of, folds(240), 20)
-    assert whole and whole.wrong == 0
-    said = {part.verdict: part.lines for part in whole.lists}
+    rule_set = learn_rule_sets(of, folds(240), 20)
+    assert rule_set and rule_set.wrong == 0
+    said = {part.verdict: part.lines for part in rule_set.lists}
     assert said == {"high": ((OneOf("a", ("one",)),),), "mid": ((OneOf("b", ("one",)),),)}
 
 
@@ -500,10 +501,10 @@ def test_a_later_list_may_hold_for_what_an_earlier_one_has_decided() -> None:
         labelled[next(name for name in told if told[name])] |= 1 << place
     present = labelled["high"] | labelled["mid"]
     of = Material(find_terms(readings, Forms()), {}, labelled, present, frozenset(), EQUAL)
-    whole = learn_whole(of, folds(300), 3)
-    assert whole and [part.verdict for part in whole.lists] == ["high", "mid"]
-    assert whole.lists[1].lines == ((OneOf("b", ("one",)),),)
-    assert whole.wrong == 0
+    rule_set = learn_rule_sets(of, folds(300), 3)
+    assert rule_set and [part.verdict for part in rule_set.lists] == ["high", "mid"]
+    assert rule_set.lists[1].lines == ((OneOf("b", ("one",)),),)
+    assert rule_set.wrong == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -516,31 +517,31 @@ def test_figures_of_what_is_learnt_are_those_of_the_tickets_that_taught_it(seed:
     )
     present = fails ^ mask([n for n in range(rows) if draw.random() < 0.3])
     parts = [fold & taught for fold in folds(rows)]
-    found = list[MeasuredWhole]()
+    found = list[MeasuredRuleSet]()
     for times in (1.0, 0.01, 100.0):
         of = material(readings, fails, {"fail": 2 * times, "pass": times})
         # beside rules that stay, so no card is tried
         of = replace(of, wrong=present, keeps=True, verdicts=frozenset(["pass"]))
-        whole = learn_whole(of, parts, 8)
-        assert whole and 0 < whole.cost < whole.present
-        found.append(whole)
-        right_now, right_then = taught & ~present, taught & ~whole.wrong
-        assert whole.won == pytest.approx((right_then & present).bit_count() / 120)
-        lost = (right_now & whole.wrong).bit_count() / 120
+        rule_set = learn_rule_sets(of, parts, 8)
+        assert rule_set and 0 < rule_set.cost < rule_set.present
+        found.append(rule_set)
+        right_now, right_then = taught & ~present, taught & ~rule_set.wrong
+        assert rule_set.won == pytest.approx((right_then & present).bit_count() / 120)
+        lost = (right_now & rule_set.wrong).bit_count() / 120
         misjudged = [
-            (some & fails & taught, some & ~fails & taught) for some in (whole.wrong, present)
+            (some & fails & taught, some & ~fails & taught) for some in (rule_set.wrong, present)
         ]
         then, now = (
             times * (2 * missed.bit_count() + alarms.bit_count()) / 120
             for missed, alarms in misjudged
         )
-        assert whole.present == pytest.approx(now)
+        assert rule_set.present == pytest.approx(now)
         # what chance adds is taken off
-        assert then <= whole.cost < then + 0.2 * times and lost <= whole.lost < lost + 0.1
-        assert (then < whole.cost - 1e-9) == (lost < whole.lost - 1e-9)
-        share = (whole.present - whole.cost) / (whole.present - then)
-        assert whole.z_score == pytest.approx(
-            share * find_z_score(whole.wrong & taught, present & taught, of, taught)
+        assert then <= rule_set.cost < then + 0.2 * times and lost <= rule_set.lost < lost + 0.1
+        assert (then < rule_set.cost - 1e-9) == (lost < rule_set.lost - 1e-9)
+        share = (rule_set.present - rule_set.cost) / (rule_set.present - then)
+        assert rule_set.z_score == pytest.approx(
+            share * find_z_score(rule_set.wrong & taught, present & taught, of, taught)
         )
     assert len({(each.parts, each.wrong) for each in found}) == 1
 
@@ -563,10 +564,10 @@ def test_beside_rules_that_stay_no_guidance_is_learnt_in_their_place(
     readings = table(300)
     labels = mask([n for n, each in enumerate(readings) if fails(each)])
     of = replace(material(readings, labels), keeps=True, verdicts=frozenset(["fail"]))
-    found = wholes.learn_whole(of, folds(300), [30])
-    assert found and not any(whole.replaces or whole.cards for whole in found.values())
+    found = rule_sets.learn_rule_sets(of, folds(300), [30])
+    assert found and not any(rule_set.replaces or rule_set.cards for rule_set in found.values())
     if fails is fails_by_points:
-        free = learn_whole(replace(of, keeps=False), folds(240)[:2], 30)
+        free = learn_rule_sets(replace(of, keeps=False), folds(240)[:2], 30)
         assert free and free.cards and free.replaces
 
 
@@ -589,10 +590,10 @@ def test_where_it_is_shorter_a_list_tells_which_tickets_pass_and_all_others_fail
     wrong = fails ^ failed if verdicts else fails
     of = replace(material(readings, fails), verdicts=verdicts, wrong=wrong)
     taught = folds(240)[:3]
-    whole = learn_whole(of, taught, 6)
-    assert whole and (whole.default, whole.size) == ("fail", 6)
-    assert {part.verdict for part in whole.lists} == {"pass"}
-    assert count_wrong(whole, of, sum(taught)) == 0
+    rule_set = learn_rule_sets(of, taught, 6)
+    assert rule_set and (rule_set.default, rule_set.size) == ("fail", 6)
+    assert {part.verdict for part in rule_set.lists} == {"pass"}
+    assert count_wrong(rule_set, of, sum(taught)) == 0
 
 
 def test_beside_rules_that_stay_nothing_is_said_that_they_say() -> None:
@@ -607,9 +608,9 @@ def test_beside_rules_that_stay_nothing_is_said_that_they_say() -> None:
         keeps=True,
         verdicts=frozenset(["fail"]),
     )
-    whole = learn_whole(of, folds(300))
-    assert whole and whole.lines == ((OneOf("b", ("one",)),),)
-    assert count_wrong(whole, of, everyone) == 0
+    rule_set = learn_rule_sets(of, folds(300))
+    assert rule_set and rule_set.lines == ((OneOf("b", ("one",)),),)
+    assert count_wrong(rule_set, of, everyone) == 0
 
 
 def test_conditions_that_few_tickets_ask_for_are_learnt_where_with_them_nothing_is_wrong() -> None:
@@ -627,8 +628,8 @@ def test_conditions_that_few_tickets_ask_for_are_learnt_where_with_them_nothing_
     ]
     fails = mask([n for n in range(200) if n % 4 < 2 and n not in spared])
     of = replace(material(readings, fails), keeps=True, verdicts=frozenset(["fail"]))
-    whole = learn_whole(of, folds(200))
-    assert whole and count_wrong(whole, of, (1 << 200) - 1) == 0
+    rule_set = learn_rule_sets(of, folds(200))
+    assert rule_set and count_wrong(rule_set, of, (1 << 200) - 1) == 0
 
 
 @pytest.mark.parametrize("named", ["belt", "seal", ""])
@@ -641,9 +642,9 @@ def test_of_conditions_that_tell_as_much_what_reasons_name_is_learnt(named: str)
     belt, seal = OneOf("belt", ("old",)), OneOf("seal", ("good",))
     of = material(readings, fails)
     of = replace(of, named=frozenset({"belt": [belt], "seal": [seal]}.get(named, [])))
-    whole = learn_whole(of, folds(180))
-    assert whole and whole.size == 1
-    assert not named or whole.lines == (((belt,) if named == "belt" else (Not(seal),)),)
+    rule_set = learn_rule_sets(of, folds(180))
+    assert rule_set and rule_set.size == 1
+    assert not named or rule_set.lines == (((belt,) if named == "belt" else (Not(seal),)),)
 
 
 def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> None:
@@ -651,11 +652,11 @@ def test_a_list_finds_the_lines_that_made_the_labels_in_either_direction() -> No
     fails = mask([place for place, each in enumerate(readings) if fails_by_rule(each)])
     for labels in (fails, ((1 << 600) - 1) & ~fails):
         study = material(readings, labels)
-        whole = learn_whole(study, folds(600))
-        assert whole
-        assert not whole.cards
-        assert count_wrong(whole, study, (1 << 600) - 1) == 0
-        assert len(whole.lines) <= 6
+        rule_set = learn_rule_sets(study, folds(600))
+        assert rule_set
+        assert not rule_set.cards
+        assert count_wrong(rule_set, study, (1 << 600) - 1) == 0
+        assert len(rule_set.lines) <= 6
 
 
 def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
@@ -668,10 +669,10 @@ def test_exactly_two_of_six_is_learnt_as_a_count() -> None:
         ]
     )
     study = material(readings, fails)
-    whole = learn_whole(study, folds(300))
-    assert whole
-    assert count_wrong(whole, study, mask(list(range(400)))) == 0
-    (line,) = whole.lines
+    rule_set = learn_rule_sets(study, folds(300))
+    assert rule_set
+    assert count_wrong(rule_set, study, mask(list(range(400)))) == 0
+    (line,) = rule_set.lines
     assert {(term.affirmed.to_plain().get("at_least"), term.is_denied) for term in line} == {
         (2, False),
         (3, True),
@@ -794,12 +795,12 @@ def test_points_are_learnt_as_points() -> None:
     fails = mask([place for place, each in enumerate(readings) if fails_by_points(each)])
     study = material(readings, fails)
     learnt, unseen = folds(600), mask(list(range(600, 900)))
-    whole = learn_whole(study, learnt)
-    assert whole
-    assert whole.cards
-    assert count_wrong(whole, study, unseen) <= 15
-    assert whole.cost < whole.present
-    shorter = learn_whole(study, learnt, 2)  # as where there is no room for more
+    rule_set = learn_rule_sets(study, learnt)
+    assert rule_set
+    assert rule_set.cards
+    assert count_wrong(rule_set, study, unseen) <= 15
+    assert rule_set.cost < rule_set.present
+    shorter = learn_rule_sets(study, learnt, 2)  # as where there is no room for more
     assert shorter
     assert all(len(card.points) <= 2 for card in shorter.cards)
 
@@ -808,15 +809,15 @@ def test_points_are_learnt_as_points() -> None:
 def test_where_there_is_nothing_to_learn_the_estimate_promises_little(seed: int) -> None:
     readings, draw = table(200, seed), Random(seed)
     study = material(readings, mask([place for place in range(200) if draw.random() < 0.1]))
-    found = wholes.learn_whole(study, folds(200), [5, 160])
+    found = rule_sets.learn_rule_sets(study, folds(200), [5, 160])
     # what is no better than what is there is not learnt
-    assert all(0 < whole.present - whole.cost < 0.05 for whole in found.values())
+    assert all(0 < rule_set.present - rule_set.cost < 0.05 for rule_set in found.values())
 
 
 def test_a_longer_guidance_is_no_better_for_what_chance_may_bring() -> None:
     readings, draw = table(300, 11), Random(11)
     fails = [fails_by_rule(each) ^ (draw.random() < 0.2) for each in readings]
-    found = learn_whole(
+    found = learn_rule_sets(
         material(readings, mask([n for n, each in enumerate(fails) if each])), folds(300)
     )
     assert found and found.size <= 8  # twice as many as the rule has
@@ -827,15 +828,17 @@ def test_a_word_list_is_as_short_as_chance_lets_it_be(mended: int, listed: int) 
     readings, everyone = table(100), (1 << 100) - 1
     study = material(readings, everyone)  # all of them judged wrong so far
 
-    def find(words: int, wrong: int, first: int) -> wholes._Found:
+    def find(words: int, wrong: int, first: int) -> rule_sets._Found:
         lines = [(Mentions((f"w{n}",)),) for n in range(words)]
         card = Scorecard("fail", dict.fromkeys(lines, 1), 1, (lines,))
-        return wholes._Found(
-            wrong, card.size, 0, Whole((card,), "pass"), ((1 << wrong) - 1) << first, wrong
+        return rule_sets._Found(
+            wrong, card.size, 0, RuleSet((card,), "pass"), ((1 << wrong) - 1) << first, wrong
         )
 
     found = [find(9, 20, 0), find(3, 20 + mended, 1)]  # a list is one condition
-    assert len(wholes._find_smallest(found, study, folds(100)).whole.cards[0].points) == listed
+    assert (
+        len(rule_sets._find_smallest(found, study, folds(100)).rule_set.cards[0].points) == listed
+    )
 
 
 @pytest.mark.parametrize(("misfits", "size"), [(0, 4), (1, 2)])
@@ -845,19 +848,19 @@ def test_what_is_right_of_all_that_taught_it_does_not_give_way_to_what_is_shorte
     """Though that costs about as little."""
     study = material(table(100), (1 << 100) - 1)
     best, shorter = (
-        wholes._Found(held.bit_count(), conditions, 0, Whole((), "pass"), held, wrongly)
+        rule_sets._Found(held.bit_count(), conditions, 0, RuleSet((), "pass"), held, wrongly)
         for held, conditions, wrongly in ((0x3FF, 4, misfits), (0xFFE, 2, 3))
     )
-    assert wholes._find_smallest([shorter, best], study, folds(100)).size == size
+    assert rule_sets._find_smallest([shorter, best], study, folds(100)).size == size
 
 
 def test_of_guidances_that_are_as_short_the_one_that_costs_least_is_taken() -> None:
     study = material(table(100), (1 << 100) - 1)
     found = [
-        wholes._Found(wrong, size, 0, Whole((), "pass"), (1 << wrong) - 1 << first, wrong)
+        rule_sets._Found(wrong, size, 0, RuleSet((), "pass"), (1 << wrong) - 1 << first, wrong)
         for wrong, size, first in ((23, 2, 4), (22, 2, 4), (20, 5, 0))
     ]
-    assert wholes._find_smallest(found, study, folds(100)).cost == 22
+    assert rule_sets._find_smallest(found, study, folds(100)).cost == 22
 
 
 @pytest.mark.parametrize("price", [1.0, 10.0])
@@ -895,10 +898,10 @@ def test_a_less_plain_guidance_is_taken_where_it_is_better_by_enough(
         Masks({}), {}, label(everyone, 100), everyone, frozenset(), {"fail": price, "pass": 1.0}
     )
     new, plainer = (
-        wholes._Found(wrong * price, size, 0, Whole((), "pass"), (1 << wrong) - 1, misfits)
+        rule_sets._Found(wrong * price, size, 0, RuleSet((), "pass"), (1 << wrong) - 1, misfits)
         for wrong, size, misfits in (one, other)
     )
-    assert wholes._beats(new, plainer, min_z_score, of, folds(100)) == is_taken
+    assert rule_sets._beats(new, plainer, min_z_score, of, folds(100)) == is_taken
 
 
 @pytest.mark.parametrize(
@@ -924,8 +927,8 @@ def test_lists_of_labels_that_are_right_of_nine_tickets_in_ten_give_way_to_far_b
         labelled[draw.choice([*labelled]) if draw.random() < noise else found] |= 1 << place
     present = labelled["high"] | labelled["mid"]
     of = Material(find_terms(readings, Forms()).plain, {}, labelled, present, frozenset(), EQUAL)
-    whole = learn_whole(of, folds(rows), 40)
-    assert whole and bool(whole.cards) == has_cards
+    rule_set = learn_rule_sets(of, folds(rows), 40)
+    assert rule_set and bool(rule_set.cards) == has_cards
 
 
 def test_labels_that_nothing_tells_teach_next_to_nothing() -> None:
@@ -935,8 +938,8 @@ def test_labels_that_nothing_tells_teach_next_to_nothing() -> None:
         labelled[draw.choice([*labelled])] |= 1 << place
     masks, everyone = find_terms(readings, Forms()).plain, (1 << 60) - 1
     of = Material(masks, {}, labelled, everyone, frozenset(), EQUAL)
-    found = wholes.learn_whole(of, folds(60), [5])
-    assert all(whole.parts for whole in found.values())
+    found = rule_sets.learn_rule_sets(of, folds(60), [5])
+    assert all(rule_set.parts for rule_set in found.values())
 
 
 @pytest.mark.slow
@@ -948,7 +951,7 @@ def test_a_dear_miss_makes_more_tickets_fail() -> None:
     failing = []
     for prices in (EQUAL, {"fail": 10.0, "pass": 1.0}):
         study = material(readings, labels, prices)
-        found = learn_whole(study, folds(500))
+        found = learn_rule_sets(study, folds(500))
         failing.append(find_wrong(found, study, everything) ^ labels if found else 0)
     assert failing[0].bit_count() < failing[1].bit_count()
 
@@ -990,8 +993,8 @@ def test_words_of_a_card_that_have_the_same_points_are_listed() -> None:
     }
     texts = tuple(f"{word} seen" for word in words)
     tickets = [Ticket("m", "g", "fail", (("image_1", "; ".join(["seal: worn", *texts])),))]
-    (rule,) = write_whole(
-        Whole((Scorecard("fail", points, 4),), "pass"), Vocabulary.of(tickets), WORDS["en"]
+    (rule,) = write_rule_set(
+        RuleSet((Scorecard("fail", points, 4),), "pass"), Vocabulary.of(tickets), WORDS["en"]
     )
     listed = (
         "3 for each of fire, smoke that a summary mentions; 3 if seal is worn; -2 if a "
@@ -1328,7 +1331,7 @@ def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: V
         mended, broken = (missed, alarm) if verdict == "fail" else (alarm, missed)
         default = "pass" if verdict == "fail" else "fail"
         learnt = learn_lists(verdict, default, Demands(), of.masks, None)(of, (1 << 400) - 1)
-        assert ((worn,) in [line for whole in learnt for line in whole.lines]) == (
+        assert ((worn,) in [line for rule_set in learnt for line in rule_set.lines]) == (
             mended > 2 * broken
         )
 
@@ -1422,13 +1425,13 @@ def test_a_condition_stands_in_a_line_only_for_more_than_two_tickets(mended: int
     ]
     fails = mask([n for n in range(0, 200, 4) if n not in spared])
     masks, passes = find_terms(readings, Forms()), (1 << 200) - 1 & ~fails
-    whole = OneOf("ward", ("a",)), OneOf("seen", ("no",))
+    rule_set = OneOf("ward", ("a",)), OneOf("seen", ("no",))
     for missed in (0.5, 1.0, 2.0):  # at any price
         of = material(readings, fails, {"fail": missed, "pass": 1.0})
         for sure in (0.0, 1.5):
             learn = learn_lists("fail", "pass", Demands(sure=sure), masks, None)
             found = [each.lines for each in learn(of, fails | passes)]
-            assert found == [(whole[:1] if sure and mended <= 2 else whole,)]
+            assert found == [(rule_set[:1] if sure and mended <= 2 else rule_set,)]
 
 
 def wins(each: Reading) -> bool:
@@ -1446,8 +1449,8 @@ def test_lines_that_share_tickets_keep_conditions_that_cost_more_than_they_mend(
         for _ in range(300)
     ]
     study = material(readings, mask([place for place, each in enumerate(readings) if wins(each)]))
-    whole = learn_whole(study, folds(300))
-    assert count_wrong(whole, study, (1 << 300) - 1) <= 6
+    rule_set = learn_rule_sets(study, folds(300))
+    assert count_wrong(rule_set, study, (1 << 300) - 1) <= 6
 
 
 @pytest.mark.parametrize(
@@ -1605,7 +1608,7 @@ def test_of_so_many_conditions_all_may_be_used() -> None:
     study = material(
         readings, mask([place for place, each in enumerate(readings) if fails_by_rule(each)])
     )
-    found = [learn_whole(study, folds(400), most) for most in (1, 2, 3, 4)]
+    found = [learn_rule_sets(study, folds(400), most) for most in (1, 2, 3, 4)]
     one, two, three, four = (each.size if each else 0 for each in found)
     # what is between two lines tells no more than the first
     assert one <= 1 and two == 2 and three <= 3 and four == 4
@@ -1633,6 +1636,6 @@ def test_where_words_are_drawn_by_chance_few_guidances_seem_better_than_chance_e
         draw = Random(seed)
         texts = [" ".join(draw.sample(words, 6)) for _ in range(rows)]
         study = material([read_summaries((text,)) for text in texts], mask(list(range(30))))
-        whole = learn_whole(study, folds(rows), 30)
-        seeming += whole is not None and whole.z_score > LIKELY
+        rule_set = learn_rule_sets(study, folds(rows), 30)
+        seeming += rule_set is not None and rule_set.z_score > LIKELY
     assert seeming <= 3

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.forms import learn_cards, learn_compared
 from stageb.guidance.learning.material import (
     DecisionList,
     Material,
-    Whole,
+    RuleSet,
     find_undecided,
     find_wrong,
-    judge_whole,
+    judge_by_rule_set,
 )
 from stageb.guidance.learning.plain_forms import (
     affirm,
@@ -42,6 +41,7 @@ from stageb.guidance.learning.terms import (
     hold_any,
     list_guards,
 )
+from stageb.guidance.learning.tiers import learn_cards, learn_compared
 from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Mentions, OneOf, Same
 from stageb.guidance.rules.evidence_forms import Forms, find_numbers
 from stageb.guidance.rules.value_types import read_summaries
@@ -98,7 +98,7 @@ def test_a_card_that_any_so_many_conditions_reach_is_a_count_of_these(
     )
     everyone = (1 << len(ROWS)) - 1
     material = make(MASKS)
-    whole = write_as_count(card, "pass", material)
+    rule_set = write_as_count(card, "pass", material)
     sums = [sum(each for each, held in zip(points, row, strict=False) if held) for row in ROWS]
     met = [sum(row[: len(points)]) for row in ROWS]
     fewest = min(
@@ -107,11 +107,11 @@ def test_a_card_that_any_so_many_conditions_reach_is_a_count_of_these(
     by_count = all(
         (count >= fewest) == (total >= least) for count, total in zip(met, sums, strict=True)
     )
-    assert bool(whole) == (by_count and min(points) > 0 and 2 <= fewest < len(points))
-    if whole:
+    assert bool(rule_set) == (by_count and min(points) > 0 and 2 <= fewest < len(points))
+    if rule_set:
         reached = sum((total >= least) << place for place, total in enumerate(sums))
-        assert judge_whole(whole, MASKS, everyone)["fail"] & everyone == reached
-        assert whole.size == card.size
+        assert judge_by_rule_set(rule_set, MASKS, everyone)["fail"] & everyone == reached
+        assert rule_set.size == card.size
     spelt_out = write_as_list(card, "pass", material, everyone)
     assert spelt_out is None or spelt_out.size <= card.size + 1  # a list is hardly longer
 
@@ -158,12 +158,12 @@ def test_a_count_of_what_some_tickets_lack_says_where_it_is_given(gappy: list[st
     labelled, prices = {"fail": 1, "pass": everyone - 1}, {"fail": 1.0, "pass": 1.0}
     material = Material(masks, gaps, labelled, 1, frozenset(), prices)
     lines = [(OneOf(name, ("1",)),) for name in "abc"]
-    whole = write_as_count(
+    rule_set = write_as_count(
         Scorecard("fail", dict(zip(lines, (5, 4, 4), strict=True)), 7), "pass", material
     )
-    assert whole and not find_undecided(whole, material, everyone)
+    assert rule_set and not find_undecided(rule_set, material, everyone)
     reached = [sum(each.pairs.get(name) == "1" for name in "abc") >= 2 for each in readings]
-    assert judge_whole(whole, masks, everyone)["fail"] == sum(
+    assert judge_by_rule_set(rule_set, masks, everyone)["fail"] == sum(
         held << place for place, held in enumerate(reached)
     )
 
@@ -257,11 +257,11 @@ def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verd
     assert find_reached(turned, OF_MIXED, among) == find_reached(card, OF_MIXED, among)
     assert not any(opposites.get(line[0]) for line, each in turned.points.items() if each < 0)
     assert opposites.keys().isdisjoint(WORDS)  # nobody reads that a text lacks a word
-    whole = turn_points(card, "pass", opposites)
-    assert bool(whole) == (least <= 0)
-    if whole:
-        (other,) = whole.cards
-        assert other.verdict == "pass" and whole.default == "fail" and other.least > 0
+    rule_set = turn_points(card, "pass", opposites)
+    assert bool(rule_set) == (least <= 0)
+    if rule_set:
+        (other,) = rule_set.cards
+        assert other.verdict == "pass" and rule_set.default == "fail" and other.least > 0
         passed = judge_compared([other], OF_MIXED, among)["pass"]
         assert passed == among & ~find_reached(card, OF_MIXED, among)
 
@@ -338,9 +338,13 @@ def test_a_card_that_any_three_of_five_conditions_reach_is_learnt_as_a_count() -
     masks, everyone = find_terms(readings, Forms(wide=False)), (1 << len(rows)) - 1
     labelled, prices = {"fail": fails, "pass": everyone & ~fails}, {"fail": 1.0, "pass": 1.0}
     material = Material(masks, {}, labelled, fails, frozenset(), prices)
-    found = [whole for whole in learn_cards(None, 5, material, everyone) if whole.size == 5]
-    assert any(type(term) is AtLeast for whole in found for line in whole.lines for term in line)
-    assert all(find_wrong(whole, material, everyone) == 0 for whole in found)
+    found = [
+        rule_set for rule_set in learn_cards(None, 5, material, everyone) if rule_set.size == 5
+    ]
+    assert any(
+        type(term) is AtLeast for rule_set in found for line in rule_set.lines for term in line
+    )
+    assert all(find_wrong(rule_set, material, everyone) == 0 for rule_set in found)
 
 
 def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> None:
@@ -360,9 +364,9 @@ def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> 
         frozenset(),
         {"fail": 1.0, "pass": 1.0},
     )
-    whole = learn_cards(None, 1, material, everyone)[0]
+    rule_set = learn_cards(None, 1, material, everyone)[0]
     # no ticket is left without a verdict
-    assert whole.lists and find_wrong(whole, material, everyone) == 0
+    assert rule_set.lists and find_wrong(rule_set, material, everyone) == 0
 
 
 def test_no_condition_of_another_field_stands_for_an_opposite() -> None:
@@ -417,9 +421,9 @@ def test_where_a_line_tells_every_label_it_is_said_in_lines() -> None:
     everyone = (1 << 90) - 1
     masks = find_terms(readings, Forms())
     material = Material(masks, {}, labelled, everyone, frozenset(), {})
-    *_, whole = learn_compared(0, None, 2, material, everyone)
-    assert [part.verdict for part in whole.lists] == ["A", "B"] and whole.default == "C"
-    assert find_wrong(whole, material, everyone) == 0
+    *_, rule_set = learn_compared(0, None, 2, material, everyone)
+    assert [part.verdict for part in rule_set.lists] == ["A", "B"] and rule_set.default == "C"
+    assert find_wrong(rule_set, material, everyone) == 0
 
 
 @pytest.mark.parametrize(("wrong", "is_told"), [(0, True), (1, True), (2, False)])
@@ -437,14 +441,14 @@ def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> N
     second = everyone & ~refused & ~first
     labelled = {"refused": refused, "none": 0, "first": first, "second": second}
     material = Material(masks, {}, labelled, everyone, frozenset(), {})
-    *_, whole = learn_compared(0, None, 4, material, everyone)
-    assert [part.verdict for part in whole.lists] == ["refused"] * is_told
-    assert {card.verdict for card in whole.cards} == {"first", "second", "refused"} - {
-        part.verdict for part in whole.lists
+    *_, rule_set = learn_compared(0, None, 4, material, everyone)
+    assert [part.verdict for part in rule_set.lists] == ["refused"] * is_told
+    assert {card.verdict for card in rule_set.cards} == {"first", "second", "refused"} - {
+        part.verdict for part in rule_set.lists
     }
     if is_told:
-        assert whole.lines == ((OneOf("health", ("c",)),),)
-        judged = judge_whole(whole, masks, everyone)
+        assert rule_set.lines == ((OneOf("health", ("c",)),),)
+        judged = judge_by_rule_set(rule_set, masks, everyone)
         assert judged["refused"] == masks[OneOf("health", ("c",))]  # whatever the cards would say
         assert sum(map(int.bit_count, judged.values())) <= len(rows)  # each has one verdict
 
@@ -477,8 +481,8 @@ def test_what_passes_is_said_as_what_fails_where_that_is_as_short(
     )
     material = replace(make(masks), gaps={"c": 1} if gap else {})
     everyone = (1 << len(cells)) - 1
-    whole = Whole((DecisionList("pass", lines),), "fail")
-    turned = turn_list(whole, material, everyone)
+    rule_set = RuleSet((DecisionList("pass", lines),), "fail")
+    turned = turn_list(rule_set, material, everyone)
     if turned is None:
         names = [name for row in rows for name, _, _ in row]
         is_plain = len({*names}) == len(names) and (len(rows) == 1 or len(rows) == len(names))
@@ -486,7 +490,7 @@ def test_what_passes_is_said_as_what_fails_where_that_is_as_short(
         assert not (is_plain and tells) or (gap and "c" in names)
         return
     (part,) = turned.lists
-    assert (part.verdict, turned.default) == ("fail", "pass") and turned.size <= whole.size
+    assert (part.verdict, turned.default) == ("fail", "pass") and turned.size <= rule_set.size
     assert hold_any(masks, part.lines) & everyone == everyone & ~hold_any(masks, lines)
     assert not any(term.is_denied for line in part.lines for term in line)
 
@@ -509,13 +513,13 @@ def test_cards_of_one_condition_each_are_lists_in_an_order_that_says_the_same(
         Scorecard(label, {(term,): points}, least)
         for label, (term, points, least) in zip(labels, drawn, strict=False)
     )
-    compared, material = Whole(cards, "else"), make(MASKS)
+    compared, material = RuleSet(cards, "else"), make(MASKS)
     plain = write_in_order(compared, material, everyone)
 
-    def judge(whole: Whole) -> dict[str, int]:
-        judged = judge_whole(whole, MASKS, everyone)
+    def judge(rule_set: RuleSet) -> dict[str, int]:
+        judged = judge_by_rule_set(rule_set, MASKS, everyone)
         verdicts = dict.fromkeys((*labels, "else"), 0) | judged
-        verdicts[whole.default or ""] |= everyone & ~sum(judged.values())
+        verdicts[rule_set.default or ""] |= everyone & ~sum(judged.values())
         return verdicts
 
     if plain is None:
@@ -528,4 +532,4 @@ def test_cards_of_one_condition_each_are_lists_in_an_order_that_says_the_same(
     more = Scorecard("w", {(TERMS[0],): 1, (TERMS[1],): 1}, 1)
     taken = Scorecard("w", {(TERMS[0],): -1}, 0)
     for other in (more, taken):
-        assert write_in_order(Whole((other, *cards), "else"), material, everyone) is None
+        assert write_in_order(RuleSet((other, *cards), "else"), material, everyone) is None

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.learning.material import DecisionList, Material, Whole, find_wrong
+from stageb.guidance.learning.material import DecisionList, Material, RuleSet, find_wrong
 from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Conjunction, find_gaps, find_terms
-from stageb.guidance.learning.writing import join_codes, write_whole
+from stageb.guidance.learning.writing import join_codes, write_rule_set
 from stageb.guidance.rules.conditions import (
     All,
     AtLeast,
@@ -118,7 +118,7 @@ def test_limits_of_a_field_stand_together_from_below_upwards(line: list[Expressi
         for n, row in enumerate(rows)
     ]
     known, words = Vocabulary.of(tickets), WORDS["en"]
-    (rule,) = write_whole(Whole((DecisionList("fail", (tuple(line),)),), "pass"), known, words)
+    (rule,) = write_rule_set(RuleSet((DecisionList("fail", (tuple(line),)),), "pass"), known, words)
     assert all(rule.text.count(f"{name} is") <= 1 for name in "abc")
     code = parse_rule(rule.text, known, words)
     assert isinstance(code, RuleCode)
@@ -153,12 +153,14 @@ def test_what_is_learnt_is_wrong_where_the_written_rules_are(
     lists = tuple(
         DecisionList(label, tuple(some)) for label, some in zip(("one", "two"), lines, strict=False)
     )
-    whole, known, words = (
-        Whole(lists, "no"),
+    rule_set, known, words = (
+        RuleSet(lists, "no"),
         Vocabulary.of(LABELLED),
         name_labels(WORDS["en"], LABELS),
     )
-    rules = [Rule(f"G{n}", each.text) for n, each in enumerate(write_whole(whole, known, words), 1)]
+    rules = [
+        Rule(f"G{n}", each.text) for n, each in enumerate(write_rule_set(rule_set, known, words), 1)
+    ]
     guidance = Guidance("m", 1, tuple(rules), 9, labels=LABELS)
     judge = read_rules(guidance, known, words).compile()
     readings = [reading(each) for each in LABELLED]
@@ -175,7 +177,7 @@ def test_what_is_learnt_is_wrong_where_the_written_rules_are(
         {},
         held=held,
     )
-    wrong = find_wrong(whole, material, (1 << len(LABELLED)) - 1)
+    wrong = find_wrong(rule_set, material, (1 << len(LABELLED)) - 1)
     assert [bool(wrong >> n & 1) for n in range(len(LABELLED))] == [
         not held >> n & 1 and judge(each).verdict != ticket.label
         for n, (each, ticket) in enumerate(zip(readings, LABELLED, strict=True))
@@ -191,12 +193,12 @@ def test_many_words_of_a_rule_are_a_list_that_has_a_name(language: str) -> None:
     known, words = Vocabulary.of(tickets), WORDS[language]
     for some in (LEAKS, LEAKS[:3]):
         lines = tuple((Mentions((word,)), OneOf("a", ("x",))) for word in some)
-        whole = Whole((DecisionList("fail", lines),), "pass")
-        *lists, rule = write_whole(whole, known, words)
+        rule_set = RuleSet((DecisionList("fail", lines),), "pass")
+        *lists, rule = write_rule_set(rule_set, known, words)
         assert [read_word_list(each.text) for each in lists] == [
             WordList("drip", tuple(sorted(some)))
         ][: len(some) > 3]
-        assert rule.lines == whole.lines and all(each.lines == whole.lines for each in lists)
+        assert rule.lines == rule_set.lines and all(each.lines == rule_set.lines for each in lists)
         judge = read_rules(
             Guidance(
                 "m",
@@ -240,7 +242,7 @@ def test_lists_of_the_same_words_have_names_of_their_own(found: list[tuple[str, 
     told = [f"a: y; b: y; c: y; {word}".replace(f"{name}: y", f"{name}: x") for name, word in pairs]
     tickets = [Ticket("m", f"g{n}", "pass", (("image_1", each),)) for n, each in enumerate(told)]
     known, words = Vocabulary.of(tickets), WORDS["en"]
-    texts = [each.text for each in write_whole(Whole(parts, "pass"), known, words)]
+    texts = [each.text for each in write_rule_set(RuleSet(parts, "pass"), known, words)]
     lists = [each for text in texts if (each := read_word_list(text))]
     assert len({each.name for each in lists}) == len(found) == len(texts) / 2
     rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *texts]))
@@ -263,23 +265,23 @@ def test_a_list_is_named_by_the_surest_word_that_says_something(
     telling: Sequence[str], name: str
 ) -> None:
     lines = [(Mentions((word,)),) for word in telling]
-    whole = Whole((Scorecard("fail", dict.fromkeys(lines, 1), 1, (lines,)),), "pass")
+    rule_set = RuleSet((Scorecard("fail", dict.fromkeys(lines, 1), 1, (lines,)),), "pass")
     tickets = [Ticket("m", "g", "pass", (("image_1", " ".join(telling)),))]
-    named, _ = write_whole(whole, Vocabulary.of(tickets), WORDS["en"])
+    named, _ = write_rule_set(rule_set, Vocabulary.of(tickets), WORDS["en"])
     assert read_word_list(named.text) == WordList(name, tuple(sorted(telling)))
 
 
 def test_words_of_a_list_give_their_points_once() -> None:
     listed = [(Mentions((word,)),) for word in LEAKS]
     points: dict[Conjunction, int] = {**dict.fromkeys(listed, 2), (OneOf("a", ("x",)),): 3}
-    whole = Whole((Scorecard("fail", points, 4, (listed,)),), "pass")
+    rule_set = RuleSet((Scorecard("fail", points, 4, (listed,)),), "pass")
     summaries = [f"{word} here; a: {cell}" for word in (*LEAKS, "rust") for cell in "xy"]
     summaries.append(f"{' '.join(LEAKS[:2])}; a: y")
     tickets = [
         Ticket("m", f"g{n}", "pass", (("image_1", each),)) for n, each in enumerate(summaries)
     ]
     known, words = Vocabulary.of(tickets), WORDS["en"]
-    written = [each.text for each in write_whole(whole, known, words)]
+    written = [each.text for each in write_rule_set(rule_set, known, words)]
     rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([words.neutral_headline, *written]))
     judge = read_rules(Guidance("m", 1, rules, len(rules)), known, words).compile()
     judged = [judge(reading(each)).verdict for each in tickets]
@@ -296,8 +298,8 @@ def test_lines_whose_rule_would_be_read_otherwise_are_not_written(telling: Seque
     def write(values: str) -> list[str]:
         spoken: list[Conjunction] = [(Mentions((word,)),) for word in telling] or [()]
         lines = [(OneOf("a", (value,)), *words) for value in values for words in spoken]
-        whole = Whole((DecisionList("fail", tuple(lines)),), "pass")
-        return [each.text for each in write_whole(whole, Vocabulary.of(tickets), WORDS["en"])]
+        rule_set = RuleSet((DecisionList("fail", tuple(lines)),), "pass")
+        return [each.text for each in write_rule_set(rule_set, Vocabulary.of(tickets), WORDS["en"])]
 
     assert len(write("xz")) == (2 if telling else 1)
     assert write("xy") == []
@@ -315,8 +317,8 @@ def test_exactly_so_many_is_written_and_read() -> None:
         assert write_rule(code, WORDS[language]) == text
         assert parse_rule(text, vocabulary, WORDS[language]) == code
         for line in (both, both[::-1]):  # as either is learnt first
-            whole = Whole((DecisionList("fail", (line,)),), "pass")
-            (rule,) = write_whole(whole, vocabulary, WORDS[language])
+            rule_set = RuleSet((DecisionList("fail", (line,)),), "pass")
+            (rule,) = write_rule_set(rule_set, vocabulary, WORDS[language])
             assert rule.text == text
 
 
@@ -329,15 +331,15 @@ def test_what_would_not_be_read_back_is_not_written_and_the_rest_is() -> None:
         DecisionList("fail", ((odd,), (plain,))),
         Scorecard("fail", {(odd,): 2, (plain,): 1}, 1),
     ):
-        written = write_whole(Whole((part,), "pass"), Vocabulary.of(tickets), WORDS["en"])
+        written = write_rule_set(RuleSet((part,), "pass"), Vocabulary.of(tickets), WORDS["en"])
         assert len(written) == 1 and "torn" not in written[0].text and "new" in written[0].text
 
 
 def test_the_rules_of_a_verdict_stand_with_the_shortest_first() -> None:
     long, short = (OneOf("a", ("1",)), OneOf("b", ("1",))), (OneOf("c", ("1",)),)
     vocabulary = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", "a: 1; b: 1; c: 1"),))])
-    whole = Whole((DecisionList("fail", (long, short)),), "pass")
-    assert [rule.lines for rule in write_whole(whole, vocabulary, WORDS["en"])] == [
+    rule_set = RuleSet((DecisionList("fail", (long, short)),), "pass")
+    assert [rule.lines for rule in write_rule_set(rule_set, vocabulary, WORDS["en"])] == [
         (short,),
         (long,),
     ]

@@ -1,18 +1,18 @@
-"""The whole guidance that tickets teach at once, where code judges: a list of rules or a scorecard,
-its size and its texts.
+"""The rule sets that tickets teach at once, where code judges: lists of rules or scorecards, one
+for each size.
 
-Forms are tried from the plainest on: lists of lines on single fields, added to the present rules or
-in their place, for one verdict or the other; lines with conditions that mend few tickets; word
-lists; counts; cards; lines that compare or compute with two fields. Each is learnt without each of
-``CV_FOLDS`` parts of the tickets, and each size of it is judged on that part. Of the sizes that
-have no more conditions than asked for, the smallest is taken whose cost is within ``NEAR`` standard
-errors of the least (the 1 SE rule of Breiman et al., "Classification and Regression Trees", 1984,
-3.4.3); of word lists, each of which is one condition, the shortest. A form takes the place of a
-plainer one if it costs less by ``Form.min_z_score`` standard errors, and by two errors, or if it
-says as much in half of the conditions. A guidance that judges all tickets that taught it right is
-preferred to one that costs as much and does not: tables without noise have such rules. The part of
-its lead that chance explains, as the best of several (``find_optimism``), is taken off its
-estimate; if the present guidance then costs as little, nothing is taken.
+Tiers (``tiers.py``) are tried from the plainest on: lists of lines on single fields, added to the
+present rules or in their place, for one verdict or the other; lines with conditions that mend few
+tickets; word lists; counts; cards; lines that compare or compute with two fields. Each is learnt
+without each of ``CV_FOLDS`` parts of the tickets, and each size of it is judged on that part. Of
+the sizes that have no more conditions than asked for, the smallest is taken whose cost is within
+``NEAR`` standard errors of the least (the 1 SE rule of Breiman et al., "Classification and
+Regression Trees", 1984, 3.4.3); of word lists, each of which is one condition, the shortest. A tier
+takes the place of a plainer one if it costs less by ``Tier.min_z_score`` standard errors, and by
+two errors, or if it says as much in half of the conditions. A guidance that judges all tickets that
+taught it right is preferred to one that costs as much and does not: tables without noise have such
+rules. The part of its lead that chance explains, as the best of several (``find_optimism``), is
+taken off its estimate; if the present guidance then costs as little, nothing is taken.
 
 Where labels are other than pass and fail, each has a list of its own, learnt as if all others
 passed, but for the commonest: tickets that no list speaks of get that one (cf. Cohen, "Fast
@@ -28,31 +28,31 @@ from functools import cache, partial
 from itertools import chain, islice
 from typing import NamedTuple
 
-from stageb.guidance.learning.forms import (
-    MIN_Z_COMPARED,
-    MIN_Z_SCORE,
-    Form,
-    Kind,
-    find_ways,
-    learn_cards,
-    learn_compared,
-    list_forms,
-)
 from stageb.guidance.learning.lists import cover
 from stageb.guidance.learning.material import (
     DecisionList,
     Material,
-    MeasuredWhole,
-    Whole,
+    MeasuredRuleSet,
+    RuleSet,
     find_cost,
     find_optimism,
     find_wrong,
     find_z_score,
-    judge_whole,
+    judge_by_rule_set,
 )
 from stageb.guidance.learning.plain_forms import turn_list
 from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
 from stageb.guidance.learning.terms import hold_any
+from stageb.guidance.learning.tiers import (
+    MIN_Z_COMPARED,
+    MIN_Z_SCORE,
+    Learner,
+    Tier,
+    find_polarities,
+    learn_cards,
+    learn_compared,
+    list_tiers,
+)
 from stageb.guidance.learning.word_choice import LIST_LENGTHS, find_lists
 from stageb.guidance.words.labels import has_labels, rank
 
@@ -79,8 +79,8 @@ class _Found(NamedTuple):
 
     cost: float  # of the tickets that it judges wrong
     size: int
-    place: int  # of its kind among the kinds of its form
-    whole: Whole
+    place: int  # of its learner among those of its tier
+    rule_set: RuleSet
     wrong: int
     misfits: int = 0  # number of tickets that taught it and that it judges wrong
 
@@ -93,10 +93,10 @@ class _Found(NamedTuple):
     @property
     def length(self) -> tuple[int, int]:
         """Its conditions, and the words in its lists, each of which is one condition."""
-        return self.size, sum(len(words) for card in self.whole.cards for words in card.lists)
+        return self.size, sum(len(words) for card in self.rule_set.cards for words in card.lists)
 
 
-NOTHING_LEARNT = Whole((), None)
+NOTHING_LEARNT = RuleSet((), None)
 
 
 class _Choice(NamedTuple):
@@ -107,12 +107,12 @@ class _Choice(NamedTuple):
     tried: Sequence[_Found]  # all that it was chosen from
 
 
-def learn_whole(
+def learn_rule_sets(
     material: Material,
     folds: Sequence[int],
     sizes: Sequence[int],
     lengths: Sequence[int] = LIST_LENGTHS,
-) -> dict[int, MeasuredWhole]:
+) -> dict[int, MeasuredRuleSet]:
     """Learn a guidance for each of the ``sizes`` (conditions at most), with word lists of one of
     the ``lengths`` (words of a verdict at most). ``folds`` are masks of the tickets that teach;
     each ticket is in one of them. Leave out sizes for which nothing is estimated to cost less than
@@ -121,18 +121,22 @@ def learn_whole(
     if has_labels(material.labelled):  # each list hangs on the size of those before it
         searches = [_learn_labels(material, folds, size, lengths) for size in sizes]
     else:
-        listed = _word_forms(learn_cards, MOST_TERMS, material, folds, lengths)
+        listed = _list_word_tiers(learn_cards, MOST_TERMS, material, folds, lengths)
         cards = (
-            [] if material.keeps else [Form(MIN_Z_SCORE, [partial(learn_cards, None, MOST_TERMS)])]
+            [] if material.keeps else [Tier(MIN_Z_SCORE, [partial(learn_cards, None, MOST_TERMS)])]
         )
-        forms = list_forms(material, find_ways(material), cards, [] if material.keeps else listed)
-        searches = [_choose(forms, material, folds, sizes)]
+        tiers = list_tiers(
+            material, find_polarities(material), cards, [] if material.keeps else listed
+        )
+        searches = [_choose(tiers, material, folds, sizes)]
     measured = {
         size: _measure(found, [each for each in search.tried if each.size <= size], material, among)
         for search in searches
         for size, found in search.best.items()
     }
-    return {size: _turn(whole, material, among) for size, whole in measured.items() if whole}
+    return {
+        size: _turn(rule_set, material, among) for size, rule_set in measured.items() if rule_set
+    }
 
 
 # Inside -------------------------------------------------------------------------------------------
@@ -140,7 +144,7 @@ def learn_whole(
 
 def _measure(
     found: _Found, tried: Sequence[_Found], material: Material, among: int
-) -> MeasuredWhole | None:
+) -> MeasuredRuleSet | None:
     """Measure what was found against the present guidance, taking off what chance adds to the best
     of all that were ``tried``; None if it is not estimated to cost less."""
     present, count = material.wrong & among, among.bit_count()
@@ -152,9 +156,9 @@ def _measure(
     left = saved - optimism.cost * count
     if left <= 0:
         return None
-    return MeasuredWhole(
-        found.whole.parts,
-        found.whole.default,
+    return MeasuredRuleSet(
+        found.rule_set.parts,
+        found.rule_set.default,
         found.wrong,
         cost=found.cost / count + optimism.cost,
         present=find_cost(present, material) / count,
@@ -164,39 +168,41 @@ def _measure(
     )
 
 
-def _turn(whole: MeasuredWhole, material: Material, among: int) -> MeasuredWhole:
+def _turn(rule_set: MeasuredRuleSet, material: Material, among: int) -> MeasuredRuleSet:
     """Say what fails in place of all that passes, where that is as short."""
-    is_passing = [rank(part.verdict) < rank(whole.default or "") for part in whole.parts]
-    turned = turn_list(whole, material, among) if whole.lists and is_passing == [True] else None
-    return replace(whole, parts=turned.parts, default=turned.default) if turned else whole
+    is_passing = [rank(part.verdict) < rank(rule_set.default or "") for part in rule_set.parts]
+    turned = (
+        turn_list(rule_set, material, among) if rule_set.lists and is_passing == [True] else None
+    )
+    return replace(rule_set, parts=turned.parts, default=turned.default) if turned else rule_set
 
 
 def _choose(
-    forms: Iterable[Form],
+    tiers: Iterable[Tier],
     material: Material,
     folds: Sequence[int],
     sizes: Sequence[int],
     plainer: _Found | None = None,
 ) -> _Choice:
     """Choose for each size the best guidance of the first form, or of a later one that is better by
-    enough. ``plainer`` is the result of plainer forms."""
+    enough. ``plainer`` is the result of plainer tiers."""
     best = dict.fromkeys(sizes, plainer) if plainer else dict[int, _Found]()
     tried = [plainer] if plainer else list[_Found]()
-    for form in forms:
-        # a form is left out where even a guidance without an error would not win
+    for tier in tiers:
+        # a tier is left out where even a guidance without an error would not win
         perfect = _Found(0.0, FEWEST_CONDITIONS, 0, NOTHING_LEARNT, 0)
         if not any(
-            size not in best or _beats(perfect, best[size], form.min_z_score, material, folds)
+            size not in best or _beats(perfect, best[size], tier.min_z_score, material, folds)
             for size in sizes
         ):
             continue
-        found = _try_kinds(form.kinds, material, folds)
+        found = _try_learners(tier.learners, material, folds)
         tried += found
         for size in sizes:
             small = [each for each in found if each.size <= size]
             least = _find_smallest(small, material, folds) if small else None
             if least and (
-                size not in best or _beats(least, best[size], form.min_z_score, material, folds)
+                size not in best or _beats(least, best[size], tier.min_z_score, material, folds)
             ):
                 best[size] = least
     return _Choice(best, tried)
@@ -250,11 +256,11 @@ def _learn_labels(
     lists = _learn_by_label(material, folds, each_label, size)
     is_good = lists and lists.wrong.bit_count() < GOOD * sum(folds).bit_count()
     min_z_score = FAR if is_good else MIN_Z_SCORE
-    listed = _word_forms(
+    listed = _list_word_tiers(
         partial(learn_compared, 0), each_label, material, folds, lengths, min_z_score
     )
     cards = [
-        Form(min_z_score, [partial(learn_compared, paired, None, each_label)])
+        Tier(min_z_score, [partial(learn_compared, paired, None, each_label)])
         for paired in (0, PAIRED)
     ]
     return _choose(chain(islice(listed, 1), cards, listed), material, folds, [size], lists)
@@ -289,25 +295,25 @@ def _learn_by_label(
             material, labelled={label: wanted | taken, "": open_tickets & ~wanted}, wrong=wanted
         )
         search = _choose(
-            list_forms(label_against_rest, [(label, None)]),
+            list_tiers(label_against_rest, [(label, None)]),
             label_against_rest,
             folds,
             [most_conditions],
         )
         found = search.best.get(most_conditions)
         if found and found.wrong.bit_count() < wanted.bit_count():
-            lists += found.whole.lists
-            conditions_left -= found.whole.size
+            lists += found.rule_set.lists
+            conditions_left -= found.rule_set.size
             decided_now = (found.wrong ^ wanted) & open_tickets & ~decided_out_of_fold
             judged_right |= decided_now & wanted
             decided_out_of_fold |= decided_now
-            taken |= judge_whole(found.whole, material.masks, open_tickets)[label]
+            taken |= judge_by_rule_set(found.rule_set, material.masks, open_tickets)[label]
     judged_right |= material.labelled[default] & ~decided_out_of_fold
     if not lists:
         return None
-    whole, wrong = Whole(tuple(lists), default), among & ~judged_right
-    misfits = find_wrong(whole, material, among).bit_count()
-    return _Found(find_cost(wrong, material), whole.size, 0, whole, wrong, misfits)
+    rule_set, wrong = RuleSet(tuple(lists), default), among & ~judged_right
+    misfits = find_wrong(rule_set, material, among).bit_count()
+    return _Found(find_cost(wrong, material), rule_set.size, 0, rule_set, wrong, misfits)
 
 
 def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
@@ -320,24 +326,24 @@ def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, in
     return ((held & wanted).bit_count() + 1) / (held.bit_count() + 2), -len(lines[0])
 
 
-def _word_forms(
-    learn: Callable[[Listing, int, Material, int], list[Whole]],
+def _list_word_tiers(
+    learn: Callable[[Listing, int, Material, int], list[RuleSet]],
     most_lines: int,
     material: Material,
     folds: Sequence[int],
     lengths: Sequence[int],
     min_z_score: float = MIN_Z_SCORE,
-) -> Iterator[Form]:
+) -> Iterator[Tier]:
     """Yield cards of word lists alone, short lists and longer ones, then the best of these with at
     most ``most_lines`` further lines; nothing without words."""
     whole_words = frozenset(term.word for term in material.words)
     listings = [_make_listing(whole_words, most) for most in lengths if whole_words]
     alone = [_remember(partial(learn, listing, 0)) for listing in listings]
     if alone:
-        yield Form(min_z_score, alone)
-    if found := _try_kinds(alone, material, folds):
+        yield Tier(min_z_score, alone)
+    if found := _try_learners(alone, material, folds):
         best = _find_smallest(found, material, folds)
-        yield Form(min_z_score, [partial(learn, listings[best.place], most_lines)])
+        yield Tier(min_z_score, [partial(learn, listings[best.place], most_lines)])
 
 
 @cache
@@ -347,35 +353,37 @@ def _make_listing(whole_words: frozenset[str], most: int) -> Listing:
     return partial(find_lists, whole_words=whole_words, most=most)
 
 
-def _remember(kind: Kind) -> Kind:
+def _remember(learner: Learner) -> Learner:
     """Return the kind, made to learn from the tickets of each mask only once."""
-    learnt: dict[int, list[Whole]] = {}
+    learnt: dict[int, list[RuleSet]] = {}
 
-    def learn(material: Material, among: int) -> list[Whole]:
+    def learn(material: Material, among: int) -> list[RuleSet]:
         if among not in learnt:
-            learnt[among] = kind(material, among)
+            learnt[among] = learner(material, among)
         return learnt[among]
 
     return learn
 
 
-def _try_kinds(kinds: Sequence[Kind], material: Material, folds: Sequence[int]) -> list[_Found]:
-    """Learn all sizes of these kinds from all tickets, and find the tickets that each judges wrong
-    out of fold. Where a kind has fewer sizes without some fold, its largest judges that fold."""
+def _try_learners(
+    learners: Sequence[Learner], material: Material, folds: Sequence[int]
+) -> list[_Found]:
+    """Learn all sizes by these learners from all tickets, and find those that each judges wrong
+    out of fold. Where a learner has fewer sizes without some fold, its largest judges that fold."""
     among, found = sum(folds), list[_Found]()
-    for place, kind in enumerate(kinds):
+    for place, learner in enumerate(learners):
         material.pause()
         by_fold = []
         for fold in folds:
-            by_fold.append((fold, kind(material, among & ~fold)))
+            by_fold.append((fold, learner(material, among & ~fold)))
             material.pause()
-        for number, whole in enumerate(kind(material, among)):
+        for number, rule_set in enumerate(learner(material, among)):
             wrong = 0
-            for fold, wholes in by_fold:
-                taught = wholes[min(number, len(wholes) - 1)] if wholes else NOTHING_LEARNT
+            for fold, rule_sets in by_fold:
+                taught = rule_sets[min(number, len(rule_sets) - 1)] if rule_sets else NOTHING_LEARNT
                 wrong |= find_wrong(taught, material, fold)
-            misfits = find_wrong(whole, material, among).bit_count()
+            misfits = find_wrong(rule_set, material, among).bit_count()
             found.append(
-                _Found(find_cost(wrong, material), whole.size, place, whole, wrong, misfits)
+                _Found(find_cost(wrong, material), rule_set.size, place, rule_set, wrong, misfits)
             )
     return found

@@ -1,4 +1,4 @@
-"""The forms of guidance that code tries, and the functions that learn each of them."""
+"""The tiers of rule sets that code tries, from the plainest on, and their learners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from stageb.guidance.learning.lists import FULL, Demands, cover, refine
-from stageb.guidance.learning.material import DecisionList, Material, Whole
+from stageb.guidance.learning.material import DecisionList, Material, RuleSet
 from stageb.guidance.learning.plain_forms import (
     affirm,
     drop_constant,
@@ -25,7 +25,7 @@ from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.value_types import ANY
 from stageb.guidance.words.labels import Verdict, rank
 
-# standard errors by which a form must be better than a plainer one: any, and one that compares two
+# standard errors by which a tier must be better than a plainer one: any, and one that compares two
 # fields
 MIN_Z_SCORE, MIN_Z_COMPARED = 0.5, 2.0
 
@@ -35,30 +35,33 @@ MAX_ERROR_SHARE = 0.01
 
 
 # learns from the tickets of a mask: one guidance for each size, the smallest first
-Kind = Callable[[Material, int], "list[Whole]"]
+Learner = Callable[[Material, int], "list[RuleSet]"]
 _FindCounts = Callable[[int, int], dict[Expression, int]]
 """Finds the counts that tell some tickets from others."""
 
-Way = tuple[Verdict, Verdict | None]
+Polarity = tuple[Verdict, Verdict | None]
 """The verdict of lines, and that of tickets for which no line holds; None: the present rules stay,
 and judge these."""
 
 
-class Form(NamedTuple):
-    """Kinds of guidance that are equally hard to follow."""
+class Tier(NamedTuple):
+    """Learners of rule sets that are equally hard to follow."""
 
-    min_z_score: float  # standard errors by which it must be better than a plainer form
-    kinds: Sequence[Kind]
+    min_z_score: float  # standard errors by which it must be better than a plainer tier
+    learners: Sequence[Learner]
 
 
-def list_forms(
-    material: Material, ways: Sequence[Way], cards: Sequence[Form] = (), listed: Iterable[Form] = ()
-) -> Iterator[Form]:
+def list_tiers(
+    material: Material,
+    polarities: Sequence[Polarity],
+    cards: Sequence[Tier] = (),
+    listed: Iterable[Tier] = (),
+) -> Iterator[Tier]:
     """Yield lists of lines from the plainest on; cards come before those that compare or compute
-    with two fields. Of the forms that are ``listed`` words, the first comes before counts, since it
+    with two fields. Of the tiers of ``listed`` words, the first comes before counts, since it
     has fewer conditions than any."""
     of_words = iter(listed)
-    # shared by all kinds that learn from the same tickets
+    # shared by all learners that learn from the same tickets
     counts = cache(partial(find_counts, material.masks, material.gaps))
     plain = material.masks.plain
     # People's reasons name few terms, so few of them seem good by chance.
@@ -68,34 +71,38 @@ def list_forms(
         if (term.parts[0] if term.is_denied else term) in material.named
     )
 
-    def kinds(masks: Masks, sure: float, find: _FindCounts | None = None) -> list[Kind]:
-        return [learn_lists(*way, Demands(sure=sure), masks, find) for way in ways]
+    def learners(masks: Masks, sure: float, find: _FindCounts | None = None) -> list[Learner]:
+        return [learn_lists(*polarity, Demands(sure=sure), masks, find) for polarity in polarities]
 
-    yield Form(0.0, [*(kinds(named, FULL.sure) if named else []), *kinds(plain, FULL.sure)])
-    yield Form(MIN_Z_SCORE, kinds(plain, 0.0))
+    yield Tier(0.0, [*(learners(named, FULL.sure) if named else []), *learners(plain, FULL.sure)])
+    yield Tier(MIN_Z_SCORE, learners(plain, 0.0))
     yield from islice(of_words, 1)
-    yield Form(MIN_Z_SCORE, [*kinds(plain, FULL.sure, counts), *kinds(plain, 0.0, counts)])
+    yield Tier(MIN_Z_SCORE, [*learners(plain, FULL.sure, counts), *learners(plain, 0.0, counts)])
     yield from cards
     yield from of_words
     if len(plain) < len(material.masks):
         masks = material.masks
-        yield Form(
+        yield Tier(
             MIN_Z_COMPARED,
-            [*kinds(masks, FULL.sure), *kinds(masks, 0.0), *kinds(masks, FULL.sure, counts)],
+            [
+                *learners(masks, FULL.sure),
+                *learners(masks, 0.0),
+                *learners(masks, FULL.sure, counts),
+            ],
         )
 
 
-def find_ways(material: Material) -> list[Way]:
+def find_polarities(material: Material) -> list[Polarity]:
     """List the verdicts that lines may have, where there are two."""
     one, other = material.labelled
-    instead: list[Way] = [(one, other), (other, one)]
+    instead: list[Polarity] = [(one, other), (other, one)]
     if not material.verdicts:  # the headline alone: it says the same of all tickets
         return [
             (verdict, default if material.find_judged(verdict) else None)
             for verdict, default in instead
         ]
     first = min(map(rank, material.verdicts))  # a rule behind it would change no verdict
-    added: list[Way] = [(verdict, None) for verdict in (one, other) if rank(verdict) <= first]
+    added: list[Polarity] = [(verdict, None) for verdict in (one, other) if rank(verdict) <= first]
     return added if material.keeps else [*added, *instead]
 
 
@@ -105,11 +112,11 @@ def learn_lists(
     demands: Demands,
     masks: Masks,
     find: _FindCounts | None,
-) -> Kind:
+) -> Learner:
     """Make the kind that learns lists of lines with a verdict, beside the present rules or in their
     place; with the counts that ``find`` finds, if it is given."""
 
-    def learn(material: Material, among: int) -> list[Whole]:
+    def learn(material: Material, among: int) -> list[RuleSet]:
         # Beside the present rules, nothing changes for tickets that have the verdict already.
         there = among if default is not None else among & ~material.find_judged(verdict)
         sides = {label: mask & there for label, mask in material.labelled.items()}
@@ -128,14 +135,14 @@ def learn_lists(
             drop_guards([add_guards(line, material.masks, material.gaps, among) for line in lines])
             for lines in found
         ]
-        return [Whole((DecisionList(verdict, lines),), default) for lines in guarded]
+        return [RuleSet((DecisionList(verdict, lines),), default) for lines in guarded]
 
     return learn
 
 
 def learn_cards(
     listing: Listing | None, most_lines: int, material: Material, among: int
-) -> list[Whole]:
+) -> list[RuleSet]:
     """Learn cards of two labels, one for each size: as a list, a count or a card of the other
     verdict, where that says the same more plainly."""
     cards = grow_cards(
@@ -150,12 +157,12 @@ def learn_cards(
     opposites = find_opposites(material.masks, among)
     cards = [affirm(card, opposites) for card in cards]
     if listing:
-        return [Whole((card,), other) for card in cards]
+        return [RuleSet((card,), other) for card in cards]
     return [
         write_as_list(card, other, material, among)
         or write_as_count(card, other, material)
         or turn_points(card, other, opposites)
-        or Whole((card,), other)
+        or RuleSet((card,), other)
         for card in cards
     ]
 
@@ -171,7 +178,7 @@ def _find_scored(material: Material, listing: Listing | None, most_lines: int) -
 
 def learn_compared(
     paired: int, listing: Listing | None, most_lines: int, material: Material, among: int
-) -> list[Whole]:
+) -> list[RuleSet]:
     """Learn cards of labels, which are compared. A label that one line tells has that line before
     them, and no card."""
     masks = _find_scored(material, listing, most_lines)
@@ -183,11 +190,11 @@ def learn_compared(
     grown = grow_compared(masks, labelled, free, most_lines, paired, listing)
     opposites = find_opposites(masks, free)
     *_, last = material.labelled
-    found = list[Whole]()
+    found = list[RuleSet]()
     for cards, default in (drop_constant(cards, last) for cards in grown):
-        whole = Whole(tuple(affirm(card, opposites) for card in cards), default)
+        rule_set = RuleSet(tuple(affirm(card, opposites) for card in cards), default)
         if cards and default == last:  # no headline names another label
-            plain = write_in_order(whole, material, among) or whole
+            plain = write_in_order(rule_set, material, among) or rule_set
             found.append(replace(plain, parts=(*lists, *plain.parts)))
     return found
 
