@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from guidance.made import guidances
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.learning.attempts import OTHERWISE, explain_refusals
 from stageb.guidance.rules.edits import (
     apply,
+    compare_order,
     compare_rules,
     compare_words,
     find_moves,
@@ -377,3 +378,24 @@ def test_what_comes_too_late_is_refused_and_said_so(late: list[Operation]) -> No
 def test_all_else_stays_as_it_was_proposed(kept: list[Operation]) -> None:
     assert rebase([proposal(*kept)], FIRST, LATER) == (proposal(*kept),)
     assert rebase([proposal(*kept)], FIRST, FIRST) == (proposal(*kept),)
+
+
+@given(st.permutations(range(1, 5)), st.permutations(range(1, 5)), st.integers(0, 4))
+@example([1, 2, 3, 4], [1, 2, 3, 4], 4)
+@example([1, 2, 3, 4], [2, 1, 3, 4], 2)
+def test_an_order_differs_where_rules_of_both_stand_otherwise_and_where_order_decides(
+    one: list[int], other: list[int], shared: int
+) -> None:
+    def make(numbers: list[int], labels: tuple[str, ...]) -> Guidance:
+        rules = tuple(Rule(f"G{number}", f"Label {number}.") for number in numbers)
+        return Guidance("m", 1, rules, 9, labels=labels)
+
+    def is_kept(number: int) -> bool:
+        return number <= shared
+
+    own = ("low", "high")
+    old, new = make(one, own), make([*filter(is_kept, other), 7, 8], own)
+    differs = [*filter(is_kept, one)] != [*filter(is_kept, other)]
+    assert compare_order(old, new) == (tuple(rule.key for rule in new.rules) if differs else ())
+    plain = [make(numbers, ("pass", "fail")) for numbers in (one, other)]
+    assert compare_order(*plain) == compare_order(None, new) == compare_order(old, None) == ()
