@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import pytest
 from guidance.rules.made_rules import Fields, export_text, judge_by_python, judge_by_sql
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -190,6 +191,46 @@ def test_json_holds_the_tree_and_names_what_it_lacks() -> None:
     assert (content["version"], rule["verdict"], rule["if"]) == (1, "fail", tree)
     (gone,) = content["missions"]["m"]["unreadable"]
     assert (gone["key"], gone["text"]) == ("G2", "Fail if it looks odd.")
+
+
+SUM, DIFFERENCE = Computed("A", "+", "B"), Computed("C", "-", "D")
+
+
+@pytest.mark.parametrize(
+    ("condition", "tree"),
+    [
+        (Limit(SUM, "below", "2.5 mm"), {"compute": "+", "fields": ["A", "B"], "below": 2.5}),
+        (Order("A", "above", "B"), {"field": "A", "over": {"field": "B"}}),
+        (
+            Order(SUM, "below", DIFFERENCE),
+            {"compute": "+", "fields": ["A", "B"], "under": {"compute": "-", "fields": ["C", "D"]}},
+        ),
+        (Same("A", "B"), {"field": "A", "equals": {"field": "B"}}),
+        (Same("A", "B", is_same=False), {"field": "A", "differs": {"field": "B"}}),
+        (Missing("A"), {"field": "A", "missing": True}),
+        (Mentions(("leak", "rust*")), {"mentions": ["leak", "rust*"]}),
+        (Mentions(("leak",), "Note"), {"field": "Note", "mentions": ["leak"]}),
+        (
+            Some((Missing("A"), Limit("B", "above", "3"))),
+            {"any": [{"field": "A", "missing": True}, {"field": "B", "above": 3.0}]},
+        ),
+        (
+            Points(2, ((2, Missing("A")), (-1, OneOf("B", ("x",))))),
+            {
+                "points_at_least": 2,
+                "of": [
+                    {"points": 2, "if": {"field": "A", "missing": True}},
+                    {"points": -1, "if": {"field": "B", "is": ["x"]}},
+                ],
+            },
+        ),
+    ],
+)
+def test_json_says_every_kind_of_condition(condition: Expression, tree: Mapping[str, Any]) -> None:
+    rules = CodedRules([CodedRule("G1", "a rule", RuleCode("fail", condition))])
+    content = json.loads(export_text(TreeExporter(), [CodedMission("m", 0, rules)]))
+    (rule,) = content["missions"]["m"]["rules"]
+    assert rule["if"] == tree
 
 
 def test_json_says_which_rules_are_provisional() -> None:

@@ -112,8 +112,7 @@ class Order(Condition):
             )
 
     def to_plain(self) -> Mapping[str, Any]:
-        other = {"field": self.other} if isinstance(self.other, str) else write_plain(self.other)
-        return {**write_plain(self.of), _RELATIONS[self.side]: other}
+        return {**write_plain(self.of), _RELATIONS[self.side]: write_plain(self.other)}
 
     def put(self, columns: ColumnForm[T]) -> T:
         return columns.order(self.of, self.side, self.other)
