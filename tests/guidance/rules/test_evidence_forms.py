@@ -24,6 +24,7 @@ from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, clue_text
 from stageb.guidance.rules.value_types import (
     MOST_CHARS,
+    OPERATORS,
     Computed,
     Reading,
     begins_cjk,
@@ -518,3 +519,27 @@ def test_whole_numbers_in_a_row_are_measured_and_scattered_ones_may_be_codes(
     found = find_conditions(readings, Forms(wide=True))
     assert any(isinstance(each, Limit) for each in found)
     assert any(isinstance(each, OneOf) for each in found) != in_a_row
+
+
+@pytest.mark.parametrize("sign", sorted(OPERATORS))
+def test_limits_are_sought_on_what_two_fields_give_by_every_operator(sign: str) -> None:
+    """Nothing is divided by 0, and two values alone tell no more than a value does."""
+    rows = [(n % 7 - 3, n % 5 - 2) for n in range(35)]
+    found = find_conditions(
+        [read_summaries((f"one: {one}; other: {other}",)) for one, other in rows],
+        Forms(arithmetic=True),
+    )
+    limits = [
+        (term, mask)
+        for term, mask in found.items()
+        if isinstance(term, Limit) and term.of == Computed("one", sign, "other")
+    ]
+    assert limits
+    for limit, mask in limits:
+        for place, (one, other) in enumerate(rows):
+            if sign == "/" and not other:
+                assert not mask >> place & 1
+                continue
+            number, most = OPERATORS[sign](one, other), float(limit.limit)
+            holds = number > most if limit.side == "above" else number < most
+            assert holds == bool(mask >> place & 1)
