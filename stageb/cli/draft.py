@@ -283,8 +283,14 @@ class Draft:
                 else None
             )
             whole = f"; write {ratio[1]}" if ratio else ""
+            is_paired = isinstance(value, str) and "=" in value and section_of(annotation)
+            comma = (
+                f"; a value with a comma has an option of its own: --{_write_key(path)}.KEY VALUE"
+                if is_paired
+                else ""
+            )
             raise self._wrong(
-                path, given, f"expected {describe_type(annotation)}{quoted}{whole}"
+                path, given, f"expected {describe_type(annotation)}{quoted}{whole}{comma}"
             ) from None
 
     def _check_value(self, value: Any, path: KeyPath) -> Any:

@@ -200,6 +200,10 @@ def test_several_keys_of_a_section_can_be_given_at_once(
     (tmp_path / "fails.yaml").write_text("columns: {fails: [ok]}\n")
     told = wrong(capsys, *TICKETS, "--config=fails.yaml", "--columns", "passes=OK")
     assert "columns.fails: ['ok']: no word that means pass as well: ok (fails.yaml:1)" in told
+    told = wrong(capsys, *TICKETS, "--columns", "passes=OK,decimal=,")
+    assert "a value with a comma has an option of its own: --columns.KEY VALUE" in told
+    assert main(["fit", *TICKETS, "--columns", "passes=OK", "--columns.decimal", ","]) == 0
+    assert fit.config.columns.decimal == ","
 
 
 def test_limits_can_be_set_and_lifted(fit: Fit) -> None:
