@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageb.errors import InputError, JournalError
@@ -757,6 +757,7 @@ def test_notes_are_added_without_reading_those_before(tmp_path: Path) -> None:
 PLAIN = st.text(alphabet="abc-_0", min_size=1, max_size=14)
 
 
+@example(["0 0"])
 @given(
     st.lists(
         st.text(max_size=80) | PLAIN | PLAIN.map(safe_name) | PLAIN.map(str.upper), max_size=12
@@ -769,7 +770,8 @@ def test_safe_names_are_safe_and_never_shared(names: list[str]) -> None:
         assert 1 <= len(made) <= 61
         assert len(made.encode()) < 255
         assert made == Path(made).name
-        assert all(letter.isalnum() or letter in "-_" for letter in made)
+        assert all(letter.isalnum() or letter in "-_ " for letter in made)
+        assert made == made.strip()
         assert made.lower() == made
 
 
