@@ -13,7 +13,7 @@ separable from making every verdict certain.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -36,8 +36,9 @@ FEWEST_TO_FIT = 16  # tickets to fit on, at least
 # offsets to 0
 RIDGE = 1.0
 LEAST_SLOPE = 0.05  # a model that is wrong more often than right is not turned round, nor are rules
-STEPS = 12  # of Newton's method
-LONGEST_STEP = 3  # of Newton's method, for any weight
+STEPS = 25  # of Newton's method, at most
+HALVINGS = 20  # of a step, at most
+ROUNDING = 1e-9  # share of a loss by which it may be higher without having grown
 FITTED = 1e-5  # weights whose steps are smaller are fitted
 BINS = 10  # of probabilities, with about as many tickets each
 
@@ -155,18 +156,23 @@ def fit_logistic(
     ``counts`` so much, and has log-odds ``beside`` added to those of the weights; ``ridge`` draws
     the weights to 0. Several regressions are fitted at once if the arrays have one more axis before
     theirs."""
-    fitted, transposed, penalty = first.copy(), rows.swapaxes(-1, -2), np.diag(ridge)
-    for _ in range(STEPS):
+    transposed, penalty = rows.swapaxes(-1, -2), np.diag(ridge)
+
+    def measure(fitted: Numbers) -> Numbers:
+        log_odds = _times(rows, fitted) + beside
+        losses = counts * (np.logaddexp(0, log_odds) - labels * log_odds)
+        loss: Numbers = losses.sum(axis=-1) + (ridge * fitted**2).sum(axis=-1) / 2
+        return loss
+
+    def differentiate(fitted: Numbers) -> tuple[Numbers, Numbers]:
         chances = find_probabilities(_times(rows, fitted) + beside)
         gradient = _times(transposed, counts * (chances - labels)) + ridge * fitted
         hessian = (
             transposed * (counts * chances * (1 - chances) + 1e-9)[..., None, :]
         ) @ rows + penalty
-        step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
-        fitted -= np.clip(step, -LONGEST_STEP, LONGEST_STEP)
-        if np.abs(step).max() < FITTED:
-            break
-    return fitted
+        return gradient, hessian
+
+    return _minimize(measure, differentiate, first)
 
 
 def find_probabilities(log_odds: Numbers) -> Numbers:
@@ -183,19 +189,51 @@ def _fit_softmax(
 ) -> Numbers:
     """Fit the weights of a softmax over labels by Newton's method, from ``prior`` on, to which
     ``ridge`` draws them. ``rows`` hold the parts of each label's score."""
-    fitted, penalty = prior.copy(), np.diag(ridge)
-    for _ in range(STEPS):
+    penalty = np.diag(ridge)
+
+    def find_log_chances(fitted: Numbers) -> Numbers:
         scores = rows @ fitted
-        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-        chances /= chances.sum(axis=1, keepdims=True)
+        log_chances: Numbers = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+        return log_chances
+
+    def measure(fitted: Numbers) -> Numbers:
+        surprise = -(counts[:, None] * wanted * find_log_chances(fitted)).sum()
+        loss: Numbers = surprise + (ridge * (fitted - prior) ** 2).sum() / 2
+        return loss
+
+    def differentiate(fitted: Numbers) -> tuple[Numbers, Numbers]:
+        chances = np.exp(find_log_chances(fitted))
         apart = rows - np.einsum("ik,ikp->ip", chances, rows)[:, None]
         gradient = np.einsum("i,ik,ikp->p", counts, chances - wanted, rows) + ridge * (
             fitted - prior
         )
         hessian = np.einsum("ik,ikp,ikq->pq", counts[:, None] * chances, apart, apart) + penalty
-        step = np.linalg.solve(hessian, gradient)
-        fitted -= np.clip(step, -LONGEST_STEP, LONGEST_STEP)
-        if np.abs(step).max() < FITTED:
+        return gradient, hessian
+
+    return _minimize(measure, differentiate, prior)
+
+
+def _minimize(
+    measure: Callable[[Numbers], Numbers],
+    differentiate: Callable[[Numbers], tuple[Numbers, Numbers]],
+    first: Numbers,
+) -> Numbers:
+    """Minimize a convex loss by Newton's method, from the weights ``first`` on. A step after which
+    the loss would be higher goes too far, and is halved. Several losses are minimized at once if
+    the arrays have one more axis before theirs."""
+    fitted, loss = first, measure(first)
+    for _ in range(STEPS):
+        gradient, hessian = differentiate(fitted)
+        step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
+        is_last = np.abs(step).max() < FITTED
+        for _ in range(HALVINGS):
+            after = measure(fitted - step)
+            is_higher = after > loss + ROUNDING * np.abs(loss)
+            if not is_higher.any():
+                break
+            step = np.where(is_higher[..., None], step / 2, step)
+        fitted, loss = fitted - step, after
+        if is_last:
             break
     return fitted
 

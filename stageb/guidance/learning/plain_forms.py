@@ -4,11 +4,11 @@ list, and one that any so many of its conditions reach is a count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import reduce
 from itertools import product
-from operator import or_
+from operator import itemgetter, or_
 
 from stageb.guidance.learning.material import DecisionList, Material, RuleSet
 from stageb.guidance.learning.scorecards import Scorecard, find_distinct
@@ -20,8 +20,16 @@ from stageb.guidance.learning.terms import (
     add_guards,
     drop_guards,
     find_untold,
+    make_guard,
 )
-from stageb.guidance.rules.conditions import AtLeast, Condition, Expression, conjoin, negate
+from stageb.guidance.rules.conditions import (
+    AtLeast,
+    Condition,
+    Expression,
+    Missing,
+    conjoin,
+    negate,
+)
 from stageb.guidance.words.types import Verdict
 
 SPELT_OUT = 6  # conditions on a card that may be written as a list, at most
@@ -31,7 +39,7 @@ def find_opposites(masks: Masks, among: int) -> dict[Expression, Expression]:
     """Map conditions on a field to one that holds for all other tickets in ``among``, and names no
     more values."""
     found = dict(zip(*reversed(find_distinct(masks, among)), strict=True))
-    return _match_opposites(found.values(), found, masks, among)
+    return _match_opposites(found.values(), found, masks, among, gaps={})
 
 
 def affirm(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Scorecard:
@@ -132,33 +140,34 @@ def write_as_list(
 
 def turn_list(rule_set: RuleSet, material: Material, among: int) -> RuleSet | None:
     """Return the same verdicts for a list, by lines of its default: "Pass if a is below 5. Pass if
-    b is 0." says "Fail if a is above 5 and b is 1.". None where that takes more conditions, where
-    tickets lack a field, or where a condition has no opposite that is as plain."""
-    (part,), default, masks = rule_set.lists, rule_set.default, material.masks
-    literals = dict.fromkeys(term for line in part.lines for term in line)
-    terms = [*dict.fromkeys(negate(term) if term.is_denied else term for term in literals)]
-    if len(terms) > SPELT_OUT or any(find_untold(term, material.gaps) for term in terms):
+    b is 0. Pass if b is missing." says "Fail if a is above 5 and b (if given) is 1.". None where
+    that takes more conditions, or where a condition has no opposite that is as plain."""
+    (part,), default, masks, gaps = rule_set.lists, rule_set.default, material.masks, material.gaps
+    written = dict.fromkeys(term for line in part.lines for term in line)
+    terms = [*dict.fromkeys(term.affirmed for term in written if not term.absent + term.present)]
+    lacked = [name for name in gaps if any(name in term.fields for term in written)]
+    if default is None or len(terms) + len(lacked) > SPELT_OUT:
         return None
     fields = {term.fields for term in terms}
     others = (term for term in masks.plain if term.fields in fields and not term.is_denied)
-    opposites = _match_opposites(
-        terms, {masks[term] & among: term for term in reversed([*others])}, masks, among
-    )
+    found = {masks[term] & among: term for term in reversed([*others])}
+    opposites = _match_opposites(terms, found, masks, among, gaps)
+    held = {term: masks[term] for term in (*terms, *opposites.values())}
+    held |= {negate(term): ~masks[term] & ~find_untold(term, gaps) for term in terms}
+    for name in lacked:
+        held |= {Missing(name): gaps[name], make_guard(name): ~gaps[name]}
+    sides = [[Missing(name), make_guard(name)] for name in lacked]
+    for term in terms:
+        other = opposites.get(term, negate(term))
+        sides.append([term, other] if term in opposites or other in written else [term])
 
-    def is_listed(held: int) -> bool:
-        holds = {term: bool(held >> number & 1) for number, term in enumerate(terms)}
-        holds |= {negate(term): not truth for term, truth in holds.items()}
-        return any(all(holds[term] for term in line) for line in part.lines)
+    def is_listed(holding: Set[Expression]) -> bool:
+        return any(holding >= {*line} for line in part.lines)
 
-    _, missed = _cover_both(
-        terms, is_listed, masks, among, lambda term: term in opposites or negate(term) in literals
-    )
-    lines = tuple(
-        tuple(opposites.get(negate(term), term) if term.is_denied else term for term in line)
-        for line in missed
-    )
-    turned = RuleSet((DecisionList(default, lines),), part.verdict) if default else None
-    return turned if turned and lines and turned.size <= rule_set.size else None
+    _, missed = _cover_both(sides, held, is_listed, among)
+    lines = drop_guards([add_guards(line, masks, gaps, among) for line in missed])
+    turned = RuleSet((DecisionList(default, lines),), part.verdict)
+    return turned if lines and turned.size <= rule_set.size else None
 
 
 def write_as_count(card: Scorecard, other: Verdict, material: Material) -> RuleSet | None:
@@ -185,13 +194,14 @@ def spell_out(
 ) -> list[list[Conjunction]]:
     """Write a card as two lists of lines: one holds exactly where a ticket reaches the card, the
     other where it does not. The card's lines must be of one term each. See ``_cover_both``."""
-    scores = [*enumerate(card.points.values())]
+    points = {term: score for (term,), score in card.points.items()}
+    held = {term: masks[term] for term in points}
+    held |= {negate(term): ~masks[term] for term in points if deniable(term)}
     return _cover_both(
-        [term for (term,) in card.points],
-        lambda held: sum(score for place, score in scores if held >> place & 1) >= card.least,
-        masks,
+        [[term, negate(term)] if deniable(term) else [term] for term in points],
+        held,
+        lambda holding: sum(points[term] for term in holding if term in points) >= card.least,
         among,
-        deniable,
     )
 
 
@@ -199,15 +209,20 @@ def spell_out(
 
 
 def _match_opposites(
-    terms: Iterable[Expression], found: Mapping[int, Expression], masks: Masks, among: int
+    terms: Iterable[Expression],
+    found: Mapping[int, Expression],
+    masks: Masks,
+    among: int,
+    gaps: Mapping[str, int],
 ) -> dict[Expression, Expression]:
-    """Map the terms to their opposites: the same limit on its other side, the limit there in the
-    same gap, or what is ``found`` of the other tickets."""
+    """Map the terms to their opposites for tickets that have the field: the same limit on its other
+    side, the limit there in the same gap, or what is ``found`` of the other tickets. ``gaps`` are
+    the tickets that lack a field."""
     opposites: dict[Expression, Expression] = {}
     for term in terms:
         if not isinstance(term, Condition):
             continue
-        left, limit = among & ~masks[term], term.as_limit
+        left, limit = among & ~masks[term] & ~find_untold(term, gaps), term.as_limit
         turned = (limit.turned, masks.scales.turn(limit)) if limit else ()
         for other in (*turned, found.get(left)):
             if (
@@ -222,50 +237,51 @@ def _match_opposites(
 
 
 def _cover_both(
-    terms: Sequence[Expression],
-    is_wanted: Callable[[int], bool],
-    masks: Masks,
+    sides: Sequence[Sequence[Expression]],
+    held: Mapping[Expression, int],
+    is_wanted: Callable[[Set[Expression]], bool],
     among: int,
-    deniable: Callable[[Expression], bool],
 ) -> list[list[Conjunction]]:
-    """Write two lists of lines: one holds exactly where the terms that hold, a bit each, are
-    wanted, the other where they are not. They are right of all combinations of the values that
-    fields have in ``among``; nothing is asked of other values. Each is a cover by prime implicants
-    (Quine, "The problem of simplifying truth functions", 1952), taken greedily. It is empty where
-    terms would have to be denied that are not ``deniable``."""
-    shown = _combine_values(terms, masks, among)  # a bit for each in the masks below
+    """Write two lists of lines: one holds exactly where the terms that hold are wanted, the other
+    where they are not. A line has one term at most of each of the ``sides``, better the first;
+    ``held`` are the tickets for which these and other terms hold. Lists are right of all
+    combinations of the values that fields have in ``among``; nothing is asked of other values. Each
+    is a cover by prime implicants (Quine, "The problem of simplifying truth functions", 1952),
+    taken greedily. It is empty where it would need further terms."""
+    shown = _combine_values(held, among)  # a bit for each in the masks below
     everything = (1 << len(shown)) - 1
-    reached = sum(is_wanted(held) << place for place, held in enumerate(shown))
-    # line, where it holds, how many terms it denies
+    reached = sum(is_wanted(holding) << place for place, holding in enumerate(shown))
+    # line, where it holds, how many terms are not the first of their side
     lines: list[tuple[Conjunction, int, int]] = [((), everything, 0)]
-    for number, term in enumerate(terms):
-        mask = sum((held >> number & 1) << place for place, held in enumerate(shown))
-        literals = [(term, mask, 0)]
-        if deniable(term):
-            literals.append((negate(term), ~mask, 1))
+    for side in sides:
+        literals = [
+            (term, sum((term in holding) << place for place, holding in enumerate(shown)), number)
+            for number, term in enumerate(side)
+        ]
         lines += [
-            ((*line, literal), held & side, denied + denies)
-            for line, held, denied in lines
-            for literal, side, denies in literals
+            ((*line, literal), where & mask, others + number)
+            for line, where, others in lines
+            for literal, mask, number in literals
         ]
     lines.sort(key=lambda line: (len(line[0]), line[2]))
-    held_by = [(line, held) for line, held, _ in lines]
+    held_by = [(line, where) for line, where, _ in lines]
     return [_cover(held_by, side) for side in (reached, everything & ~reached)]
 
 
-def _combine_values(terms: Sequence[Expression], masks: Masks, among: int) -> list[int]:
-    """List the sets of terms that may hold together, each term a bit: those on a field as for one
-    of the tickets in ``among``, in every combination with those on other fields."""
-    of_fields = dict[object, list[tuple[int, int]]]()
-    for number, term in enumerate(terms):
-        name = term.fields or term  # each word is by itself
+def _combine_values(held: Mapping[Expression, int], among: int) -> list[Set[Expression]]:
+    """List the sets of terms that may hold together: those on a field as for one of the tickets in
+    ``among``, in every combination with those on other fields."""
+    of_fields = dict[object, list[tuple[Set[Expression], int]]]()
+    for term, mask in held.items():
+        name = term.fields or term.affirmed  # each word is by itself
         of_fields[name] = [
-            (held | bit, part)
-            for held, mask in of_fields.get(name, [(0, among)])
-            for bit, part in ((1 << number, mask & masks[term]), (0, mask & ~masks[term]))
+            (holding | side, part)
+            for holding, where in of_fields.get(name, [(frozenset[Expression](), among)])
+            for side, part in (({term}, where & mask), (frozenset(), where & ~mask))
             if part
         ]
-    return [sum(held for held, _ in some) for some in product(*of_fields.values())]
+    combined = (map(itemgetter(0), some) for some in product(*of_fields.values()))
+    return [frozenset().union(*some) for some in combined]
 
 
 def _cover(held: Iterable[tuple[Conjunction, int]], wanted: int) -> list[Conjunction]:

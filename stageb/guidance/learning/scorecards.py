@@ -107,6 +107,7 @@ def grow_cards(
     )
     fitted = _fit(first, labels, weights, np.zeros(1))
     gains = _estimate_first_gains(tally, fitted[0], *of_each)
+    gains[_find_complements(held, among)] = -np.inf
     lists = [
         words for side in (tally, tally.turned) for words in (listing(side) if listing else ())
     ]
@@ -173,17 +174,23 @@ def grow_compared(
 def judge_compared(cards: Sequence[Scorecard], masks: Masks, among: int) -> dict[Verdict, int]:
     """Return the tickets in ``among`` by verdict: that of the card whose limit they exceed most, of
     equal ones the first. Tickets below all limits are left out."""
-    above = []
-    for card in cards:
-        rows = unpack([hold_together(masks, line) for line in card.points], among).astype(
-            np.float32
-        )
-        above.append(np.array([*card.points.values()], np.float32) @ rows - card.least)
-    first, is_reached = np.argmax(above, axis=0), np.max(above, axis=0) >= 0
+    margins = find_margins(cards, masks, among)
+    first, is_reached = margins.argmax(axis=0), margins.max(axis=0) >= 0
     return {
         card.verdict: repack((first == place) & is_reached, among)
         for place, card in enumerate(cards)
     }
+
+
+def find_margins(cards: Sequence[Scorecard], masks: Masks, among: int) -> Numbers:
+    """Return by how many points each ticket in ``among`` exceeds each card's limit: a row for each
+    card."""
+    margins = []
+    for card in cards:
+        rows = unpack([hold_together(masks, line) for line in card.points], among)
+        points = np.array([*card.points.values()], np.float32)
+        margins.append(points @ rows.astype(np.float32) - card.least)
+    return np.array(margins, np.float64)
 
 
 def find_distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]]:
@@ -200,6 +207,17 @@ def find_distinct(masks: Masks, among: int) -> tuple[list[Expression], list[int]
 
 
 # Inside -------------------------------------------------------------------------------------------
+
+
+def _find_complements(held: Sequence[int], among: int) -> list[int]:
+    """Find the places of masks that hold for all tickets for which an earlier one does not: points
+    for the one are points taken for the other."""
+    seen, found = set[int](), list[int]()
+    for place, mask in enumerate(held):
+        if among & ~mask in seen:
+            found.append(place)
+        seen.add(mask)
+    return found
 
 
 def _grow_compared(
@@ -322,8 +340,9 @@ def _find_lines(
         fields = terms[place].fields  # none where words are mentioned
         turns.append(seen[fields] // OF_FIELD if fields else 0)
         seen[fields] += 1
+    alone_tried = order[~np.isin(order, _find_complements(held, among))][:TRIED]
     tried, joined = (
-        np.sort(order[:TRIED]),
+        np.sort(alone_tried),
         np.sort(order[np.argsort(turns, kind="stable")[:paired]]),
     )
     pairs = np.array([*combinations(joined, 2)], int).reshape(-1, 2)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from itertools import combinations, product
 from math import gcd
+from operator import or_
 from random import Random
 
 import numpy as np
@@ -49,6 +50,7 @@ from stageb.guidance.learning.terms import (
     find_gaps,
     find_terms,
     hold_any,
+    hold_together,
     is_guard,
     list_guards,
     make_guard,
@@ -1231,6 +1233,33 @@ def test_cards_of_labels_that_points_give_are_right_of_nearly_all_tickets(seed: 
     judged = judge_compared(cards, masks, everyone)
     right = sum((held & labelled[name]).bit_count() for name, held in judged.items())
     assert right > 290
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_card_gives_points_for_a_condition_and_for_its_opposite(seed: int) -> None:
+    """Many conditions are each other's: "legs is 0" and "legs is above 1", "milk is no" and "milk
+    is yes"."""
+    draw = Random(seed)
+    rows = [(draw.choice((0, 2, 4)), draw.choice(("no", "yes"))) for _ in range(120)]
+    readings = [read_summaries((f"legs: {legs}; milk: {milk}",)) for legs, milk in rows]
+    kinds = [
+        ("fish", "bird", "cat")[draw.randrange(3) if draw.random() < 0.3 else legs // 2]
+        for legs, _ in rows
+    ]
+    labelled = {
+        kind: mask([n for n in range(120) if kinds[n] == kind]) for kind in sorted({*kinds})
+    }
+    masks, everyone = find_terms(readings, Forms()).plain, (1 << 120) - 1
+    first, *others = labelled.values()
+    two: dict[Verdict, int] = {"fail": first, "pass": reduce(or_, others)}
+    grown = [
+        *grow_compared(masks, labelled, everyone, 12, paired=0),
+        *((card,) for card in grow_cards(masks, two, everyone, EQUAL)),
+    ]
+    for cards in grown:
+        for card in cards:
+            held = [hold_together(masks, line) & everyone for line in card.points]
+            assert not {*held} & {everyone & ~each for each in held}
 
 
 def test_where_no_line_is_left_cards_grow_no_more() -> None:

@@ -35,14 +35,28 @@ from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
     Scales,
+    add_guards,
+    drop_guards,
     find_counts,
     find_gaps,
+    find_possible,
     find_terms,
     hold_any,
+    is_guard,
     list_guards,
+    make_guard,
 )
 from stageb.guidance.learning.tiers import learn_cards, learn_compared
-from stageb.guidance.rules.conditions import All, AtLeast, Expression, Limit, Mentions, OneOf, Same
+from stageb.guidance.rules.conditions import (
+    All,
+    AtLeast,
+    Expression,
+    Limit,
+    Mentions,
+    Missing,
+    OneOf,
+    Same,
+)
 from stageb.guidance.rules.evidence_forms import Forms, find_numbers
 from stageb.guidance.rules.value_types import read_summaries
 
@@ -421,7 +435,7 @@ def test_where_a_line_tells_every_label_it_is_said_in_lines() -> None:
     everyone = (1 << 90) - 1
     masks = find_terms(readings, Forms())
     material = Material(masks, {}, labelled, everyone, frozenset(), {})
-    *_, rule_set = learn_compared(0, None, 2, material, everyone)
+    rule_set, *_ = learn_compared(0, None, 2, material, everyone)
     assert [part.verdict for part in rule_set.lists] == ["A", "B"] and rule_set.default == "C"
     assert find_wrong(rule_set, material, everyone) == 0
 
@@ -465,34 +479,64 @@ ANY_LINES = st.lists(
 )
 
 
-@given(ANY_LINES, st.sampled_from((0, 1)))
-@example([[("a", "below", 2)], [("b", "above", 1)]], 0)
-@example([[("a", "above", 1), ("b", "below", 2), ("c", "above", 0)]], 0)
+@given(ANY_LINES, st.booleans(), st.booleans())
+@example([[("a", "below", 2)], [("b", "above", 1)]], False, False)
+@example([[("a", "above", 1), ("b", "below", 2), ("c", "above", 0)]], False, False)
+@example([[("a", "below", 2)], [("c", "below", 1)]], True, True)
+@example([[("a", "below", 2)], [("c", "below", 1)]], True, False)
 def test_what_passes_is_said_as_what_fails_where_that_is_as_short(
-    rows: list[list[tuple[str, str, int]]], gap: int
+    rows: list[list[tuple[str, str, int]]], lacks: bool, is_missing_fine: bool
 ) -> None:
-    """Of limits that are numbers of tickets, too, where no ticket lacks one."""
+    """Of limits that are numbers of tickets, too, and of numbers that tickets lack."""
     cells = [*product(range(4), repeat=3)]
-    readings = [read_summaries(("; ".join(map("{}: {}".format, "abc", row)),)) for row in cells]
-    masks = Masks({}, Scales(find_numbers(readings)))
-    lines = tuple(
+    texts = [
+        "; ".join(map("{}: {}".format, "ab" if lacks and c > 2 else "abc", (a, b, c)))
+        for a, b, c in cells
+    ]
+    readings = [read_summaries((text,)) for text in texts]
+    plain, everyone = Masks({}, Scales(find_numbers(readings))), (1 << len(cells)) - 1
+    gaps = {"c": sum(1 << n for n, (_, _, c) in enumerate(cells) if c > 2)} if lacks else {}
+    masks = plain.plus(
+        {Missing(name): gap for name, gap in gaps.items()} | list_guards(gaps, everyone)
+    )
+    written: list[Conjunction] = [
         tuple(Limit(name, "above" if side == "above" else "below", str(n)) for name, side, n in row)
         for row in rows
-    )
-    material = replace(make(masks), gaps={"c": 1} if gap else {})
-    everyone = (1 << len(cells)) - 1
+    ]
+    if lacks and is_missing_fine:
+        written.append((Missing("c"),))
+    lines = drop_guards([add_guards(line, masks, gaps, everyone) for line in written])
+    material = replace(make(masks), gaps=gaps)
     rule_set = RuleSet((DecisionList("pass", lines),), "fail")
     turned = turn_list(rule_set, material, everyone)
     if turned is None:
         names = [name for row in rows for name, _, _ in row]
         is_plain = len({*names}) == len(names) and (len(rows) == 1 or len(rows) == len(names))
         tells = all(0 < (masks[term] & everyone) < everyone for line in lines for term in line)
-        assert not (is_plain and tells) or (gap and "c" in names)
+        assert not (is_plain and tells) or (lacks and "c" in names)
         return
     (part,) = turned.lists
     assert (part.verdict, turned.default) == ("fail", "pass") and turned.size <= rule_set.size
-    assert hold_any(masks, part.lines) & everyone == everyone & ~hold_any(masks, lines)
-    assert not any(term.is_denied for line in part.lines for term in line)
+    possible = Masks(
+        {term: find_possible(term, masks, gaps) for line in part.lines for term in line}
+    )
+    failed = hold_any(possible, part.lines)  # no ticket is left open for what it lacks
+    assert failed & everyone == everyone & ~hold_any(masks, lines)
+    assert not any(term.is_denied and not is_guard(term) for line in part.lines for term in line)
+
+
+def test_what_is_missing_and_passes_does_not_keep_a_list_from_saying_what_fails() -> None:
+    rows = [*product(("good", "new", "worn"), (None, 20, 23, 25, 30))]
+    texts = [f"Seal: {seal}" + (f"; Temp: {temp}" if temp else "") for seal, temp in rows]
+    readings, everyone = [read_summaries((text,)) for text in texts], (1 << len(rows)) - 1
+    masks = find_terms(readings, Forms())
+    gaps = find_gaps(masks, readings)
+    masks = masks.plus(list_guards(gaps, everyone))
+    above, worn = Limit("Temp", "above", "24"), OneOf("Seal", ("worn",))
+    lines = ((OneOf("Seal", ("good", "new")),), (above.turned,), (Missing("Temp"),))
+    rule_set = RuleSet((DecisionList("pass", lines),), "fail")
+    turned = turn_list(rule_set, replace(make(masks), gaps=gaps), everyone)
+    assert turned and turned.lines == ((make_guard("Temp"), worn, above),)
 
 
 @given(
