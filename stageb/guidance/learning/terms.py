@@ -105,7 +105,8 @@ class Scales:
 
 class Masks(dict[Expression, int]):
     """Terms that rules are made from, each with the bit mask of the tickets for which it is known
-    to hold. Other limits, and counts of these terms, can be looked up, too."""
+    to hold. Other limits, counts of these terms, and the absence of a field that has a guard can be
+    looked up, too."""
 
     def __init__(self, known: Mapping[Expression, int], scales: Scales | None = None) -> None:
         super().__init__(known)
@@ -135,6 +136,8 @@ class Masks(dict[Expression, int]):
         return self.keep(term for term in self if not is_guard(term))
 
     def __missing__(self, term: Expression) -> int:
+        if term.absent and make_guard(term.absent) in self:
+            return ~self[make_guard(term.absent)]
         beyond = self.scales.find_beyond(term.as_limit) if term.as_limit else None
         return term.hold(self.__getitem__) if beyond is None else beyond
 
