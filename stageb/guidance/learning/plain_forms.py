@@ -10,8 +10,10 @@ from functools import reduce
 from itertools import product
 from operator import itemgetter, or_
 
+import numpy as np
+
 from stageb.guidance.learning.material import DecisionList, Material, RuleSet
-from stageb.guidance.learning.scorecards import Scorecard, find_distinct
+from stageb.guidance.learning.scorecards import Scorecard, find_distinct, find_margins
 from stageb.guidance.learning.terms import (
     COUNTED,
     MOST_COUNTED,
@@ -20,7 +22,10 @@ from stageb.guidance.learning.terms import (
     add_guards,
     drop_guards,
     find_untold,
+    hold_any,
+    hold_together,
     make_guard,
+    unpack,
 )
 from stageb.guidance.rules.conditions import (
     AtLeast,
@@ -40,6 +45,39 @@ def find_opposites(masks: Masks, among: int) -> dict[Expression, Expression]:
     more values."""
     found = dict(zip(*reversed(find_distinct(masks, among)), strict=True))
     return _match_opposites(found.values(), found, masks, among, gaps={})
+
+
+def write_compared(
+    cards: Sequence[Scorecard],
+    default: Verdict,
+    opposites: Mapping[Expression, Expression],
+    material: Material,
+    among: int,
+) -> RuleSet | None:
+    """Write compared cards as lists, where these say the same. None where no card has a condition,
+    or where tickets that reach none would need another default: no headline names another
+    label."""
+    kept, last = drop_constant(cards, default)
+    if not kept or last != default:
+        return None
+    rule_set = RuleSet(tuple(affirm(card, opposites) for card in kept), default)
+    return write_in_order(rule_set, material, among) or rule_set
+
+
+def drop_needless(rule_set: RuleSet, material: Material, among: int) -> RuleSet:
+    """Leave out the lines of compared cards without which all tickets in ``among`` have the same
+    verdict: first those of few points, of equal ones those that came last. Word lists stay whole,
+    since tickets to come mention other words of them."""
+    cards, masks = rule_set.cards, material.masks
+    *others, last = material.labelled
+    # Lines of a single card judge tickets to come worse by themselves: -.07 +- .09 points in the
+    # mean of 95 fits, of texts -.11 +- .07. Compared ones do not: .10 +- .09 in 78.
+    if not cards or len(others) == 1:
+        return rule_set
+    free = among & ~material.held & ~hold_any(masks, rule_set.lines)
+    left = _drop_lines(cards, last, masks, free)
+    plain = write_compared(left, last, find_opposites(masks, free), material, among)
+    return replace(plain, parts=(*rule_set.lists, *plain.parts)) if plain else rule_set
 
 
 def affirm(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Scorecard:
@@ -206,6 +244,34 @@ def spell_out(
 
 
 # Inside -------------------------------------------------------------------------------------------
+
+
+def _drop_lines(
+    cards: Sequence[Scorecard], default: Verdict, masks: Masks, among: int
+) -> tuple[Scorecard, ...]:
+    """Compute what ``drop_needless`` leaves of compared cards."""
+    verdicts = [default, *(card.verdict for card in cards)]
+    labels = np.array([verdicts.index(verdict) for verdict in verdicts])
+    # a row for the default, which tickets have that are below all limits
+    margins = np.vstack([np.full(among.bit_count(), -0.5), *find_margins(cards, masks, among)])
+    judged = labels[margins.argmax(axis=0)]
+    points = [{**card.points} for card in cards]
+    lines = [
+        (abs(score), -number, place, line)
+        for place, card in enumerate(cards)
+        for number, (line, score) in enumerate(card.points.items())
+        if not any(line in words for words in card.lists)
+    ]
+    rows = unpack([hold_together(masks, line) for *_, line in lines], among).astype(np.float64)
+    for number in sorted(range(len(lines)), key=lambda number: lines[number][:3]):
+        *_, place, line = lines[number]
+        added = points[place][line] * rows[number]
+        margins[1 + place] -= added
+        if (labels[margins.argmax(axis=0)] == judged).all():
+            del points[place][line]
+        else:
+            margins[1 + place] += added
+    return tuple(replace(card, points=left) for card, left in zip(cards, points, strict=True))
 
 
 def _match_opposites(

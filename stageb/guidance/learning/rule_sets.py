@@ -40,7 +40,7 @@ from stageb.guidance.learning.material import (
     find_z_score,
     judge_by_rule_set,
 )
-from stageb.guidance.learning.plain_forms import turn_list
+from stageb.guidance.learning.plain_forms import drop_needless, turn_list
 from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.tiers import (
@@ -135,7 +135,9 @@ def learn_rule_sets(
         for size, found in search.best.items()
     }
     return {
-        size: _turn(rule_set, material, among) for size, rule_set in measured.items() if rule_set
+        size: _simplify(rule_set, material, among)
+        for size, rule_set in measured.items()
+        if rule_set
     }
 
 
@@ -168,13 +170,14 @@ def _measure(
     )
 
 
-def _turn(rule_set: MeasuredRuleSet, material: Material, among: int) -> MeasuredRuleSet:
-    """Say what fails in place of all that passes, where that is as short."""
-    is_passing = [rank(part.verdict) < rank(rule_set.default or "") for part in rule_set.parts]
-    turned = (
-        turn_list(rule_set, material, among) if rule_set.lists and is_passing == [True] else None
-    )
-    return replace(rule_set, parts=turned.parts, default=turned.default) if turned else rule_set
+def _simplify(rule_set: MeasuredRuleSet, material: Material, among: int) -> MeasuredRuleSet:
+    """Say the same of all tickets that taught it in fewer conditions: without needless lines, and
+    what fails in place of all that passes."""
+    plain = drop_needless(rule_set, material, among)
+    is_passing = [rank(part.verdict) < rank(plain.default or "") for part in plain.parts]
+    if plain.lists and is_passing == [True]:
+        plain = turn_list(plain, material, among) or plain
+    return replace(rule_set, parts=plain.parts, default=plain.default)
 
 
 def _choose(

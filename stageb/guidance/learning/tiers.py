@@ -12,12 +12,11 @@ from stageb.guidance.learning.lists import FULL, Demands, cover, refine
 from stageb.guidance.learning.material import DecisionList, Material, RuleSet
 from stageb.guidance.learning.plain_forms import (
     affirm,
-    drop_constant,
     find_opposites,
     turn_points,
     write_as_count,
     write_as_list,
-    write_in_order,
+    write_compared,
 )
 from stageb.guidance.learning.scorecards import Listing, grow_cards, grow_compared
 from stageb.guidance.learning.terms import Masks, add_guards, drop_guards, find_counts, hold_any
@@ -191,10 +190,8 @@ def learn_compared(
     opposites = find_opposites(masks, free)
     *_, last = material.labelled
     found = list[RuleSet]()
-    for cards, default in (drop_constant(cards, last) for cards in grown):
-        rule_set = RuleSet(tuple(affirm(card, opposites) for card in cards), default)
-        if cards and default == last:  # no headline names another label
-            plain = write_in_order(rule_set, material, among) or rule_set
+    for cards in grown:
+        if plain := write_compared(cards, last, opposites, material, among):
             found.append(replace(plain, parts=(*lists, *plain.parts)))
     return found
 

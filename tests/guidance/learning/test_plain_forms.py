@@ -22,6 +22,7 @@ from stageb.guidance.learning.material import (
 from stageb.guidance.learning.plain_forms import (
     affirm,
     drop_constant,
+    drop_needless,
     find_opposites,
     spell_out,
     turn_list,
@@ -537,6 +538,68 @@ def test_what_is_missing_and_passes_does_not_keep_a_list_from_saying_what_fails(
     rule_set = RuleSet((DecisionList("pass", lines),), "fail")
     turned = turn_list(rule_set, replace(make(masks), gaps=gaps), everyone)
     assert turned and turned.lines == ((make_guard("Temp"), worn, above),)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(
+                st.sampled_from([*OF_FIELDS, *WORDS]), st.integers(-4, 4).filter(bool), max_size=5
+            ),
+            st.integers(-4, 8),
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    st.sets(st.sampled_from(range(len(MIXED))), min_size=8),
+    st.booleans(),
+)
+@example([({OF_FIELDS[0]: 3, OF_FIELDS[1]: 1}, 3), ({OF_FIELDS[2]: 1}, 2)], {*range(8)}, False)
+def test_compared_cards_give_the_same_verdicts_without_needless_lines(
+    drawn: list[tuple[dict[Expression, int], int]], seen: set[int], is_listed: bool
+) -> None:
+    """Of tickets that no list before them decides. Words of a list stay, and a card that none of
+    these tickets reaches is gone."""
+    among, labels = sum(1 << place for place in seen), ["a", "b", "c", "d"]
+    first = DecisionList("first", ((OF_FIELDS[-1],),))
+    cards = []
+    for label, (points, least) in zip(labels, drawn, strict=False):
+        words = [(term,) for term in points if term in WORDS] if is_listed else []
+        each: dict[Conjunction, int] = {(term,): score for term, score in points.items()}
+        cards.append(Scorecard(label, each, least, (words,) if words else ()))
+    before = RuleSet((first, *cards), "else")
+    material = replace(make(OF_MIXED), labelled=dict.fromkeys(["first", *labels, "else"], 0))
+    plain = drop_needless(before, material, among)
+
+    def judge(rule_set: RuleSet) -> dict[str, int]:
+        judged = judge_by_rule_set(rule_set, OF_MIXED, among)
+        verdicts = dict.fromkeys(("first", *labels, "else"), 0) | judged
+        verdicts["else"] |= among & ~sum(judged.values())
+        return verdicts
+
+    assert judge(plain) == judge(before)
+    assert plain.size <= before.size and plain.lists[0] == first
+    said = {term for part in plain.cards for line in part.points for term in line}
+    said |= {term for line in plain.lines for term in line}
+    assert said >= {term for card in cards for words in card.lists for (term,) in words}
+    free = among & ~OF_MIXED[OF_FIELDS[-1]]
+    for card in plain.cards if plain != before else ():
+        is_taken = any(score < 0 for score in card.points.values())
+        assert card.lists or is_taken or judge_compared([card], OF_MIXED, free)[card.verdict]
+
+
+def test_a_line_that_is_needed_does_not_keep_a_needless_one_of_more_points() -> None:
+    """All tickets that have b have a."""
+    a, b, _, d = TERMS
+    among = sum(1 << ROWS.index(row) for row in ROWS if sum(row) == 1 or row[:2] == (True, True))
+    among &= ~MASKS[b] | MASKS[a]
+    cards = (Scorecard("A", {(a,): 1, (b,): 2}, 1), Scorecard("D", {(d,): 5}, 1))
+    material = replace(make(MASKS), labelled={"A": 0, "D": 0, "else": among})
+    plain = drop_needless(RuleSet(cards, "else"), material, among)
+    assert plain == RuleSet((DecisionList("D", ((d,),)), DecisionList("A", ((a,),))), "else")
+    both_or_none = among & ~(MASKS[a] ^ MASKS[b])  # either line would do: that of more points stays
+    plain = drop_needless(RuleSet(cards, "else"), material, both_or_none)
+    assert plain == RuleSet((DecisionList("D", ((d,),)), DecisionList("A", ((b,),))), "else")
 
 
 @given(
