@@ -62,7 +62,6 @@ from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflection_file import ProposalEntry
 from stageb.guidance.rules.edits import apply, named, number
 from stageb.guidance.rules.evidence import Evidence, find_evidence
-from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import (
     WORDS,
@@ -73,6 +72,7 @@ from stageb.guidance.rules.prompts import (
     reflection_prompt,
     rollout_prompt,
 )
+from stageb.guidance.rules.read_guidance import load_seed, make_neutral
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import Guidance, Operation, Rule, Ticket
 from stageb.settings import CHECKPOINT, DATA, describe_keys

@@ -64,7 +64,7 @@ ROOMS = {
 }
 # How many files the package may have. Lines are no measure: a limit on them made lines wide and
 # packed.
-FILES = 344
+FILES = 345
 # It names what stands above it in strings, so that nothing is imported before it is needed.
 REGISTRY = "stageb/__init__"
 
@@ -123,6 +123,7 @@ THIRD_PARTY = {
     "stageb/guidance/exports/sheet": {"xlsxwriter"},
     "stageb/guidance/learning/calibrate": {"numpy"},
     "stageb/guidance/learning/terms": {"numpy"},
+    "stageb/guidance/learning/compared_cards": {"numpy"},
     "stageb/guidance/learning/lists": {"numpy"},
     "stageb/guidance/learning/material": {"numpy"},
     "stageb/guidance/learning/scales": {"numpy"},
@@ -221,7 +222,7 @@ LIGHT = {
         "guidance/rules/conditions/logic "
         "guidance/rules/conditions/numbers guidance/rules/conditions/pairs "
         "guidance/rules/conditions/values guidance/rules/conditions/words "
-        "guidance/rules/evidence_forms guidance/rules/evidence guidance/rules/fields "
+        "guidance/rules/candidates guidance/rules/evidence guidance/rules/fields "
         "guidance/rules/limits guidance/rules/predicates "
         "guidance/rules/prompts guidance/rules/value_types guidance/rules/wordings "
         "guidance/words/__init__ guidance/words/automation "
@@ -244,7 +245,7 @@ STAGES = {
         "learning/proof learning/teacher learning/gathering learning/preparing "
         "learning/stacking learning/transitions "
         "learning/schedule tickets/splits learning/reflect learning/proposals rules/edits "
-        "rules/evidence_forms "
+        "rules/candidates "
         "rules/evidence rules/fields rules/value_types rules/vocabulary rules/parse "
         "rules/conditions/base "
         "rules/conditions/logic rules/conditions/numbers rules/conditions/pairs "

@@ -14,8 +14,8 @@ from stageb.demo import TICKETS
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Question, Request, Scorer
 from stageb.errors import ConfigError
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt, verdict_lines
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.job.world import World, run
 

@@ -24,7 +24,7 @@ import numpy as np
 from lab.bench.labels import learn
 from lab.bench.rows import add_sets, find_set
 from stageb.guidance.judging.automation import Judged, Level, find_bounds, order_levels
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import measure_margin
 from stageb.guidance.rules.prompts import WORDS

@@ -21,8 +21,8 @@ from lab.bench.labels import are_right, learn
 from lab.bench.rows import add_sets, find_set
 from stageb.cli.parsing import parse
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import Expression, Mentions, OutOfReach, compile_expression
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS

@@ -19,10 +19,10 @@ from stageb.guidance.learning.gate.budget import Pool, divide_budget
 from stageb.guidance.learning.proposer import GateResult
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import WORDS, Words
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import find_default, rank_labels, split_tickets

@@ -16,7 +16,7 @@ from operator import eq
 from statistics import median
 from typing import Any, NamedTuple
 
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.words.types import Ticket
 

@@ -35,8 +35,8 @@ from stageb.demo import TICKETS
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.judging.rollout import group_size
-from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt, words_of
+from stageb.guidance.rules.read_guidance import make_neutral, read_guidance
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.seeds import bits, stream
 from stageb.tiny import CHECKPOINT

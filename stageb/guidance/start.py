@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stageb.errors import InputError
-from stageb.guidance.commands.fit.folder import check_folder
 from stageb.guidance.commands.fit.inputs import read_inputs
+from stageb.guidance.commands.fit.resume import check_folder
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.state import STOP
 from stageb.job.process import collector_off

@@ -32,7 +32,7 @@ from stageb.cli import commands
 from stageb.cli.draft import LOOP, ConfigFile, Draft
 from stageb.cli.parsing import FLAGS, find_loop, read_file, split
 from stageb.errors import StagebError
-from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.rules.read_guidance import read_guidance
 
 INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
 NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is made in it

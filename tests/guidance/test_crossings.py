@@ -47,8 +47,8 @@ from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.follower import respond
-from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import read_guidance
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import BY_RULES, Guidance, Ticket

@@ -12,8 +12,8 @@ import pytest
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.words.types import Calibration, JudgeName
 
 BOTH = {"runner.judge": "both"}

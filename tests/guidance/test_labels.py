@@ -29,9 +29,8 @@ from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.rollout import judge_tickets, rollout
 from stageb.guidance.judging.selection import select
-from stageb.guidance.rules import rules_file
-from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.guidance_file import keep_origins, read_guidance
+from stageb.guidance.rules import rules_as_text
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import (
@@ -43,6 +42,7 @@ from stageb.guidance.rules.predicates import (
     unreadable,
 )
 from stageb.guidance.rules.prompts import WORDS, name_labels, rollout_prompt, words_of
+from stageb.guidance.rules.read_guidance import keep_origins, read_guidance
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import PASS_FAIL
@@ -480,7 +480,7 @@ def test_rules_as_text_keep_their_labels(tmp_path: Path) -> None:
     (guidance,) = from_json(
         {"m": {"experiences": RULES, "labels": ["low", "high", "medium"]}}, "g.json"
     ).values()
-    (tmp_path / "rules.txt").write_text(rules_file.write([guidance]))
+    (tmp_path / "rules.txt").write_text(rules_as_text.write([guidance]))
     assert read_guidance(tmp_path / "rules.txt") == {"m": guidance}
     assert keep_origins(replace(guidance, step=3), guidance).labels == guidance.labels
     assert keep_origins(guidance, replace(guidance, labels=PASS_FAIL)).labels == guidance.labels

@@ -33,10 +33,9 @@ from stageb.guidance.learning.gate.race import cut_chunks
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.reflect import choose_cases
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.rules import rules_file
+from stageb.guidance.rules import rules_as_text
 from stageb.guidance.rules.demonstrations import demonstrate
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import (
     WORDS,
@@ -46,6 +45,7 @@ from stageb.guidance.rules.prompts import (
     reflection_prompt,
     rollout_prompt,
 )
+from stageb.guidance.rules.read_guidance import read_guidance
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.calibration import find_shares
 from stageb.guidance.words.types import (
@@ -119,7 +119,7 @@ def test_a_rule_that_is_added_again_moves_to_the_front_and_fixed_ones_stay_there
 def test_files_keep_the_order_that_decides(tmp_path: Path) -> None:
     edited = apply(guidance("High if seal is torn."), add("Medium if part is hose."))
     assert from_json(json.loads(json.dumps(to_json(edited))), "g.json")["m"] == edited
-    (tmp_path / "rules.txt").write_text(rules_file.write([edited]))
+    (tmp_path / "rules.txt").write_text(rules_as_text.write([edited]))
     assert texts_of(read_guidance(tmp_path / "rules.txt")["m"]) == texts_of(edited)
 
 

@@ -23,12 +23,12 @@ from programs import models, small
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.errors import JournalError
-from stageb.guidance.commands.fit.folder import LIMITS
 from stageb.guidance.commands.fit.progress import FitProgress
+from stageb.guidance.commands.fit.resume import LIMITS
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
-from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.prompts import WORDS, ticket_text
+from stageb.guidance.rules.read_guidance import load_seed, make_neutral
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import Guidance
 from stageb.store.journal import Journal, safe_name

@@ -29,7 +29,6 @@ from stageb.guidance.judging.answers import (
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.state import State
-from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.prompts import (
     WORDS,
     Case,
@@ -39,6 +38,7 @@ from stageb.guidance.rules.prompts import (
     verdict_lines,
     words_of,
 )
+from stageb.guidance.rules.read_guidance import load_seed, make_neutral
 from stageb.guidance.words.types import Answers, Candidate, Ticket
 
 OWN = {"pass": "OK", "fail": "NG"}

@@ -28,12 +28,12 @@ from stageb.guidance.learning.gate.sequential import BettingTest
 from stageb.guidance.learning.preparing import prepare
 from stageb.guidance.learning.proof import Preparers, Proof
 from stageb.guidance.learning.schedule import GuidanceSchedule
-from stageb.guidance.learning.stacking import Stacker, Weighed
+from stageb.guidance.learning.stacking import JudgedTicket, Stacker
 from stageb.guidance.learning.state import LearningStopped, MissionState
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS, rule_lines
+from stageb.guidance.rules.read_guidance import make_neutral, read_guidance
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets
@@ -192,9 +192,9 @@ def test_a_ticket_counts_by_how_many_taught_the_rules_that_judge_it() -> None:
     """Rules of few tickets are wrong, those of many right: so rules as they are in the end are to
     be trusted, both by who weighs them and by who chooses a judge."""
 
-    def weigh(n: int, taught: int, is_right: bool) -> Weighed:
+    def weigh(n: int, taught: int, is_right: bool) -> JudgedTicket:
         label, other = ("pass", "fail") if n % 2 else ("fail", "pass")
-        return Weighed(
+        return JudgedTicket(
             (0.0, 0.0),
             (0.0, 0.0),
             label if is_right else other,
@@ -241,7 +241,9 @@ def test_who_judges_is_chosen_at_the_prices_of_errors_once_enough_tickets_tell(
         for n, ticket in enumerate(tickets[:count]):
             passes = ticket.label == "pass"
             is_right: dict[JudgeName, bool] = {"rules": passes, "model": not passes}
-            known[n] = Weighed(none, none, "pass", none, ticket.label, None, 9, is_right, "model")
+            known[n] = JudgedTicket(
+                none, none, "pass", none, ticket.label, None, 9, is_right, "model"
+            )
         mine = replace(stacker.judge, tickets=tickets, prices=prices)
         return replace(stacker, judge=mine, weighed=known)
 
@@ -702,7 +704,7 @@ def test_code_that_is_half_a_point_ahead_on_folds_does_not_judge_for_that(
     trial, none = Trial(right=1.0), (0.0, 0.0)
     is_right: dict[JudgeName, bool] = {"rules": False, "weighed": True, "model": False}
     known = {
-        n: Weighed(
+        n: JudgedTicket(
             none,
             none,
             "pass",
@@ -765,7 +767,7 @@ def reach_of(
     ]
     stacker, none = Trial(right=1.0).stacker, (0.0, 0.0)
     weighed = {
-        n: Weighed(
+        n: JudgedTicket(
             none,
             apart_by(n, ticket.label),
             ticket.label if is_right else ("pass" if ticket.label == "fail" else "fail"),

@@ -25,7 +25,7 @@ from stageb.engines.protocol import Engine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig, SplitConfig
-from stageb.guidance.rules.guidance_file import make_neutral
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets.splits import SPLITS, split_tickets
 from stageb.guidance.words.types import Split, Ticket
 from stageb.store import disk

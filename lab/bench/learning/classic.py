@@ -18,8 +18,8 @@ from math import inf, lgamma, log, log2
 from lab.bench.learning.clues import meets
 from lab.bench.learning.method import ENGLISH
 from stageb.guidance.commands.use.black_box import CLASSIFIERS, Classifier
+from stageb.guidance.rules.candidates import find_conditions, reading
 from stageb.guidance.rules.conditions import Expression
-from stageb.guidance.rules.evidence_forms import find_conditions, reading
 from stageb.guidance.rules.prompts import clue_text
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.words.costs import EQUAL

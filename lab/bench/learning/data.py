@@ -11,7 +11,7 @@ from pathlib import Path
 from lab.bench.learning import missions
 from stageb.demo import TICKETS
 from stageb.errors import InputError
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.tickets import tickets as ticket_files
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.words.types import Ticket, Verdict

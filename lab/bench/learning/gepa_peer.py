@@ -28,8 +28,8 @@ from lab.bench.learning.method import ENGLISH, CodeFirst, Learnt, Point, Task
 from lab.bench.learning.proposals import Counting, parse_rules, propose
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.judging import rollout
+from stageb.guidance.rules.candidates import SearchSpace
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.prompts import Case, rule_lines
 from stageb.guidance.words.types import Answers, Ticket
 from stageb.seeds import shuffled, stream
@@ -124,7 +124,7 @@ class Adapter:
         counted = (
             () if self.evidence_tickets is None else self.counted(candidate, self.evidence_tickets)
         )
-        counting = Counting(counted, Forms(arithmetic=self.coder is not None))
+        counting = Counting(counted, SearchSpace(arithmetic=self.coder is not None))
         for _ in range(TRIES):
             key = stream(self.task.seed, "gepa", self.reflections)
             proposals, asked = propose(cases, guidance, self.task.reflector, 1, key, counting)

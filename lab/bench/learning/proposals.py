@@ -12,8 +12,8 @@ from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.learning.proposer import why_ineligible
 from stageb.guidance.learning.reflect import Study, fit_cases, merge_equal, of_kind, requests
+from stageb.guidance.rules.candidates import PLAIN, SearchSpace
 from stageb.guidance.rules.evidence import find_evidence
-from stageb.guidance.rules.evidence_forms import PLAIN, Forms
 from stageb.guidance.rules.prompts import Case, ReflectionInput
 from stageb.guidance.words.types import HEADLINE_KEY, Guidance, Proposal, Rule
 
@@ -24,10 +24,10 @@ CLUES = ReflectionConfig.evidence  # lines of evidence that a peer is given wher
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """The cases that evidence is counted over, and the forms of its lines."""
+    """The cases that evidence is counted over, and the conditions that its lines may have."""
 
     cases: Sequence[Case] = ()  # none: no evidence is shown
-    forms: Forms = PLAIN
+    space: SearchSpace = PLAIN
 
 
 def propose(
@@ -88,7 +88,7 @@ def _with_evidence(
         [case.ticket for case in errors],
         [case.ticket for case in contrast],
         CLUES,
-        forms=counting.forms,
+        space=counting.space,
     )
     return replace(shown, evidence=counts)
 

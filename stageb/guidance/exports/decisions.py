@@ -34,7 +34,7 @@ from stageb.guidance.rules.conditions import (
     Same,
     Side,
     Some,
-    Teller,
+    Visitor,
 )
 from stageb.guidance.rules.conditions.numbers import list_fields
 from stageb.guidance.rules.value_types import Computed, parse_number
@@ -82,7 +82,7 @@ class Decisions:
         return [name for name in dict.fromkeys(named) if not self.has_count(name)]
 
 
-class DecisionWriter(Teller[T]):
+class DecisionWriter(Visitor[T]):
     """A language in which cases are written: comparisons are untrue where a cell is empty, or a
     number is divided by 0."""
 
@@ -120,7 +120,7 @@ class DecisionWriter(Teller[T]):
 
     def score(self, card: Points, truth: bool) -> T:
         return self.write_sum(
-            [(points, part.tell(self)) for points, part in card.scored], card.least, truth
+            [(points, part.accept(self)) for points, part in card.scored], card.least, truth
         )
 
 
@@ -205,7 +205,7 @@ def decide(mission: CodedMission, form: str) -> Decisions:
         try:
             if isinstance(rule.code, OutOfReach):
                 raise UnsaidError(rule.code.why)
-            rule.code.expression.tell(held)
+            rule.code.expression.accept(held)
         except UnsaidError as error:
             said = f"{mission.name}: {form} cannot say {rule.key}, {rule.text!r}: {error}"
             raise InputError(
@@ -272,7 +272,7 @@ def _list_cases(
     doubted: list[tuple[Verdict, Expression, str]] = []
     for is_compared, verdict, group in _group(rules, has_labels(labels)):
         holding = [
-            (rule, _beat(rule, group, held) if is_compared else rule.expression.tell(held))
+            (rule, _beat(rule, group, held) if is_compared else rule.expression.accept(held))
             for rule in group
         ]
         if not is_compared:
@@ -283,7 +283,7 @@ def _list_cases(
             if holds != NEVER:
                 yield DecisionCase(holds, rule.verdict, rule.key, rule.text)
             if not rule.expression.as_points:
-                doubted.append((rule.verdict, rule.expression.tell(possible), rule.key))
+                doubted.append((rule.verdict, rule.expression.accept(possible), rule.key))
     yield from _doubt(ALWAYS, labels[0], doubted)
     yield DecisionCase(ALWAYS, labels[0], HEADLINE_KEY, mission.coded.grammar.silent)
 
@@ -307,7 +307,7 @@ def _beat(rule: _Rule, group: Sequence[_Rule], held: _Held) -> Expression:
         assert card and other  # ``_group`` saw to it
         lost = ((-points, part) for points, part in held.add(other))
         beaten.append(Points(card.least - other.least, (*held.add(card), *lost)))
-    return every([rule.expression.tell(held), *beaten])
+    return every([rule.expression.accept(held), *beaten])
 
 
 def _group(
@@ -323,7 +323,7 @@ def _group(
         yield is_compared, verdict, [*group]
 
 
-class _Held(Teller[Expression]):
+class _Held(Visitor[Expression]):
     """Expressions as plainly as columns say that code finds them true, or false. Raises
     ``UnsaidError``."""
 
@@ -344,7 +344,7 @@ class _Held(Teller[Expression]):
 
     def add(self, card: Points) -> tuple[tuple[int, Expression], ...]:
         """The parts with points, as code finds them true."""
-        return tuple((points, part.tell(self)) for points, part in card.scored)
+        return tuple((points, part.accept(self)) for points, part in card.scored)
 
 
 class _Possible(_Held):
@@ -362,7 +362,7 @@ class _Possible(_Held):
         return either([*lacking, *by_none, super().compare(condition, truth)])
 
     def score(self, card: Points, truth: bool) -> Expression:
-        return card.tell(_Held(self._mission, self._kinds), truth)
+        return card.accept(_Held(self._mission, self._kinds), truth)
 
 
 class _Plain(ColumnForm[Expression]):

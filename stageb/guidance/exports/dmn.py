@@ -130,7 +130,7 @@ class _Feel(DecisionWriter[_Test]):
         if ways is None or len(ways) > MOST_ROWS:
             yield {
                 self._label(
-                    case.when.tell(self).whole, f"{case.rule or 'a person'} decides"
+                    case.when.accept(self).whole, f"{case.rule or 'a person'} decides"
                 ): "true"
             }
             return
@@ -139,7 +139,7 @@ class _Feel(DecisionWriter[_Test]):
             tests: _Tests = {}
             for part in way:
                 if part not in self._list_given(way):  # which others imply
-                    self._put(tests, part.tell(self))
+                    self._put(tests, part.accept(self))
             yield tests
 
     def _list_given(self, way: _Way) -> list[Expression]:

@@ -101,7 +101,9 @@ def _write_mission(decisions: Decisions) -> dict[str, Any]:
         )
     *cases, last = decisions.cases
     writer = _Logic(decisions)
-    logic = [part for case in cases for part in (case.when.tell(writer), [case.verdict, case.rule])]
+    logic = [
+        part for case in cases for part in (case.when.accept(writer), [case.verdict, case.rule])
+    ]
     return {
         "step": mission.step,
         **({"notes": list(mission.notes)} if mission.notes else {}),

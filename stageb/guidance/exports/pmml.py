@@ -92,7 +92,7 @@ def _write_rules(decisions: Decisions, model: Element) -> None:
     for key, name, case in zip(keys, names, decisions.cases, strict=True):
         holds = add(derived, "DerivedField", name=name, optype="categorical", dataType="boolean")
         add(holds, "Extension", name="rule", value=case.said)
-        holds.append(case.when.tell(writer))
+        holds.append(case.when.accept(writer))
         rule = add(rules, "SimpleRule", id=key, score=case.verdict or person)
         add(rule, "SimplePredicate", field=name, operator="equal", value="true")
     first = _constant(keys[-1])

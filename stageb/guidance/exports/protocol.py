@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from stageb.guidance.exports.sql_dialects import Dialect
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import OutOfReach
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import BY_NAMES, Columns
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.value_types import Reading

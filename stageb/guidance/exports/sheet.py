@@ -144,7 +144,7 @@ class _Formulas(DecisionWriter[str]):
 
     def write_test(self, case: DecisionCase) -> str:
         """The formula of a case. Raises ``InputError`` where it is too long."""
-        written = case.when.tell(self)
+        written = case.when.accept(self)
         if len(written) > LONGEST:
             name = self.decisions.mission.name
             raise InputError(

@@ -25,7 +25,7 @@ from stageb.guidance.exports.sql_conditions import (
     read_code,
 )
 from stageb.guidance.exports.sql_dialects import DIALECTS, Dialect
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.fields import write_decimal
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.words.automation import PERSON, STAGEB

@@ -24,7 +24,7 @@ from stageb.guidance.rules.conditions import (
     OutOfReach,
     Points,
     Side,
-    Teller,
+    Visitor,
 )
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import RuleCode
@@ -114,9 +114,11 @@ class Conditions(ColumnForm[str]):
                 column,
             )
         known = " ".join(
-            f"WHEN {told.tell(self._sure, truth)} THEN {int(truth)}" for truth in (True, False)
+            f"WHEN {told.accept(self._sure, truth)} THEN {int(truth)}" for truth in (True, False)
         )
-        known += f" WHEN {told.tell(self._open, True)} AND {told.tell(self._open, False)} THEN -1"
+        known += (
+            f" WHEN {told.accept(self._open, True)} AND {told.accept(self._open, False)} THEN -1"
+        )
         column = self.cells.add("rules", rule.key, f"CASE {known} END", said)
         return RuleTest(
             rule,
@@ -130,7 +132,7 @@ class Conditions(ColumnForm[str]):
         """The points of a ticket: 0 for a part that the ticket does not tell, NULL where SQL cannot
         know one."""
         return " + ".join(
-            f"CASE WHEN {part.tell(self._sure)} THEN {points} WHEN {part.tell(self._open)} THEN "
+            f"CASE WHEN {part.accept(self._sure)} THEN {points} WHEN {part.accept(self._open)} THEN "
             f"0 END"
             for points, part in card.scored
         )
@@ -240,7 +242,7 @@ class Conditions(ColumnForm[str]):
         return fits, f"NOT ({fits}) AND {known}"
 
 
-class _Sure(Teller[str]):
+class _Sure(Visitor[str]):
     """Whether code surely finds an expression true, or false."""
 
     def __init__(self, conditions: Conditions) -> None:
@@ -305,7 +307,7 @@ def _spell(value: str) -> Iterator[str]:
     yield from (way for way in ways if fold_value(way) == fold_value(value))
 
 
-class TypedConditions(Teller[str], ColumnForm[str]):
+class TypedConditions(Visitor[str], ColumnForm[str]):
     """Conditions on columns of numbers: SQL's own three answers are those of code."""
 
     def __init__(self, mission: CodedMission, dialect: Dialect) -> None:
@@ -320,13 +322,13 @@ class TypedConditions(Teller[str], ColumnForm[str]):
             total = self._sum(card)
             reached, missed = f"{total} >= {card.least}", f"{total} < {card.least}"
             return RuleTest(rule, reached, missed, NEVER, NEVER, f"({total} - ({card.least}))")
-        said = told.tell(self)
+        said = told.accept(self)
         return RuleTest(rule, f"({said})", f"NOT ({said})", f"({said}) IS NULL", NEVER)
 
     # Expressions; what is denied, SQL denies
 
     def deny(self, part: Expression, truth: bool) -> str:
-        return f"NOT ({part.tell(self)})"
+        return f"NOT ({part.accept(self)})"
 
     def compare(self, condition: Condition, truth: bool) -> str:
         return condition.put(self)
@@ -374,7 +376,8 @@ class TypedConditions(Teller[str], ColumnForm[str]):
 
     def _sum(self, told: Points) -> str:
         scored = (
-            f"CASE WHEN {part.tell(self)} THEN {points} ELSE 0 END" for points, part in told.scored
+            f"CASE WHEN {part.accept(self)} THEN {points} ELSE 0 END"
+            for points, part in told.scored
         )
         return f"({' + '.join(scored)})"
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import OutOfReach
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import CodedRules, collect_rules, make_explainer, read_rules
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.predicates import Ruling

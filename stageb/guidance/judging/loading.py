@@ -12,7 +12,6 @@ from stageb.errors import ConfigError
 from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig, UseImages
 from stageb.guidance.judging.answers import can_write_reasons
 from stageb.guidance.judging.follower import with_follower
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import (
     Words,
     begins_answers,
@@ -21,6 +20,7 @@ from stageb.guidance.rules.prompts import (
     verdict_lines,
     words_of,
 )
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.words.labels import list_labels
 from stageb.guidance.words.types import Ticket, Verdict
 from stageb.job import heartbeat

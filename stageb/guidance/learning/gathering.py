@@ -9,10 +9,10 @@ from dataclasses import replace
 from stageb.guidance.learning.material import Material
 from stageb.guidance.learning.terms import find_gaps, find_terms, list_guards
 from stageb.guidance.learning.tools import Tools
+from stageb.guidance.rules.candidates import SearchSpace, reading
 from stageb.guidance.rules.conditions import OutOfReach
 from stageb.guidance.rules.conditions.words import find_whole_words
 from stageb.guidance.rules.evidence import find_named
-from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.limits import to_mask
 from stageb.guidance.rules.prompts import Case
@@ -32,7 +32,7 @@ def gather_material(
     """Return the tickets of ``cases``, judged under the ``present`` guidance, as bits in their
     order. ``places`` maps positions to these bits; ``groups`` of positions are kept together."""
     config, labels = tools.config, present.labels
-    forms = Forms(
+    space = SearchSpace(
         config.reflection.arithmetic, wide=True, comparable=frozenset(config.columns.comparable)
     )
     labelled = {
@@ -41,7 +41,7 @@ def gather_material(
     }
     wrong = to_mask(place for place, case in enumerate(cases) if not case.right)
     readings = [reading(case.ticket) for case in cases]
-    masks = find_terms(readings, forms)
+    masks = find_terms(readings, space)
     gaps = find_gaps(masks, readings)
     masks = masks.plus(list_guards(gaps, (1 << len(readings)) - 1))
     plain = {term: mask for term, mask in masks.items() if not term.is_denied}

@@ -56,7 +56,7 @@ class _Part(NamedTuple):
     line: tuple[int, ...]  # places of its terms
     places: NDArray[np.int64]  # of the terms that may be joined
     of_wanted: Bits  # the wanted tickets for which each of these terms holds
-    of_spared: Bits  # the negatives for which each holds
+    of_negatives: Bits  # the negatives for which each holds
     right: Bits  # the wanted tickets for which the line holds
     wrong: Bits  # the negatives for which it holds
 
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
         return self._replace(
             places=self.places[is_kept],
             of_wanted=self.of_wanted[is_kept],
-            of_spared=self.of_spared[is_kept],
+            of_negatives=self.of_negatives[is_kept],
         )
 
 
@@ -83,7 +83,7 @@ class Demands(NamedTuple):
 FULL = Demands()
 
 
-def cover(
+def learn_lines(
     masks: Masks,
     wanted: int,
     negatives: int,
@@ -94,7 +94,7 @@ def cover(
     """Find at most ``most`` lines that together hold for many ``wanted`` tickets and for few
     ``negatives``, the most telling first. Among the tickets for which they hold, the share of
     wanted ones is above ``least``."""
-    seek, alarm = (
+    seek, cost_of_negative = (
         cache(partial(_Search, masks, wanted, negatives, demands.computed)),
         least / (1 - least),
     )
@@ -108,12 +108,12 @@ def cover(
             return np.where(right >= FEWEST_HELD, _exponent(right, wrong, share), -np.inf)
 
         key = wanted, negatives, demands.computed, now, others, share
-        if key not in masks.grown:
-            masks.grown[key] = _move_limits(
+        if key not in masks.grown_lines:
+            masks.grown_lines[key] = _move_limits(
                 seek().find_line(now, others, share), masks, now, others, tell
             )
-        line = masks.grown[key]
-        shorter = _shorten(line, masks, now, others, alarm, demands.sure)
+        line = masks.grown_lines[key]
+        shorter = _shorten(line, masks, now, others, cost_of_negative, demands.sure)
         return line if shorter == line else _move_limits(shorter, masks, now, others, tell)
 
     lines: list[Conjunction] = []
@@ -122,7 +122,7 @@ def cover(
         lines.append(line)
         held |= hold_together(masks, line)
 
-    cost = partial(_cost, masks, wanted, negatives, alarm)
+    cost = partial(_cost, masks, wanted, negatives, cost_of_negative)
     for place in range(len(lines) if len(lines) > 1 else 0):
         others = hold_any(masks, [*lines[:place], *lines[place + 1 :]])
         line = grow(wanted & ~others, negatives & ~others)
@@ -137,11 +137,11 @@ def refine(
 ) -> list[Conjunction]:
     """Move each limit to where the lines together cost least, then drop lines that no longer
     help."""
-    alarm = least / (1 - least)
-    cost, kept = partial(_cost, masks, wanted, negatives, alarm), list(lines)
+    cost_of_negative = least / (1 - least)
+    cost, kept = partial(_cost, masks, wanted, negatives, cost_of_negative), list(lines)
 
     def mend(right: Numbers, wrong: Numbers) -> Numbers:
-        return right - alarm * wrong
+        return right - cost_of_negative * wrong
 
     for _ in range(ROUNDS):
         moved = list(kept)
@@ -165,12 +165,14 @@ def refine(
 
 
 def _cost(
-    masks: Masks, wanted: int, negatives: int, alarm: float, lines: Sequence[Conjunction]
+    masks: Masks, wanted: int, negatives: int, cost_of_negative: float, lines: Sequence[Conjunction]
 ) -> float:
     """Return the cost of the tickets that the lines judge wrong. A wanted ticket missed costs 1, a
-    negative one held costs ``alarm``. Rounded, so that equal costs compare as equal."""
+    negative one held costs ``cost_of_negative``. Rounded, so that equal costs compare as equal."""
     held = hold_any(masks, lines)
-    return round((wanted & ~held).bit_count() + alarm * (negatives & held).bit_count(), 9)
+    return round(
+        (wanted & ~held).bit_count() + cost_of_negative * (negatives & held).bit_count(), 9
+    )
 
 
 def _move_limits(
@@ -258,7 +260,7 @@ def _grow(
                 continue
             kept = _count_each(part.of_wanted & part.right)
             part, kept = part.keep(kept >= FEWEST_HELD), kept[kept >= FEWEST_HELD]
-            broken = _count_each(part.of_spared & part.wrong)
+            broken = _count_each(part.of_negatives & part.wrong)
             is_better, gains = _find_gains(kept, broken, before, everyone)
             for place in part.line:
                 is_better &= limits[part.places] != limits[place]
@@ -286,10 +288,15 @@ def _weigh(term: Expression, computed: float) -> float:
 
 
 def _shorten(
-    line: Conjunction, masks: Masks, wanted: int, negatives: int, alarm: float, sure: float
+    line: Conjunction,
+    masks: Masks,
+    wanted: int,
+    negatives: int,
+    cost_of_negative: float,
+    sure: float,
 ) -> Conjunction:
     """Drop the terms that mend too little beside the others in the line, as long as it holds for
-    more wanted tickets than negatives, where each negative counts ``alarm`` times."""
+    more wanted tickets than negatives, where each negative counts ``cost_of_negative`` times."""
 
     def matters(term: Expression) -> float:
         held = hold_together(masks, tuple(each for each in line if each != term))
@@ -297,8 +304,8 @@ def _shorten(
         (right, broken), (wrong, mended) = (
             [(each & side).bit_count() for each in counted] for side in (wanted, negatives)
         )
-        asked = broken + sure * sqrt(alarm**2 * mended + broken) if sure else 0
-        return alarm * mended - asked if right > alarm * wrong else inf
+        asked = broken + sure * sqrt(cost_of_negative**2 * mended + broken) if sure else 0
+        return cost_of_negative * mended - asked if right > cost_of_negative * wrong else inf
 
     while len(line) > 1 and matters(least := min(line, key=matters)) <= 0:
         line = tuple(each for each in line if each != least)
@@ -310,7 +317,7 @@ def _lengthen(found: Sequence[tuple[float, tuple[int, ...], int, _Part]]) -> lis
     that hold for the same tickets, the first."""
     first: dict[tuple[bytes, bytes], _Part] = {}
     for _, line, spot, part in sorted(found, key=lambda each: each[:2]):
-        right, wrong = part.of_wanted[spot] & part.right, part.of_spared[spot] & part.wrong
+        right, wrong = part.of_wanted[spot] & part.right, part.of_negatives[spot] & part.wrong
         longer = part._replace(line=line, right=right, wrong=wrong)
         first.setdefault((right.tobytes(), wrong.tobytes()), longer)
         if len(first) == BEAM:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stageb.guidance.learning.scorecards import Scorecard, judge_compared
+from stageb.guidance.learning.compared_cards import judge_compared
+from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Conjunction, Masks, find_possible, hold_any, unpack
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.words.costs import Prices

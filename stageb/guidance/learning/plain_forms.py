@@ -10,10 +10,9 @@ from functools import reduce
 from itertools import product
 from operator import itemgetter, or_
 
-import numpy as np
-
+from stageb.guidance.learning.compared_cards import drop_lines
 from stageb.guidance.learning.material import DecisionList, Material, RuleSet
-from stageb.guidance.learning.scorecards import Scorecard, find_distinct, find_margins
+from stageb.guidance.learning.scorecards import Scorecard, find_distinct
 from stageb.guidance.learning.terms import (
     COUNTED,
     MOST_COUNTED,
@@ -23,9 +22,7 @@ from stageb.guidance.learning.terms import (
     drop_guards,
     find_untold,
     hold_any,
-    hold_together,
     make_guard,
-    unpack,
 )
 from stageb.guidance.rules.conditions import (
     AtLeast,
@@ -60,7 +57,7 @@ def write_compared(
     kept, last = drop_constant(cards, default)
     if not kept or last != default:
         return None
-    rule_set = RuleSet(tuple(affirm(card, opposites) for card in kept), default)
+    rule_set = RuleSet(tuple(make_points_positive(card, opposites) for card in kept), default)
     return write_in_order(rule_set, material, among) or rule_set
 
 
@@ -75,12 +72,12 @@ def drop_needless(rule_set: RuleSet, material: Material, among: int) -> RuleSet:
     if not cards or len(others) == 1:
         return rule_set
     free = among & ~material.held & ~hold_any(masks, rule_set.lines)
-    left = _drop_lines(cards, last, masks, free)
+    left = drop_lines(cards, last, masks, free)
     plain = write_compared(left, last, find_opposites(masks, free), material, among)
     return replace(plain, parts=(*rule_set.lists, *plain.parts)) if plain else rule_set
 
 
-def affirm(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Scorecard:
+def make_points_positive(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Scorecard:
     """Return the same card with points given for what a ticket has instead of points taken for the
     opposite."""
     points: dict[Conjunction, int] = {}
@@ -147,7 +144,9 @@ def turn_points(
     if card.least > 0:
         return None
     points = {line: -points for line, points in card.points.items()}
-    return RuleSet((affirm(Scorecard(other, points, 1 - card.least), opposites),), card.verdict)
+    return RuleSet(
+        (make_points_positive(Scorecard(other, points, 1 - card.least), opposites),), card.verdict
+    )
 
 
 def write_as_list(
@@ -244,34 +243,6 @@ def spell_out(
 
 
 # Inside -------------------------------------------------------------------------------------------
-
-
-def _drop_lines(
-    cards: Sequence[Scorecard], default: Verdict, masks: Masks, among: int
-) -> tuple[Scorecard, ...]:
-    """Compute what ``drop_needless`` leaves of compared cards."""
-    verdicts = [default, *(card.verdict for card in cards)]
-    labels = np.array([verdicts.index(verdict) for verdict in verdicts])
-    # a row for the default, which tickets have that are below all limits
-    margins = np.vstack([np.full(among.bit_count(), -0.5), *find_margins(cards, masks, among)])
-    judged = labels[margins.argmax(axis=0)]
-    points = [{**card.points} for card in cards]
-    lines = [
-        (abs(score), -number, place, line)
-        for place, card in enumerate(cards)
-        for number, (line, score) in enumerate(card.points.items())
-        if not any(line in words for words in card.lists)
-    ]
-    rows = unpack([hold_together(masks, line) for *_, line in lines], among).astype(np.float64)
-    for number in sorted(range(len(lines)), key=lambda number: lines[number][:3]):
-        *_, place, line = lines[number]
-        added = points[place][line] * rows[number]
-        margins[1 + place] -= added
-        if (labels[margins.argmax(axis=0)] == judged).all():
-            del points[place][line]
-        else:
-            margins[1 + place] += added
-    return tuple(replace(card, points=left) for card, left in zip(cards, points, strict=True))
 
 
 def _match_opposites(

@@ -15,9 +15,9 @@ from typing import Any
 
 from stageb.engines.protocol import Completion
 from stageb.guidance.config import ReflectionConfig
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.edits import apply, named
 from stageb.guidance.rules.evidence import Clue
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.prompts import Case, ReflectionInput, Words, case_name, clue_text
 from stageb.guidance.rules.word_lists import find_deciding
 from stageb.guidance.words.labels import has_labels

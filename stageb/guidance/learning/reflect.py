@@ -19,8 +19,8 @@ from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.learning.proposals import parse_proposal, refuse_unfinished
 from stageb.guidance.learning.proposer import Lesson, why_ineligible
+from stageb.guidance.rules.candidates import SearchSpace
 from stageb.guidance.rules.evidence import Evidence, find_evidence
-from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.prompts import (
     Case,
     ReflectionInput,
@@ -88,7 +88,7 @@ class Study:
         pure = lost / (won + lost)
         wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
         return find_evidence(
-            wrong, right, self.config.evidence, pure, Forms(self.config.arithmetic)
+            wrong, right, self.config.evidence, pure, SearchSpace(self.config.arithmetic)
         )
 
 

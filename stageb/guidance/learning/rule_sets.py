@@ -11,8 +11,8 @@ Regression Trees", 1984, 3.4.3); of word lists, each of which is one condition, 
 takes the place of a plainer one if it costs less by ``Tier.min_z_score`` standard errors, and by
 two errors, or if it says as much in half of the conditions. A guidance that judges all tickets that
 taught it right is preferred to one that costs as much and does not: tables without noise have such
-rules. The part of its lead that chance explains, as the best of several (``find_optimism``), is
-taken off its estimate; if the present guidance then costs as little, nothing is taken.
+rules. The best of several owes part of its lead to chance; that part (``find_optimism``) is taken
+off. If no lead over the present guidance is left, nothing new is learnt.
 
 Where labels are other than pass and fail, each has a list of its own, learnt as if all others
 passed, but for the commonest: tickets that no list speaks of get that one (cf. Cohen, "Fast
@@ -28,7 +28,8 @@ from functools import cache, partial
 from itertools import chain, islice
 from typing import NamedTuple
 
-from stageb.guidance.learning.lists import cover
+from stageb.guidance.learning.compared_cards import PAIRED
+from stageb.guidance.learning.lists import learn_lines
 from stageb.guidance.learning.material import (
     DecisionList,
     Material,
@@ -41,7 +42,7 @@ from stageb.guidance.learning.material import (
     judge_by_rule_set,
 )
 from stageb.guidance.learning.plain_forms import drop_needless, turn_list
-from stageb.guidance.learning.scorecards import MOST_TERMS, PAIRED, Listing
+from stageb.guidance.learning.scorecards import MOST_TERMS, Listing
 from stageb.guidance.learning.terms import hold_any
 from stageb.guidance.learning.tiers import (
     MIN_Z_COMPARED,
@@ -62,9 +63,9 @@ ERRORS = 2  # of the dearer kind, by which a less plain form must be better as w
 RIGHTED = 2  # tickets that each further condition of an exact guidance must set right
 FEWEST_CONDITIONS = 3  # conditions: the least that a later form is hoped to need
 SHORT = 0.5  # share of a plainer form's conditions: with no more than that, no worse is enough
-# label lists that are wrong for a smaller share than GOOD give way to cards, which are long, only
-# if these are better by FAR standard errors
-GOOD, FAR = 0.1, 3.0
+# Lists of labels that judge a smaller share wrong are good: cards, which are longer, take their
+# place only if these are better by so many standard errors.
+MOST_WRONG_IN_GOOD_LISTS, MIN_Z_OVER_GOOD_LISTS = 0.1, 3.0
 # conditions for each label of a mission's own, where it may have ``SIZE`` in all, ...
 OF_LABEL = 12
 # ... and for the first ones where it may have few: a line of one or two says too little
@@ -257,8 +258,8 @@ def _learn_labels(
     """Learn a list for each label, or cards where these are better."""
     each_label = max(LEAST_OF_LABEL, -(-OF_LABEL * size // SIZE[True]))
     lists = _learn_by_label(material, folds, each_label, size)
-    is_good = lists and lists.wrong.bit_count() < GOOD * sum(folds).bit_count()
-    min_z_score = FAR if is_good else MIN_Z_SCORE
+    is_good = lists and lists.wrong.bit_count() < MOST_WRONG_IN_GOOD_LISTS * sum(folds).bit_count()
+    min_z_score = MIN_Z_OVER_GOOD_LISTS if is_good else MIN_Z_SCORE
     listed = _list_word_tiers(
         partial(learn_compared, 0), each_label, material, folds, lengths, min_z_score
     )
@@ -322,7 +323,7 @@ def _learn_by_label(
 def _find_purest(material: Material, wanted: int, among: int) -> tuple[float, int]:
     """Return how pure the best line for the ``wanted`` tickets in ``among`` is (Laplace), and how
     short."""
-    lines = cover(material.masks, wanted, among & ~wanted, 0.5, most=1)
+    lines = learn_lines(material.masks, wanted, among & ~wanted, 0.5, most=1)
     if not lines:
         return 0.0, 0
     held = hold_any(material.masks, lines) & among

@@ -57,7 +57,7 @@ LEADS = 20  # that are tested, with about as many tickets between neighbours
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class JudgedTicket:
     """A ticket, and its judgement by the model and by the rules as code, neither of which it
     taught."""
 
@@ -92,7 +92,9 @@ class Stacker(Preparer):
     calibration."""
 
     reference: Sequence[int]  # positions of the tickets by which prompts are made comparable
-    weighed: Mapping[int, Weighed] = field(default_factory=dict)  # position -> how it was judged
+    weighed: Mapping[int, JudgedTicket] = field(
+        default_factory=dict
+    )  # position -> how it was judged
 
     def prepare(
         self,
@@ -203,10 +205,10 @@ class Stacker(Preparer):
         calibrations: tuple[Calibration, Calibration] | None,
         taught: int,
         judge: JudgeName,
-    ) -> dict[int, Weighed]:
+    ) -> dict[int, JudgedTicket]:
         """Note how each ticket of a block was judged: by the model, by the rules that so many
         tickets ``taught``, and by both where there are ``calibrations`` with and without rules."""
-        labels, weighed = self.tools.labels, dict[int, Weighed]()
+        labels, weighed = self.tools.labels, dict[int, JudgedTicket]()
         rows = zip(block, scored.scores, scored.rulings, scored.leads, strict=True)
         for i, scores, ruling, leads in rows:
             label, is_right = self.tools.tickets[i].label, dict[JudgeName, bool]()
@@ -216,7 +218,7 @@ class Stacker(Preparer):
                 calibrated = with_rules.given(ruling.verdict, ruling.leads).weigh(scores)
                 by_model = model_only.weigh(scores)
                 is_right = _compare_judges(label, labels, calibrated, by_model, ruling.verdict)
-            weighed[i] = Weighed(
+            weighed[i] = JudgedTicket(
                 said=scores,
                 scores=scored.to_middle.weigh(scores),
                 ruling=ruling.verdict,
@@ -323,10 +325,12 @@ class Stacker(Preparer):
             is_right["rules"] = (
                 model_is_right if ruling.verdict is None else ruling.verdict == label
             )
-            weighed[i] = Weighed((), (), ruling.verdict, (), label, None, taught, is_right, judge)
+            weighed[i] = JudgedTicket(
+                (), (), ruling.verdict, (), label, None, taught, is_right, judge
+            )
         return replace(guidance, judge=judge), self._plus(weighed)
 
-    def _plus(self, weighed: Mapping[int, Weighed]) -> Stacker:
+    def _plus(self, weighed: Mapping[int, JudgedTicket]) -> Stacker:
         return replace(self, weighed={**self.weighed, **weighed})
 
 

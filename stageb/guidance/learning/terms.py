@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stageb.guidance.learning.scales import Scale
+from stageb.guidance.rules.candidates import SearchSpace, find_conditions, find_numbers
 from stageb.guidance.rules.conditions import AtLeast, Expression, Limit, Missing, Not
 from stageb.guidance.rules.conditions.logic import count_held
-from stageb.guidance.rules.evidence_forms import Forms, find_conditions, find_numbers
 from stageb.guidance.rules.value_types import OPERATORS, Computed, Reading, parse_quantity
 
 FEWEST_HELD = 2  # tickets that a term must hold for
@@ -112,9 +112,9 @@ class Masks(dict[Expression, int]):
         super().__init__(known)
         self.scales = scales or Scales({})
         # What was learnt from these terms, by the arguments of the search: lines (lists.py), and
-        # cards with how long they grew (scorecards.py).
-        self.grown: dict[tuple[float, ...], Conjunction] = {}
-        self.compared: dict[tuple[object, ...], tuple[int, Any]] = {}
+        # cards with how long they grew (compared_cards.py).
+        self.grown_lines: dict[tuple[float, ...], Conjunction] = {}
+        self.grown_cards: dict[tuple[object, ...], tuple[int, Any]] = {}
 
     def plus(self, others: Mapping[Expression, int]) -> Masks:
         """Return the masks with other terms added."""
@@ -152,12 +152,12 @@ def is_guard(term: Expression) -> bool:
     return bool(term.present)
 
 
-def find_terms(readings: Sequence[Reading], forms: Forms) -> Masks:
+def find_terms(readings: Sequence[Reading], space: SearchSpace) -> Masks:
     """Find every condition that ``FEWEST_HELD`` tickets or more meet, and the denials of some of
     them: that a field has a value, or that a word is mentioned. Of terms that the same tickets
     meet, keep the first, and one that says that something is present rather than how often. A
     condition on a field that a ticket lacks does not hold for it, denied or not."""
-    masks = find_conditions(readings, forms)
+    masks = find_conditions(readings, space)
     # fields -> the tickets that have values in them
     having: dict[tuple[str, ...], int] = {(): (1 << len(readings)) - 1}
     deniable = {condition: mask for condition, mask in masks.items() if condition.may_be_denied}

@@ -8,17 +8,18 @@ from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
 
-from stageb.guidance.learning.lists import FULL, Demands, cover, refine
+from stageb.guidance.learning.compared_cards import grow_compared
+from stageb.guidance.learning.lists import FULL, Demands, learn_lines, refine
 from stageb.guidance.learning.material import DecisionList, Material, RuleSet
 from stageb.guidance.learning.plain_forms import (
-    affirm,
     find_opposites,
+    make_points_positive,
     turn_points,
     write_as_count,
     write_as_list,
     write_compared,
 )
-from stageb.guidance.learning.scorecards import Listing, grow_cards, grow_compared
+from stageb.guidance.learning.scorecards import Listing, grow_cards
 from stageb.guidance.learning.terms import Masks, add_guards, drop_guards, find_counts, hold_any
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.value_types import ANY
@@ -125,7 +126,7 @@ def learn_lists(
         wanted, ((other, negatives),) = sides.pop(verdict), sides.items()
         least = material.price(other) / (material.price(verdict) + material.price(other))
         known = masks.plus(counts)
-        lines = cover(known, wanted, negatives, least, demands=demands)
+        lines = learn_lines(known, wanted, negatives, least, demands=demands)
         found = [
             refine(lines[:size], known, wanted, negatives, least)
             for size in range(1, len(lines) + 1)
@@ -154,7 +155,7 @@ def learn_cards(
     )
     _, other = material.labelled
     opposites = find_opposites(material.masks, among)
-    cards = [affirm(card, opposites) for card in cards]
+    cards = [make_points_positive(card, opposites) for card in cards]
     if listing:
         return [RuleSet((card,), other) for card in cards]
     return [
@@ -203,7 +204,7 @@ def _tell_by_lines(material: Material, among: int) -> list[DecisionList]:
     found: list[DecisionList] = []
     for label in others:
         wanted = material.labelled[label] & among
-        lines = cover(material.masks.plain, wanted, among & ~wanted, 0.5, most=1)
+        lines = learn_lines(material.masks.plain, wanted, among & ~wanted, 0.5, most=1)
         lines = refine(lines, material.masks.plain, wanted, among & ~wanted, 0.5)
         astray = (hold_any(material.masks, lines) & among) ^ wanted
         if lines and astray.bit_count() <= MAX_ERROR_SHARE * wanted.bit_count():

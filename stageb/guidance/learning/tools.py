@@ -14,7 +14,7 @@ from stageb.guidance.learning.gate.budget import Pool
 from stageb.guidance.learning.gate.decide import Choose, Gate
 from stageb.guidance.learning.gate.judgements import Judge, Verdicts
 from stageb.guidance.learning.state import MissionState
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import Words, name_labels, rule_lines, words_of

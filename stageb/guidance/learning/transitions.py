@@ -12,7 +12,7 @@ from stageb.guidance.learning.proposer import GateResult
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, MissionState, State, Tally
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.judge import find_touched
 from stageb.guidance.rules.prompts import Case
 from stageb.guidance.tickets.splits import note_tickets, sign_rules, split_seed

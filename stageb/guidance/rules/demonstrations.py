@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.judge import make_counters, read_rules
 from stageb.guidance.rules.prompts import Case, Words, demonstration_text
 from stageb.guidance.rules.vocabulary import Vocabulary

@@ -25,9 +25,9 @@ from itertools import combinations, islice
 from math import inf, lgamma, log
 from operator import and_, or_
 
+from stageb.guidance.rules.candidates import PLAIN, SearchSpace, find_conditions, reading
 from stageb.guidance.rules.conditions import Expression
 from stageb.guidance.rules.conditions.base import Family
-from stageb.guidance.rules.evidence_forms import PLAIN, Forms, find_conditions, reading
 from stageb.guidance.rules.value_types import find_words, split_words
 from stageb.guidance.words.types import Ticket
 from stageb.untrusted.clean_text import fold_text
@@ -78,7 +78,7 @@ def find_evidence(
     right: Sequence[Ticket],
     most: int,
     pure: float = PURE,
-    forms: Forms = PLAIN,
+    space: SearchSpace = PLAIN,
 ) -> Evidence:
     """Find the ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer
     where fewer tell anything: among the tickets for which a clue holds, the share of wrong ones is
@@ -87,7 +87,7 @@ def find_evidence(
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
     tickets = (*wrong, *right)
-    masks = find_conditions([reading(ticket) for ticket in tickets], forms, len(wrong))
+    masks = find_conditions([reading(ticket) for ticket in tickets], space, len(wrong))
     found = _search(masks, sides, find_named(masks, [ticket.reason for ticket in tickets]))
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []

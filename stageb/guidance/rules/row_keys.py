@@ -94,7 +94,7 @@ def _list_conditions(rules: CodedRules) -> Iterator[Condition]:
             yield from rule.code.expression.conditions()
 
 
-def judge_kinds(
+def judge_once_per_key(
     keys: Iterable[Hashable], judge: Callable[[int], V], known: dict[Hashable, V]
 ) -> list[V]:
     """Judge each row by its place: ``judge`` is asked only about the first of those with equal

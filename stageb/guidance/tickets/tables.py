@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from stageb.guidance.rules.fields import Columns, is_image_column, read_row
 from stageb.guidance.rules.row_keys import Memo, make_reader
 from stageb.guidance.rules.value_types import parse_number
-from stageb.guidance.tickets.decimals import Decimals
+from stageb.guidance.tickets.decimal_marks import Decimals
 from stageb.guidance.tickets.groups import RepeatCounter
 from stageb.guidance.tickets.headers import check_renamed, find_columns, list_roles
 from stageb.guidance.words.column_names import SHEETS, TABBED, ColumnsConfig, is_sheet

@@ -20,7 +20,7 @@ from stageb.errors import InputError
 from stageb.guidance.exports.dbt import DbtExporter
 from stageb.guidance.exports.sql import judge_rows, limit_to_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 
 PROFILE = "stageb: {target: dev, outputs: {dev: {type: duckdb, path: tickets.db}}}\n"
 PROJECT = "name: stageb\nprofile: stageb\nmodel-paths: [models]\n"

@@ -75,7 +75,7 @@ class Truth(DecisionWriter[bool]):
 
 def judge(decisions: Decisions, rows: list[Cells]) -> list[Any]:
     def decide(row: Cells) -> tuple[str | None, str]:
-        case = next(case for case in decisions.cases if case.when.tell(Truth(decisions, row)))
+        case = next(case for case in decisions.cases if case.when.accept(Truth(decisions, row)))
         return case.verdict, case.rule
 
     return [decide(row) for row in rows]

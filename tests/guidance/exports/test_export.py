@@ -22,6 +22,7 @@ from stageb.guidance.exports.json_rules import TreeExporter
 from stageb.guidance.exports.protocol import CodedMission, code_mission
 from stageb.guidance.exports.python import PythonExporter
 from stageb.guidance.exports.sql import limit_to_sql, write_sql
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import (
     All,
     AtLeast,
@@ -37,7 +38,6 @@ from stageb.guidance.rules.conditions import (
     Same,
     Some,
 )
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import BY_NAMES, read_ticket
 from stageb.guidance.rules.judge import CodedRule, CodedRules, read_rules
 from stageb.guidance.rules.parse import RuleCode

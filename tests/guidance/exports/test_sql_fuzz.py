@@ -20,8 +20,8 @@ from stageb.guidance.commands.use.doubts import find_missing_fields
 from stageb.guidance.exports.protocol import CodedMission, code_mission
 from stageb.guidance.exports.sql import judge_rows, limit_to_sql, list_fields, write_sql
 from stageb.guidance.exports.sql_dialects import DIALECTS
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import OutOfReach
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import parse_rule
 from stageb.guidance.rules.predicates import Ruling, measure_margin

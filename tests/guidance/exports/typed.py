@@ -13,7 +13,7 @@ from times import TIMES
 
 from stageb.errors import InputError
 from stageb.guidance.exports.decisions import Decisions, decide
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 
 TYPED = {
     "TSH": ["6.3", "1", "0.25"],

@@ -8,8 +8,8 @@ import pytest
 from guidance.rules.made_rules import ticket
 
 from stageb.guidance.judging.coded import Coder
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Rule
 
 TICKETS = [

@@ -34,8 +34,8 @@ from stageb.guidance.judging.questions import (
 )
 from stageb.guidance.judging.ranks import TOGETHER, Group, GuidanceRanks
 from stageb.guidance.learning.gate.judgements import Verdicts
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.types import Answers, Judgement, Round, Rule, Ticket
 from stageb.job.world import World, run

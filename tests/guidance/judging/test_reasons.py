@@ -23,8 +23,8 @@ from stageb.guidance.judging.loading import check_reasons
 from stageb.guidance.judging.questions import WriteReasons, add_reasons, answer_all
 from stageb.guidance.judging.rollout import rollout, write_reasons
 from stageb.guidance.judging.selection import select
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt, words_of
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.types import Candidate, Guidance, Record, Round, Rule, Ticket
 
@@ -63,7 +63,7 @@ class Fixed:
         ]
 
 
-class Weighed(Fixed):
+class JudgedTicket(Fixed):
     """Cannot go on with an answer, but weighs verdicts."""
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
@@ -262,7 +262,7 @@ def test_an_engine_that_cannot_go_on_still_answers_without_reasons() -> None:
 
 def test_what_an_engine_cannot_do_is_refused_with_the_key() -> None:
     fixed, thinking = Fixed("Verdict: fail"), ScriptedEngine(lambda *_: "", thinks=True)
-    weighed = Weighed("torn")
+    weighed = JudgedTicket("torn")
     assert not isinstance(fixed, Resumer) and not isinstance(weighed, Resumer)
     for reasons in ("all", "none"):
         check_reasons(fixed, "mine", SamplerConfig(reasons=reasons), EN)
@@ -418,7 +418,7 @@ def test_rules_are_known_by_what_code_says_where_val_gave_no_reasons(
     runs: Mapping[str, Path],
 ) -> None:
     from stageb.guidance.commands.use.record import read_record
-    from stageb.guidance.rules.guidance_file import load_seed
+    from stageb.guidance.rules.read_guidance import load_seed
 
     tickets, _ = read_tickets([str(runs["none"].parents[1] / "tickets.jsonl")], "error")
     guidance = load_seed(runs["none"] / "valves" / "guidance.json")["valves"]

@@ -22,8 +22,8 @@ from stageb.guidance.judging.rollout import (
     rollout,
     share_out,
 )
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, answer_text, rollout_prompt, ticket_text, words_of
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.words.calibration import Calibration, sigmoid
 from stageb.guidance.words.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform

@@ -13,8 +13,8 @@ from stageb.guidance.judging.selection import (
     majority,
     select,
 )
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.words.types import Answers, Candidate, Choice, Ticket, Verdict
 
 TICKET = Ticket("m", "g1", "pass", (("image_1", "a: b"),))

@@ -23,8 +23,8 @@ from stageb.guidance.learning.proposer import Bundle, GateResult
 from stageb.guidance.learning.state import LearningStopped, MissionState, NoRoom
 from stageb.guidance.learning.teacher import Teacher
 from stageb.guidance.learning.tools import Tools
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS, Case
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.word_lists import find_word_lists
 from stageb.guidance.tickets.groups import join_equal, whole_groups

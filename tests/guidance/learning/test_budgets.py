@@ -29,8 +29,8 @@ from stageb.guidance.config import (
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, MissionState, Spent, State
 from stageb.guidance.learning.transitions import find_over_budget, find_share, is_due, why_done
-from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral, read_guidance
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.store.commits import COMMIT
 from stageb.store.journal import Journal

@@ -63,7 +63,7 @@ from stageb.seeds import stream, uniform
 
 T = TypeVar("T")
 
-GOOD = 3  # of ten rules that are proposed, those below are good
+GOOD_LISTS = 3  # of ten rules that are proposed, those below are good
 TOKENS = 7  # of one judgement
 LEFT = Budget((0.5,) * TEACHING_FOLDS)  # to spend on tests
 NEUTRAL = Guidance("m", 0, (Rule("G0", "A ticket passes unless a rule fails it."),), 1)
@@ -98,10 +98,10 @@ class Mission:
             (int(rule.text.split()[2].strip(".")) for rule in guidance.rules[1:]), default=99
         )
         name = self.tickets[i].key
-        if number < GOOD and uniform(stream("mended", name), 0) < 0.8:
+        if number < GOOD_LISTS and uniform(stream("mended", name), 0) < 0.8:
             return 1.0
         return float(
-            uniform(stream("merit", name if number >= GOOD else f"{number} {name}"), 0) < 0.4
+            uniform(stream("merit", name if number >= GOOD_LISTS else f"{number} {name}"), 0) < 0.4
         )
 
     def answer(self, steps: Dialogue[T]) -> T:

@@ -19,8 +19,8 @@ from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, S
 from stageb.guidance.learning.lists import refine
 from stageb.guidance.learning.scales import Scale
 from stageb.guidance.learning.terms import Masks, Scales, hold_any
+from stageb.guidance.rules.candidates import find_numbers
 from stageb.guidance.rules.conditions import Expression, Limit, compile_expression
-from stageb.guidance.rules.evidence_forms import find_numbers
 from stageb.guidance.rules.limits import Side, write_limit
 from stageb.guidance.rules.value_types import OPERATORS, Computed, parse_quantity, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary

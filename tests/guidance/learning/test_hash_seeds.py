@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 PROGRAM = """
-from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
+from stageb.guidance.rules.candidates import SearchSpace, find_conditions, reading
 from stageb.guidance.words.types import Ticket
 texts = ["pump leaks badly at the seal", "seal of the pump leaks badly", "loose guard; at the pump", "leaks badly"]
 tickets = [Ticket("m", str(n), "pass", (("image_1", f"{text}; state: {n % 3}"),)) for n, text in enumerate(texts * 2)]
-print(*find_conditions([reading(ticket) for ticket in tickets], Forms(arithmetic=True, wide=True)), sep="\\n")
+print(*find_conditions([reading(ticket) for ticket in tickets], SearchSpace(arithmetic=True, wide=True)), sep="\\n")
 """
 
 

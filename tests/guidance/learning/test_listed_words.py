@@ -22,9 +22,9 @@ from stageb.guidance.learning.rule_sets import learn_rule_sets
 from stageb.guidance.learning.terms import Contingency, find_terms
 from stageb.guidance.learning.tiers import learn_cards, learn_compared
 from stageb.guidance.learning.word_choice import FEWEST_WORDS, find_lists
+from stageb.guidance.rules.candidates import SearchSpace, reading
 from stageb.guidance.rules.conditions import Mentions, OneOf
 from stageb.guidance.rules.conditions.words import STOP_WORDS, find_whole_words
-from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.value_types import ANY, read_summaries
 from stageb.guidance.rules.word_lists import read_word_list
 from stageb.guidance.words.types import Ticket
@@ -103,7 +103,7 @@ def test_words_are_found_where_a_script_writes_no_spaces(seed: int) -> None:
     }
     assert written <= words and not words & (pieces - written)
     assert not any("的" in (word[0], word[-1]) or "了" in (word[0], word[-1]) for word in words)
-    said = {term.word for term in find_terms(readings, Forms(wide=True)) if term.word}
+    said = {term.word for term in find_terms(readings, SearchSpace(wide=True)) if term.word}
     assert said <= words  # nor may a rule name such a piece
 
 
@@ -289,7 +289,7 @@ def test_beside_lists_no_stem_has_points() -> None:
     ]
     texts += [("worn rim", True), ("torn rim", True), ("neat", False), ("dry", False)] * 3
     readings = [read_summaries((text,)) for text, _ in texts]
-    masks, everyone = find_terms(readings, Forms(wide=True)), (1 << len(texts)) - 1
+    masks, everyone = find_terms(readings, SearchSpace(wide=True)), (1 << len(texts)) - 1
     fails = sum(is_fail << place for place, (_, is_fail) in enumerate(texts))
     whole_words = find_whole_words(readings)
     words = masks.keep(term for term in masks if term.word in whole_words)
@@ -326,7 +326,7 @@ def make_notes(labels: Sequence[str], sealed: str) -> Material:
             read_summaries((f"seal: {'worn' if is_worn else 'new'}; {' '.join(words)}",))
         )
         labelled[sealed if is_worn else told] |= 1 << place
-    masks, whole_words = find_terms(readings, Forms(wide=True)), find_whole_words(readings)
+    masks, whole_words = find_terms(readings, SearchSpace(wide=True)), find_whole_words(readings)
     words_alone = masks.keep(term for term in masks if term.word in whole_words)
     wrong = (1 << rows) - 1 & ~labelled[labels[-1]]
     prices = dict.fromkeys(labels, 1.0)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from times import TIMES
 
 from stageb.guidance.learning import rule_sets, scorecards
-from stageb.guidance.learning.lists import Demands, cover, refine
+from stageb.guidance.learning.compared_cards import PAIRED, grow_compared, judge_compared
+from stageb.guidance.learning.lists import Demands, learn_lines, refine
 from stageb.guidance.learning.material import (
     Material,
     MeasuredRuleSet,
@@ -33,12 +34,9 @@ from stageb.guidance.learning.rule_sets import CV_FOLDS
 from stageb.guidance.learning.scorecards import (
     MOST_POINTS,
     MOST_TERMS,
-    PAIRED,
     Scorecard,
     find_distinct,
     grow_cards,
-    grow_compared,
-    judge_compared,
 )
 from stageb.guidance.learning.terms import (
     Conjunction,
@@ -59,6 +57,7 @@ from stageb.guidance.learning.terms import (
 from stageb.guidance.learning.tiers import Learner, learn_cards, learn_compared, learn_lists
 from stageb.guidance.learning.word_choice import find_lists
 from stageb.guidance.learning.writing import write_rule_set
+from stageb.guidance.rules.candidates import SearchSpace
 from stageb.guidance.rules.conditions import (
     AtLeast,
     Mentions,
@@ -69,7 +68,6 @@ from stageb.guidance.rules.conditions import (
     compile_expression,
     conjoin,
 )
-from stageb.guidance.rules.evidence_forms import Forms
 from stageb.guidance.rules.judge import CodedRule, CodedRules
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS
@@ -102,7 +100,12 @@ def label(fails: int, rows: int) -> dict[Verdict, int]:
 def material(readings: list[Reading], fails: int, prices: Prices = EQUAL) -> Material:
     """Tickets that all pass so far."""
     return Material(
-        find_terms(readings, Forms()), {}, label(fails, len(readings)), fails, frozenset(), prices
+        find_terms(readings, SearchSpace()),
+        {},
+        label(fails, len(readings)),
+        fails,
+        frozenset(),
+        prices,
     )
 
 
@@ -150,8 +153,8 @@ def test_a_list_finds_that_a_field_is_missing_where_most_tickets_have_it() -> No
         Reading({k: v for k, v in each.pairs.items() if k != "b" or n % 5}, each.words)
         for n, each in enumerate(table(200))
     ]
-    terms = find_terms(readings, Forms(wide=True))
-    lines = cover(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
+    terms = find_terms(readings, SearchSpace(wide=True))
+    lines = learn_lines(terms, fails := mask(list(range(0, 200, 5))), (1 << 200) - 1 & ~fails, 0.5)
     assert lines == [(Missing("b"),)]
 
 
@@ -170,7 +173,7 @@ def test_lines_leave_no_ticket_open_that_lacks_their_fields() -> None:
             if (each.pairs.get("a"), each.pairs.get("b")) == ("one", "two")
         ]
     )
-    masks, everyone = find_terms(readings, Forms()), (1 << rows) - 1
+    masks, everyone = find_terms(readings, SearchSpace()), (1 << rows) - 1
     gaps = find_gaps(masks, readings)
     of = Material(
         masks.plus(list_guards(gaps, everyone)), gaps, label(fails, rows), fails, frozenset(), EQUAL
@@ -208,7 +211,7 @@ def test_rules_judge_as_they_were_learnt_however_few_tickets_lack_a_field(
     failing = mask(
         [n for n, each in enumerate(full) if fails([*each.pairs.values()]) != (draw.random() < 0.1)]
     )
-    masks, everyone = find_terms(readings, Forms(wide=True)), (1 << rows) - 1
+    masks, everyone = find_terms(readings, SearchSpace(wide=True)), (1 << rows) - 1
     gaps = find_gaps(masks, readings)
     masks = masks.plus(list_guards(gaps, everyone))
     of = Material(masks, gaps, label(failing, rows), failing, frozenset(), EQUAL)
@@ -244,7 +247,7 @@ def test_lists_of_all_labels_have_together_no_more_conditions_than_asked_for(siz
         found = next((name for name, pair in told.items() if ones.issuperset(pair)), "low")
         labelled[found] |= 1 << place
     wrong = sum(held for name, held in labelled.items() if name != "low")
-    of = Material(find_terms(readings, Forms()), {}, labelled, wrong, frozenset(), EQUAL)
+    of = Material(find_terms(readings, SearchSpace()), {}, labelled, wrong, frozenset(), EQUAL)
     rule_set = learn_rule_sets(of, folds(len(readings)), size)
     assert rule_set and rule_set.size <= size
     assert len(rule_set.lists) == size // 2 and all(each.size == 2 for each in rule_set.lists)
@@ -258,7 +261,7 @@ def test_no_label_has_more_than_its_share_of_the_conditions(size: int, share: in
     for place, each in enumerate(readings):
         told = {"high": each.pairs["a"] == each.pairs["b"], "mid": each.pairs["c"] == "one"}
         labelled[next((name for name in told if told[name]), "low")] |= 1 << place
-    terms, wrong = find_terms(readings, Forms()).plain, labelled["high"] | labelled["mid"]
+    terms, wrong = find_terms(readings, SearchSpace()).plain, labelled["high"] | labelled["mid"]
     of = Material(terms, {}, labelled, wrong, frozenset(), EQUAL)
     rule_set = learn_rule_sets(of, folds(200), size)
     assert rule_set and rule_set.size <= size
@@ -294,7 +297,7 @@ def make_world(labels: Sequence[Verdict], seed: int) -> Material:
         if len(labels) > 3 and (place in (3, 4) or place > 120):
             name = labels[2]
         labelled[name] |= 1 << place
-    masks = find_terms(readings, Forms(wide=True))
+    masks = find_terms(readings, SearchSpace(wide=True))
     gaps = find_gaps(masks, readings)
     return Material(
         masks.plus(list_guards(gaps, everyone)),
@@ -409,7 +412,7 @@ def test_out_of_fold_a_label_is_wrong_where_a_list_claims_its_ticket_for_another
         found = "low" if draw.random() < 0.2 else next(name for name in told if told[name])
         labelled[found] |= 1 << place
     wrong = labelled["high"] | labelled["mid"]
-    of = Material(find_terms(readings, Forms()), {}, labelled, wrong, frozenset(), EQUAL)
+    of = Material(find_terms(readings, SearchSpace()), {}, labelled, wrong, frozenset(), EQUAL)
     rule_set = learn_rule_sets(of, folds(600), 2)
     assert rule_set and len(rule_set.lists) == rule_set.size == 2
     assert rule_set.wrong == find_wrong(rule_set, of, (1 << 600) - 1)
@@ -427,7 +430,7 @@ def test_a_ticket_that_an_earlier_list_claims_out_of_fold_is_not_right_by_a_late
         readings.append(Reading({"mark": "one" if mark else "two", **each.pairs}, each.words))
         labelled["high" if is_high else "mid" if is_mid else "low"] |= 1 << place
     present = labelled["high"] | labelled["mid"]
-    of = Material(find_terms(readings, Forms()), {}, labelled, present, frozenset(), EQUAL)
+    of = Material(find_terms(readings, SearchSpace()), {}, labelled, present, frozenset(), EQUAL)
     rule_set = learn_rule_sets(of, parts, 2)
     assert rule_set and [part.verdict for part in rule_set.lists] == ["high", "mid"]
     assert find_wrong(rule_set, of, sum(parts)) == 0
@@ -458,7 +461,7 @@ def test_the_label_that_a_line_tells_best_comes_first(
         is_high, is_mid = place < right[0], 100 <= place < 100 + of_mid[0]
         labelled["high" if is_high else "mid" if is_mid else "low"] |= 1 << place
     present = labelled["high"] | labelled["mid"]
-    of = Material(find_terms(readings, Forms()), {}, labelled, present, frozenset(), EQUAL)
+    of = Material(find_terms(readings, SearchSpace()), {}, labelled, present, frozenset(), EQUAL)
     rule_set = learn_rule_sets(of, folds(300), 2)
     assert rule_set and rule_set.lists[0].verdict == first
 
@@ -471,7 +474,7 @@ def test_a_label_that_nothing_tells_has_no_list() -> None:
         odd = "odd" if draw.random() < 0.25 or place >= 200 else "low"
         labelled["high" if each.pairs["a"] == "one" else odd] |= 1 << place
     present = labelled["high"] | labelled["odd"]
-    of = Material(find_terms(readings, Forms()), {}, labelled, present, frozenset(), EQUAL)
+    of = Material(find_terms(readings, SearchSpace()), {}, labelled, present, frozenset(), EQUAL)
     rule_set = learn_rule_sets(of, folds(200), 40)
     assert rule_set and [part.verdict for part in rule_set.parts] == ["high"]
 
@@ -486,7 +489,7 @@ def test_of_labels_nothing_is_said_that_fixed_rules_say() -> None:
         name = "mid" if held >> place & 1 else next(name for name in told if told[name])
         labelled[name] |= 1 << place
     present = (labelled["high"] | labelled["mid"]) & ~held
-    masks = find_terms(readings, Forms()).plain
+    masks = find_terms(readings, SearchSpace()).plain
     of = Material(masks, {}, labelled, present, frozenset(), EQUAL, held=held)
     rule_set = learn_rule_sets(of, folds(240), 20)
     assert rule_set and rule_set.wrong == 0
@@ -502,7 +505,7 @@ def test_a_later_list_may_hold_for_what_an_earlier_one_has_decided() -> None:
         told = {"high": each.pairs["a"] != "one", "mid": each.pairs["b"] == "one", "low": True}
         labelled[next(name for name in told if told[name])] |= 1 << place
     present = labelled["high"] | labelled["mid"]
-    of = Material(find_terms(readings, Forms()), {}, labelled, present, frozenset(), EQUAL)
+    of = Material(find_terms(readings, SearchSpace()), {}, labelled, present, frozenset(), EQUAL)
     rule_set = learn_rule_sets(of, folds(300), 3)
     assert rule_set and [part.verdict for part in rule_set.lists] == ["high", "mid"]
     assert rule_set.lists[1].lines == ((OneOf("b", ("one",)),),)
@@ -690,9 +693,9 @@ def test_at_least_so_many_of_some_are_found_and_fewer(least: int, count: int) ->
     holds = compile_expression(AtLeast(least, parts))
     fails = mask([place for place, each in enumerate(readings) if holds(each)])
     passes = (1 << 400) - 1 & ~fails
-    found = find_counts(find_terms(readings, Forms()), {}, fails, passes)
+    found = find_counts(find_terms(readings, SearchSpace()), {}, fails, passes)
     assert fails in found.values() and passes in found.values()
-    alone = find_terms(readings, Forms()).keep(parts)  # all that there is to count
+    alone = find_terms(readings, SearchSpace()).keep(parts)  # all that there is to count
     assert set(find_counts(alone, {}, fails, passes).values()) >= {fails, passes}
     # where all have one label, nothing tells it
     assert not find_counts(alone, {}, (1 << 400) - 1, 0) and not find_counts(alone, {}, 0, 0)
@@ -704,7 +707,7 @@ def test_counts_say_nothing_of_tickets_that_did_not_teach_them() -> None:
         [place for place in range(300) if list(readings[place].pairs.values()).count("one") == 2]
     )
     among = (1 << 300) - 1
-    found = find_counts(find_terms(readings, Forms()), {}, fails, among & ~fails)
+    found = find_counts(find_terms(readings, SearchSpace()), {}, fails, among & ~fails)
     assert found and all(held & among == held for held in found.values())
 
 
@@ -720,7 +723,7 @@ def test_counts_hold_or_do_not_of_every_ticket_whichever_fields_some_lack(lackin
     ]
     ones = [list(each.pairs.values()).count("one") for each in readings]
     fails = mask([place for place, count in enumerate(ones) if count >= 3])
-    masks, everyone = find_terms(readings, Forms()), (1 << len(readings)) - 1
+    masks, everyone = find_terms(readings, SearchSpace()), (1 << len(readings)) - 1
     found = find_counts(masks, find_gaps(masks, readings), fails, everyone & ~fails)
     assert found
     for term, held in found.items():
@@ -737,7 +740,7 @@ def test_a_rule_names_whole_words_rather_than_what_is_left_without_an_ending() -
         "broken lid",
         "blue frames",
     ]
-    found = find_terms([read_summaries((text,)) for text in texts * 3], Forms(wide=True))
+    found = find_terms([read_summaries((text,)) for text in texts * 3], SearchSpace(wide=True))
     named = {term.word for term in found}
     # no text says leak: what leaks and leaking have in common is how they begin
     assert {"after", "leak*", "leaks", "broken frames"} <= named
@@ -757,7 +760,7 @@ def test_words_that_begin_alike_are_one_by_a_stem_that_tells_them_and_else_by_no
         "contest",
         "control",
     ]
-    masks = find_terms([read_summaries((text,)) for text in texts * 3], Forms(wide=True))
+    masks = find_terms([read_summaries((text,)) for text in texts * 3], SearchSpace(wide=True))
     words = {term.words: mask for term, mask in masks.items() if isinstance(term, Mentions)}
     assert {("leak*",), ("check*",), ("trip*",), ("repaired",), ("contest",)} <= words.keys()
     begun = {named for named in words if named[0].startswith(("rep", "con"))}
@@ -768,7 +771,9 @@ def test_one_end_of_a_phrase_says_something_of_a_case_and_all_of_it_is_whole_wor
     texts = ["door of this rack leaks", "attention to this door", "the rack is fine", "a lid leaks"]
     phrases = {
         term.word
-        for term in find_terms([read_summaries((text,)) for text in texts * 3], Forms(wide=True))
+        for term in find_terms(
+            [read_summaries((text,)) for text in texts * 3], SearchSpace(wide=True)
+        )
         if " " in term.word
     }
     assert phrases == {"this rack leaks"}  # of those that say the same, the longest
@@ -781,7 +786,7 @@ def test_a_word_that_five_tickets_mention_may_be_denied(
 ) -> None:
     """However many do not."""
     readings = [read_summaries(("rust fine" if n < rusty else "fine",)) for n in range(count)]
-    assert (Not(Mentions(("rust",))) in find_terms(readings, Forms())) == may_be_denied
+    assert (Not(Mentions(("rust",))) in find_terms(readings, SearchSpace())) == may_be_denied
 
 
 def test_labels_that_follow_none_suggest_no_count() -> None:
@@ -928,7 +933,9 @@ def test_lists_of_labels_that_are_right_of_nine_tickets_in_ten_give_way_to_far_b
         found = next(name for name in told if told[name])
         labelled[draw.choice([*labelled]) if draw.random() < noise else found] |= 1 << place
     present = labelled["high"] | labelled["mid"]
-    of = Material(find_terms(readings, Forms()).plain, {}, labelled, present, frozenset(), EQUAL)
+    of = Material(
+        find_terms(readings, SearchSpace()).plain, {}, labelled, present, frozenset(), EQUAL
+    )
     rule_set = learn_rule_sets(of, folds(rows), 40)
     assert rule_set and bool(rule_set.cards) == has_cards
 
@@ -938,7 +945,7 @@ def test_labels_that_nothing_tells_teach_next_to_nothing() -> None:
     readings, draw, labelled = table(60), Random(0), dict[Verdict, int](a=0, b=0, c=0)
     for place in range(60):
         labelled[draw.choice([*labelled])] |= 1 << place
-    masks, everyone = find_terms(readings, Forms()).plain, (1 << 60) - 1
+    masks, everyone = find_terms(readings, SearchSpace()).plain, (1 << 60) - 1
     of = Material(masks, {}, labelled, everyone, frozenset(), EQUAL)
     found = rule_sets.learn_rule_sets(of, folds(60), [5])
     assert all(rule_set.parts for rule_set in found.values())
@@ -962,7 +969,7 @@ def test_a_dear_miss_makes_more_tickets_fail() -> None:
 @given(st.integers(1, 10_000), st.integers(20, 120))
 def test_cards_keep_their_limits_and_add_up(seed: int, rows: int) -> None:
     readings, draw = table(rows, seed), Random(seed)
-    masks = find_terms(readings, Forms())
+    masks = find_terms(readings, SearchSpace())
     fails, everything = (
         mask([place for place in range(rows) if draw.random() < 0.5]),
         (1 << rows) - 1,
@@ -1012,12 +1019,12 @@ def test_of_what_lines_hold_a_share_above_the_least_is_wanted(
     seed: int, rows: int, least: float
 ) -> None:
     readings, draw = table(rows, seed), Random(seed)
-    masks = find_terms(readings, Forms())
+    masks = find_terms(readings, SearchSpace())
     wanted, everything = (
         mask([place for place in range(rows) if draw.random() < 0.5]),
         (1 << rows) - 1,
     )
-    held = hold_any(masks, cover(masks, wanted, everything & ~wanted, least))
+    held = hold_any(masks, learn_lines(masks, wanted, everything & ~wanted, least))
     assert not held or (held & wanted).bit_count() > least * held.bit_count()
 
 
@@ -1029,7 +1036,7 @@ def test_no_line_that_is_sought_beside_all_others_would_take_the_place_of_one(
 ) -> None:
     """In each of these tables, lines that are found one after the other could be mended so."""
     readings, draw = table(rows, seed), Random(seed)
-    masks, everyone = find_terms(readings, Forms()).plain, (1 << rows) - 1
+    masks, everyone = find_terms(readings, SearchSpace()).plain, (1 << rows) - 1
     wanted = mask(
         [n for n, each in enumerate(readings) if fails_by_rule(each) != (draw.random() < 0.15)]
     )
@@ -1040,12 +1047,12 @@ def test_no_line_that_is_sought_beside_all_others_would_take_the_place_of_one(
         missed, alarms = wanted & ~held, negatives & held
         return (1 - least) * missed.bit_count() + least * alarms.bit_count()
 
-    lines = cover(masks, wanted, negatives, least)
+    lines = learn_lines(masks, wanted, negatives, least)
     assert len(lines) > 1
     for line in lines:
         others = [each for each in lines if each != line]
         held = hold_any(masks, others)
-        further = cover(masks, wanted & ~held, negatives & ~held, least, most=1)
+        further = learn_lines(masks, wanted & ~held, negatives & ~held, least, most=1)
         assert cost([*others, *further]) >= cost(lines) - 1e-9
 
 
@@ -1054,7 +1061,7 @@ def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
         read_summaries((text,))
         for text in [*["a: one"] * 5, *["a: two"] * 6, *["b: one; leak"] * 7, *["leaks"] * 5]
     ]
-    masks = find_terms(readings, Forms())
+    masks = find_terms(readings, SearchSpace())
     assert masks[OneOf("a", ("one",))] == mask(list(range(5)))
     # Not "a is one" is "a is two", which comes first; a word is denied wherever it does not stand.
     assert Not(OneOf("a", ("one",))) not in masks
@@ -1063,7 +1070,7 @@ def test_what_a_ticket_lacks_is_neither_so_nor_denied() -> None:
 
 def test_a_term_holds_for_two_tickets_at_least() -> None:
     readings = [read_summaries((f"seal: {value}",)) for value in "abbccc"]
-    held = find_terms(readings, Forms(wide=False)).values()
+    held = find_terms(readings, SearchSpace(wide=False)).values()
     assert {0b000110, 0b111000} <= {*held}
     assert all(each.bit_count() > 1 for each in held)
 
@@ -1078,7 +1085,7 @@ def test_gaps_are_the_tickets_that_lack_a_field_of_which_terms_speak(is_counted:
     for place in (3, 4, 29):
         del rows[place]["size"]
     readings = [Reading(row, frozenset(), (), is_counted) for row in rows]
-    masks = find_terms(readings, Forms(wide=True))
+    masks = find_terms(readings, SearchSpace(wide=True))
     assert "size" in {name for term in masks for name in term.needed}
     without_size, without_belt = mask([3, 4, 29]), mask(list(range(0, 30, 3)))
     gaps = find_gaps(masks, readings)
@@ -1111,9 +1118,9 @@ def test_that_a_field_is_given_is_said_for_the_sake_of_other_conditions_alone() 
         for n in range(120)
     ]
     fails, everyone = (1 << 60) - 1, (1 << 120) - 1
-    masks = find_terms(readings, Forms(wide=False))
+    masks = find_terms(readings, SearchSpace(wide=False))
     masks = masks.plus(list_guards(find_gaps(masks, readings), everyone))
-    lines = cover(masks, fails, everyone & ~fails, 0.5)
+    lines = learn_lines(masks, fails, everyone & ~fails, 0.5)
     assert lines and not any(is_guard(term) for line in lines for term in line)
 
 
@@ -1136,9 +1143,9 @@ def test_cards_of_a_size_are_the_same_after_those_of_another(rows: int) -> None:
     )
     everyone = (1 << rows) - 1
     labelled = {"fail": fails, "other": others, "pass": everyone & ~(fails | others)}
-    known = find_terms(readings, Forms())
+    known = find_terms(readings, SearchSpace())
     for longest in (12, 24, 3, 11, 12):
-        fresh = find_terms(readings, Forms())
+        fresh = find_terms(readings, SearchSpace())
         assert grow_compared(known, labelled, everyone, longest) == grow_compared(
             fresh, labelled, everyone, longest
         )
@@ -1163,10 +1170,10 @@ def test_cards_are_the_same_whatever_others_were_grown_before_them() -> None:
         return [[0, 1]]
 
     ways = list(product(labels, (everyone, everyone >> 30), (0, PAIRED), (None, list_first)))
-    known, grown = find_terms(readings, Forms()), []
+    known, grown = find_terms(readings, SearchSpace()), []
     for of, among, paired, listing in [*ways, *ways[::-1]]:
         cards = grow_compared(known, of, among, 3, paired, listing)
-        fresh = find_terms(readings, Forms())
+        fresh = find_terms(readings, SearchSpace())
         assert cards == grow_compared(fresh, of, among, 3, paired, listing)
         grown.append(cards)
     assert all(one != other for one, other in combinations(grown[: len(ways)], 2))
@@ -1184,13 +1191,13 @@ def test_what_a_condition_gains_first_is_counted_as_it_is_summed_ticket_by_ticke
     """At any prices and any log-odds that all tickets have alike."""
     terms, labels = [OneOf("a", (f"v{n}",)) for n in range(len(held))], unpack([wanted], 255)[0]
     tally = Contingency.of(terms, held, wanted, 255)
-    summed = scorecards._estimate_gains(
+    summed = scorecards.estimate_gains(
         unpack(held, 255).astype(np.float32),
         labels.astype(np.float64),
         np.where(labels > 0, *prices),
         np.full(8, log_odds),
     )
-    counted = scorecards._estimate_first_gains(tally, log_odds, *prices)
+    counted = scorecards.estimate_first_gains(tally, log_odds, *prices)
     assert counted.tolist() == pytest.approx(summed.tolist(), abs=0.002)
 
 
@@ -1201,14 +1208,14 @@ def test_a_label_has_a_card_from_three_tickets_on(count: int, has_card: bool) ->
     rare = mask([*range(count), *range(60, 80)])
     first = mask([n for n, each in enumerate(readings) if each.pairs["a"] == "one"]) & ~rare
     labelled = {"rare": rare, "first": first, "last": (1 << 80) - 1 & ~(rare | first)}
-    *_, cards = grow_compared(find_terms(readings, Forms()).plain, labelled, taught, 6)
+    *_, cards = grow_compared(find_terms(readings, SearchSpace()).plain, labelled, taught, 6)
     named = ["rare", "first", "last"] if has_card else ["first", "last"]
     assert [card.verdict for card in cards] == named
 
 
 def test_where_there_are_no_two_labels_or_no_condition_no_cards_are_grown() -> None:
     readings, everyone = table(60), (1 << 60) - 1
-    masks, half = find_terms(readings, Forms()).plain, mask(list(range(0, 60, 2)))
+    masks, half = find_terms(readings, SearchSpace()).plain, mask(list(range(0, 60, 2)))
     for known, first in ((masks, everyone), (masks, 0), (Masks({}), half)):
         labelled: dict[Verdict, int] = {"fail": first, "pass": everyone & ~first}
         assert grow_cards(known, labelled, everyone, EQUAL) == []
@@ -1227,7 +1234,7 @@ def test_cards_of_labels_that_points_give_are_right_of_nearly_all_tickets(seed: 
             for name in labelled
         }
         labelled[max(points, key=lambda name: points[name])] |= 1 << place
-    masks, everyone = find_terms(readings, Forms()).plain, (1 << 300) - 1
+    masks, everyone = find_terms(readings, SearchSpace()).plain, (1 << 300) - 1
     *_, cards = grow_compared(masks, labelled, everyone, 10, paired=0)
     assert all(1 <= max(map(abs, card.points.values())) <= 9 for card in cards)
     judged = judge_compared(cards, masks, everyone)
@@ -1249,7 +1256,7 @@ def test_no_card_gives_points_for_a_condition_and_for_its_opposite(seed: int) ->
     labelled = {
         kind: mask([n for n in range(120) if kinds[n] == kind]) for kind in sorted({*kinds})
     }
-    masks, everyone = find_terms(readings, Forms()).plain, (1 << 120) - 1
+    masks, everyone = find_terms(readings, SearchSpace()).plain, (1 << 120) - 1
     first, *others = labelled.values()
     two: dict[Verdict, int] = {"fail": first, "pass": reduce(or_, others)}
     grown = [
@@ -1269,7 +1276,7 @@ def test_where_no_line_is_left_cards_grow_no_more() -> None:
     for place in range(120):
         told = ("high", "mid", "low")[place % 3]
         labelled[told if draw.random() < 0.7 else draw.choice([*labelled])] |= 1 << place
-    masks, everyone = find_terms(readings, Forms()).plain, (1 << 120) - 1
+    masks, everyone = find_terms(readings, SearchSpace()).plain, (1 << 120) - 1
     terms, _ = find_distinct(masks, everyone)
     grown = grow_compared(masks, labelled, everyone, len(terms) + 3, paired=0)
     assert len(grown) == len(terms) + 3
@@ -1285,7 +1292,7 @@ def test_no_other_limit_of_compared_cards_judges_more_train_tickets_right(seed: 
         told = {"high": each.pairs["a"] == "one", "mid": each.pairs["b"] == "one", "low": True}
         found = next(name for name in told if told[name])
         labelled[found if draw.random() < 0.7 else draw.choice([*labelled])] |= 1 << place
-    masks, everyone = find_terms(readings, Forms()).plain, (1 << rows) - 1
+    masks, everyone = find_terms(readings, SearchSpace()).plain, (1 << rows) - 1
 
     def count_right(cards: Sequence[Scorecard], higher: int) -> int:
         judged = judge_compared(
@@ -1368,7 +1375,7 @@ def test_a_list_is_learnt_where_what_it_mends_is_worth_what_it_breaks(verdict: V
 @pytest.mark.parametrize(("count", "is_found"), [(1, False), (2, True)])
 def test_a_line_holds_for_two_wanted_tickets_at_least(count: int, is_found: bool) -> None:
     wanted, term = (1 << 50) - 1, OneOf("mark", ("yes",))
-    found = cover(Masks({term: (1 << count) - 1}), wanted, wanted << 50, 0.5)
+    found = learn_lines(Masks({term: (1 << count) - 1}), wanted, wanted << 50, 0.5)
     assert found == [(term,)] * is_found
 
 
@@ -1377,7 +1384,7 @@ def test_of_a_later_line_only_what_the_lines_before_it_leave_counts() -> None:
     first, later = OneOf("a", ("x",)), OneOf("b", ("x",))
     wanted, negatives, failed = (1 << 52) - 1, ((1 << 100) - 1) << 52, ((1 << 10) - 1) << 52
     masks = Masks({first: (1 << 40) - 1 | failed, later: ((1 << 12) - 1) << 40 | failed})
-    assert cover(masks, wanted, negatives, 0.5) == [(first,), (later,)]
+    assert learn_lines(masks, wanted, negatives, 0.5) == [(first,), (later,)]
 
 
 @pytest.mark.parametrize(
@@ -1396,9 +1403,9 @@ def test_a_condition_mends_surely_more_than_it_breaks(
         for n in range(200)
     ]
     fails = mask([n for n in range(0, 200, 4) if n not in seen[:mended]])
-    masks, everyone = find_terms(readings, Forms()).plain, (1 << 200) - 1
+    masks, everyone = find_terms(readings, SearchSpace()).plain, (1 << 200) - 1
     line = (OneOf("ward", ("a",)), OneOf("seen", ("no",)))
-    found = cover(masks, fails, everyone & ~fails, 0.5, most=1)
+    found = learn_lines(masks, fails, everyone & ~fails, 0.5, most=1)
     assert found == [line if is_kept else line[:1]]
 
 
@@ -1406,7 +1413,7 @@ def test_a_line_of_one_condition_stays_where_it_spares_few_tickets() -> None:
     """It would hold for all without it."""
     marked, everyone = (1 << 40) - 1, (1 << 42) - 1
     term = OneOf("mark", ("yes",))
-    assert cover(Masks({term: marked}), marked, everyone & ~marked, 0.5) == [(term,)]
+    assert learn_lines(Masks({term: marked}), marked, everyone & ~marked, 0.5) == [(term,)]
 
 
 @pytest.mark.parametrize(
@@ -1430,14 +1437,14 @@ def test_the_line_comes_first_that_chance_explains_least(
             OneOf("b", ("x",)): ((1 << of_second[0]) - 1) << 40 | ((1 << of_second[1]) - 1) << 120,
         }
     )
-    (line,) = cover(masks, wanted, everyone & ~wanted, 0.5, most=1)
+    (line,) = learn_lines(masks, wanted, everyone & ~wanted, 0.5, most=1)
     assert line == (OneOf(first, ("x",)),)
 
 
 def test_a_line_holds_nothing_that_changes_nothing() -> None:
     grades = [read_summaries((f"grade: {'ABCDF'[n % 5]}",)) for n in range(200)]
     best = mask([n for n in range(200) if n % 5 == 0])
-    assert cover(find_terms(grades, Forms()), best, (1 << 200) - 1 & ~best, 0.5) == [
+    assert learn_lines(find_terms(grades, SearchSpace()), best, (1 << 200) - 1 & ~best, 0.5) == [
         (OneOf("grade", ("A",)),)
     ]
 
@@ -1453,7 +1460,7 @@ def test_a_condition_stands_in_a_line_only_for_more_than_two_tickets(mended: int
         for n in range(200)
     ]
     fails = mask([n for n in range(0, 200, 4) if n not in spared])
-    masks, passes = find_terms(readings, Forms()), (1 << 200) - 1 & ~fails
+    masks, passes = find_terms(readings, SearchSpace()), (1 << 200) - 1 & ~fails
     rule_set = OneOf("ward", ("a",)), OneOf("seen", ("no",))
     for missed in (0.5, 1.0, 2.0):  # at any price
         of = material(readings, fails, {"fail": missed, "pass": 1.0})
@@ -1491,7 +1498,7 @@ def test_a_line_says_nothing_twice(right: int, wrong: int) -> None:
     marked = (1 << right + wrong) - 1
     line = OneOf("mark", ("yes",)), Same("mark", "other", False)
     masks = Masks(dict(zip(line, (marked, among ^ marked | wanted), strict=True)))
-    assert cover(masks, wanted, among & ~wanted, 0.5) == [line]
+    assert learn_lines(masks, wanted, among & ~wanted, 0.5) == [line]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -1502,8 +1509,8 @@ def test_a_sum_takes_the_place_of_plain_limits_only_where_it_tells_much_more(see
     plain = mask([n for n, (a, b, _, _) in enumerate(numbers) if a > 60 and b > 40])
     summed = mask([n for n, (a, b, _, _) in enumerate(numbers) if a + b > 110])
     for fails, is_computed in ((plain, False), (summed, True)):
-        lines = cover(
-            find_terms(readings, Forms(arithmetic=True)), fails, (1 << 300) - 1 & ~fails, 0.5
+        lines = learn_lines(
+            find_terms(readings, SearchSpace(arithmetic=True)), fails, (1 << 300) - 1 & ~fails, 0.5
         )
         assert [any(term.family == "computed" for term in line) for line in lines[:1]] == [
             is_computed
@@ -1512,7 +1519,7 @@ def test_a_sum_takes_the_place_of_plain_limits_only_where_it_tells_much_more(see
 
 def test_one_value_of_fifty_may_be_denied_and_one_of_a_hundred_may_not() -> None:
     readings = [read_summaries((f"speed: {n % 100}; gear: {n % 50}",)) for n in range(1000)]
-    denied = {term.fields[0] for term in find_terms(readings, Forms()) if term.is_denied}
+    denied = {term.fields[0] for term in find_terms(readings, SearchSpace()) if term.is_denied}
     assert denied == {"gear"}
 
 
@@ -1525,7 +1532,7 @@ def test_a_card_fails_tickets_where_that_costs_less_than_to_pass_them(
     others = 5 if share > 40 else 90
     readings = [read_summaries((f"seal: {'worn' if n % 2 else 'new'}",)) for n in range(200)]
     fails = mask([n for n in range(200) if n // 2 < (share if n % 2 else others)])
-    masks = find_terms(readings, Forms())
+    masks = find_terms(readings, SearchSpace())
     prices = {"fail": missed, "pass": 1.0}
     card = grow_cards(masks, label(fails, 200), (1 << 200) - 1, prices)[0]
     failing = judge_compared([card], masks, (1 << 200) - 1)["fail"]
@@ -1562,7 +1569,7 @@ def test_conditions_that_tell_nothing_have_no_points() -> None:
     readings = [
         read_summaries((f"a: {'xy'[n // 3 % 2]}; b: {'xy'[n // 6 % 2]}",)) for n in range(120)
     ]
-    masks, everyone = find_terms(readings, Forms()), (1 << 120) - 1
+    masks, everyone = find_terms(readings, SearchSpace()), (1 << 120) - 1
     fails = mask(list(range(0, 120, 3)))
     assert grow_cards(masks, label(fails, 120), everyone, EQUAL) == []
 
@@ -1574,7 +1581,7 @@ def test_a_pair_on_a_card_says_more_than_one_condition_and_holds_for_five_ticket
         )
         for n in range(60)
     ]
-    masks, everyone = find_terms(readings, Forms()).plain, (1 << 60) - 1
+    masks, everyone = find_terms(readings, SearchSpace()).plain, (1 << 60) - 1
     draw = Random(2)
     labelled = dict.fromkeys(("high", "mid", "low"), 0)
     for place in range(60):
@@ -1591,7 +1598,7 @@ def test_where_missed_failures_are_dearer_a_card_fails_more(seed: int) -> None:
     """Seven of ten fail on one side, three of ten on the other: at ten to one both should, at one
     to ten neither."""
     readings, draw = table(200, seed), Random(seed)
-    masks, everything = find_terms(readings, Forms()), (1 << 200) - 1
+    masks, everything = find_terms(readings, SearchSpace()), (1 << 200) - 1
     fails = mask(
         [
             place

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stageb.guidance.learning.compared_cards import judge_compared
 from stageb.guidance.learning.material import (
     DecisionList,
     Material,
@@ -20,10 +21,10 @@ from stageb.guidance.learning.material import (
     judge_by_rule_set,
 )
 from stageb.guidance.learning.plain_forms import (
-    affirm,
     drop_constant,
     drop_needless,
     find_opposites,
+    make_points_positive,
     spell_out,
     turn_list,
     turn_points,
@@ -31,7 +32,7 @@ from stageb.guidance.learning.plain_forms import (
     write_as_list,
     write_in_order,
 )
-from stageb.guidance.learning.scorecards import Scorecard, judge_compared
+from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import (
     Conjunction,
     Masks,
@@ -48,6 +49,7 @@ from stageb.guidance.learning.terms import (
     make_guard,
 )
 from stageb.guidance.learning.tiers import learn_cards, learn_compared
+from stageb.guidance.rules.candidates import SearchSpace, find_numbers
 from stageb.guidance.rules.conditions import (
     All,
     AtLeast,
@@ -58,7 +60,6 @@ from stageb.guidance.rules.conditions import (
     OneOf,
     Same,
 )
-from stageb.guidance.rules.evidence_forms import Forms, find_numbers
 from stageb.guidance.rules.value_types import read_summaries
 
 TERMS = [OneOf(name, ("1",)) for name in "abcd"]
@@ -167,7 +168,7 @@ def test_a_count_of_what_some_tickets_lack_says_where_it_is_given(gappy: list[st
     ]
     texts += gappy
     readings = [read_summaries((text,)) for text in texts]
-    masks, everyone = find_terms(readings, Forms(wide=True)), (1 << len(texts)) - 1
+    masks, everyone = find_terms(readings, SearchSpace(wide=True)), (1 << len(texts)) - 1
     gaps = find_gaps(masks, readings)
     masks = masks.plus(list_guards(gaps, everyone))
     labelled, prices = {"fail": 1, "pass": everyone - 1}, {"fail": 1.0, "pass": 1.0}
@@ -268,7 +269,7 @@ def test_what_a_ticket_has_counts_in_the_place_of_its_opposite_for_the_same_verd
     among = sum(1 << place for place in seen)
     card = Scorecard("fail", {(term,): each for term, each in points.items()}, least)
     opposites = find_opposites(OF_MIXED, among)
-    turned = affirm(card, opposites)
+    turned = make_points_positive(card, opposites)
     assert find_reached(turned, OF_MIXED, among) == find_reached(card, OF_MIXED, among)
     assert not any(opposites.get(line[0]) for line, each in turned.points.items() if each < 0)
     assert opposites.keys().isdisjoint(WORDS)  # nobody reads that a text lacks a word
@@ -317,7 +318,7 @@ def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
         read_summaries((f"torque: {place}; seal: {'ok' if place % 3 else 'worn'}",))
         for place in range(30)
     ]
-    masks = find_terms(readings, Forms(wide=True))
+    masks = find_terms(readings, SearchSpace(wide=True))
     everyone = (1 << 28) - 1  # that teach: two do not
     high = next(
         t for t in masks if t.as_limit and 5 < masks[t].bit_count() < 25 and "above" in t.key
@@ -329,7 +330,7 @@ def test_a_limit_that_takes_points_gives_them_on_its_other_side() -> None:
     opposites = find_opposites(masks, everyone)
     low = opposites[high]
     assert "below" in low.key and masks[low] & everyone == everyone & ~masks[high]
-    turned = affirm(card, opposites)
+    turned = make_points_positive(card, opposites)
     assert turned.points == {(low,): 3, (ok,): 3} and turned.least == 2
 
 
@@ -350,7 +351,7 @@ def test_a_card_that_any_three_of_five_conditions_reach_is_learnt_as_a_count() -
         read_summaries(("; ".join(map(": ".join, zip("abcde", row, strict=True))),)) for row in rows
     ]
     fails = sum(1 << n for n, row in enumerate(rows) if row.count("1") >= 3)
-    masks, everyone = find_terms(readings, Forms(wide=False)), (1 << len(rows)) - 1
+    masks, everyone = find_terms(readings, SearchSpace(wide=False)), (1 << len(rows)) - 1
     labelled, prices = {"fail": fails, "pass": everyone & ~fails}, {"fail": 1.0, "pass": 1.0}
     material = Material(masks, {}, labelled, fails, frozenset(), prices)
     found = [
@@ -367,7 +368,7 @@ def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> 
         read_summaries((text,))
         for text in ["history: 0"] * 30 + ["history: 1"] * 30 + ["area: x"] * 6
     ]
-    masks = find_terms(readings, Forms(wide=True))
+    masks = find_terms(readings, SearchSpace(wide=True))
     everyone, gaps = (1 << len(readings)) - 1, find_gaps(masks, readings)
     masks = masks.plus(list_guards(gaps, everyone))
     fails = (1 << 30) - 1
@@ -387,7 +388,9 @@ def test_a_card_of_what_some_tickets_lack_is_a_list_for_those_that_have_it() -> 
 def test_no_condition_of_another_field_stands_for_an_opposite() -> None:
     """Though tickets may show them so."""
     rows = [("x", "qr"[n % 2]) for n in range(10)] + [("yz"[n % 2], "p") for n in range(10)]
-    masks = find_terms([read_summaries((f"a: {a}; b: {b}",)) for a, b in rows], Forms(wide=False))
+    masks = find_terms(
+        [read_summaries((f"a: {a}; b: {b}",)) for a, b in rows], SearchSpace(wide=False)
+    )
     one, other = OneOf("a", ("x",)), OneOf("b", ("p",))
     everyone = (1 << len(rows)) - 1
     assert masks[one] == everyone & ~masks[other]
@@ -424,7 +427,7 @@ def test_a_ticket_without_any_point_never_reaches_a_card_that_is_learnt() -> Non
     everyone = (1 << 300) - 1
     labelled = {"fail": everyone & ~passes, "pass": passes}
     prices = {"fail": 1.0, "pass": 1.0}
-    masks = find_terms(readings, Forms(wide=True))
+    masks = find_terms(readings, SearchSpace(wide=True))
     material = Material(masks, {}, labelled, passes, frozenset(), prices)
     cards = [card for each in learn_cards(None, 12, material, everyone) for card in each.cards]
     assert {card.verdict for card in cards} == {"pass"} and all(card.least > 0 for card in cards)
@@ -434,7 +437,7 @@ def test_where_a_line_tells_every_label_it_is_said_in_lines() -> None:
     readings = [read_summaries((f"health: {'abc'[n % 3]}; size: {n % 7}",)) for n in range(90)]
     labelled = {name: sum(1 << n for n in range(place, 90, 3)) for place, name in enumerate("ABC")}
     everyone = (1 << 90) - 1
-    masks = find_terms(readings, Forms())
+    masks = find_terms(readings, SearchSpace())
     material = Material(masks, {}, labelled, everyone, frozenset(), {})
     rule_set, *_ = learn_compared(0, None, 2, material, everyone)
     assert [part.verdict for part in rule_set.lists] == ["A", "B"] and rule_set.default == "C"
@@ -450,7 +453,7 @@ def test_a_label_that_one_line_tells_has_no_card(wrong: int, is_told: bool) -> N
         for n in range(303)
     ]
     readings = [read_summaries((text,)) for text, _ in rows]
-    masks, everyone = find_terms(readings, Forms(wide=True)), (1 << len(rows)) - 1
+    masks, everyone = find_terms(readings, SearchSpace(wide=True)), (1 << len(rows)) - 1
     refused = sum(1 << n for _, n in rows if n % 3 == 2) & ~((1 << 3 * wrong) - 1)
     first = sum(1 << n for _, n in rows if n * 7 % 30 > 17 or n * 11 % 5 < 3) & ~refused
     second = everyone & ~refused & ~first
@@ -529,7 +532,7 @@ def test_what_is_missing_and_passes_does_not_keep_a_list_from_saying_what_fails(
     rows = [*product(("good", "new", "worn"), (None, 20, 23, 25, 30))]
     texts = [f"Seal: {seal}" + (f"; Temp: {temp}" if temp else "") for seal, temp in rows]
     readings, everyone = [read_summaries((text,)) for text in texts], (1 << len(rows)) - 1
-    masks = find_terms(readings, Forms())
+    masks = find_terms(readings, SearchSpace())
     gaps = find_gaps(masks, readings)
     masks = masks.plus(list_guards(gaps, everyone))
     assert Missing("Temp") not in masks  # it is missing too seldom

@@ -25,9 +25,9 @@ from stageb.guidance.learning.proposer import Bundle, Lesson
 from stageb.guidance.learning.state import MissionState
 from stageb.guidance.learning.tools import Tools
 from stageb.guidance.learning.transitions import is_unprepared
-from stageb.guidance.rules.guidance_file import load_seed, make_neutral
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS, Case
+from stageb.guidance.rules.read_guidance import load_seed, make_neutral
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import whole_groups
 from stageb.guidance.tickets.splits import split_tickets

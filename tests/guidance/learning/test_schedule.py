@@ -41,8 +41,8 @@ from stageb.guidance.learning.transitions import (
     why_skip,
 )
 from stageb.guidance.loop import epochs, guidance_for
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets.splits import SPLITS, list_missions, split_tickets
 from stageb.guidance.words.calibration import CALIBRATED_ON
 from stageb.guidance.words.costs import PriceConfig

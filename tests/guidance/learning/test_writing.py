@@ -14,6 +14,7 @@ from stageb.guidance.learning.material import DecisionList, Material, RuleSet, f
 from stageb.guidance.learning.scorecards import Scorecard
 from stageb.guidance.learning.terms import Conjunction, find_gaps, find_terms
 from stageb.guidance.learning.writing import join_codes, write_rule_set
+from stageb.guidance.rules.candidates import SearchSpace, reading
 from stageb.guidance.rules.conditions import (
     All,
     AtLeast,
@@ -25,7 +26,6 @@ from stageb.guidance.rules.conditions import (
     Some,
     compile_expression,
 )
-from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, name_labels
@@ -164,7 +164,7 @@ def test_what_is_learnt_is_wrong_where_the_written_rules_are(
     guidance = Guidance("m", 1, tuple(rules), 9, labels=LABELS)
     judge = read_rules(guidance, known, words).compile()
     readings = [reading(each) for each in LABELLED]
-    masks = find_terms(readings, Forms(wide=False))
+    masks = find_terms(readings, SearchSpace(wide=False))
     material = Material(
         masks.plus({DENIED: masks[OneOf("b", ("y",))]}),  # where b is given
         find_gaps(masks, readings),

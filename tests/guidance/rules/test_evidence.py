@@ -7,9 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from times import TIMES
 
+from stageb.guidance.rules.candidates import SearchSpace, find_conditions, reading
 from stageb.guidance.rules.conditions import Expression, Limit, Mentions, OneOf, Order, Same
 from stageb.guidance.rules.evidence import NOTHING, PURE, Clue, Evidence, find_evidence
-from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
 from stageb.guidance.rules.value_types import read_summaries
 from stageb.guidance.words.types import Ticket, Verdict
 
@@ -326,12 +326,12 @@ def test_what_only_a_product_tells_is_counted_where_it_is_asked_for_and_the_fiel
         each for each, (torque, speed) in zip(made, rows, strict=True) if torque * speed > 1500
     ]
     right = [each for each in made if each not in wrong]
-    allowed = Forms(arithmetic=True, comparable=frozenset({"torque", "speed"}))
-    first = find_evidence(wrong, right, MOST, forms=allowed).clues[0]
+    allowed = SearchSpace(arithmetic=True, comparable=frozenset({"torque", "speed"}))
+    first = find_evidence(wrong, right, MOST, space=allowed).clues[0]
     (condition,) = first.conditions
     assert condition.key[:2] == ("above", "speed × torque")
     assert first.wrong > 0.8 * len(wrong)
     # unasked for, or of a torque and a speed that nobody put side by side
-    for forms in (Forms(), Forms(arithmetic=True)):
-        clues = find_evidence(wrong, right, MOST, forms=forms).clues
+    for space in (SearchSpace(), SearchSpace(arithmetic=True)):
+        clues = find_evidence(wrong, right, MOST, space=space).clues
         assert not any(each.family == "computed" for clue in clues for each in clue.conditions)

@@ -9,6 +9,7 @@ from bending import NASTY, TEXTS
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stageb.guidance.rules.candidates import SearchSpace, find_conditions, reading
 from stageb.guidance.rules.conditions import (
     Expression,
     Limit,
@@ -18,7 +19,6 @@ from stageb.guidance.rules.conditions import (
     Same,
     compile_expression,
 )
-from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
 from stageb.guidance.rules.limits import LIMITS
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.prompts import WORDS, clue_text
@@ -112,7 +112,7 @@ def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_we
     computed = {
         condition: mask
         for condition, mask in find_conditions(
-            readings, Forms(arithmetic=True, comparable=frozenset(names))
+            readings, SearchSpace(arithmetic=True, comparable=frozenset(names))
         ).items()
         if condition.family == "computed"
     }
@@ -128,7 +128,7 @@ def test_limits_lie_where_the_wrong_tickets_do() -> None:
     wrong = [("80", "3"), ("85", "9"), ("90", "-20")]
     rows = [*wrong, *((str(k % 71), str(k % 43)) for k in range(200))]
     readings = [Reading({"torque": one, "wear": other}, frozenset()) for one, other in rows]
-    forms = Forms(arithmetic=True, comparable=frozenset({"torque", "wear"}))
+    forms = SearchSpace(arithmetic=True, comparable=frozenset({"torque", "wear"}))
     evenly, nearby = (find_conditions(readings, forms, count) for count in (0, len(wrong)))
     assert evenly.items() <= nearby.items()
     for condition, met in [
@@ -153,7 +153,7 @@ def test_products_are_compared_with_products_of_other_names() -> None:
         Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)
     ]
     readings.append(Reading({"a": "9", "b": "1", "c": "7", "d": "1"}, frozenset()))
-    found = find_conditions(readings, Forms(arithmetic=True, comparable=frozenset("abcd")))
+    found = find_conditions(readings, SearchSpace(arithmetic=True, comparable=frozenset("abcd")))
     assert found[Order(Computed("a", "×", "b"), "above", Computed("c", "×", "d"))] == 0b1000011
 
 
@@ -165,7 +165,7 @@ def test_fields_of_two_units_or_of_other_values_are_not_compared_unless_a_person
     readings = [Reading(dict(zip(names, row, strict=True)), frozenset()) for row in rows]
 
     def find_pairs(comparable: frozenset[str]) -> set[frozenset[str]]:
-        found = find_conditions(readings, Forms(arithmetic=True, comparable=comparable))
+        found = find_conditions(readings, SearchSpace(arithmetic=True, comparable=comparable))
         return {frozenset(each.fields) for each in found if each.family == "computed"}
 
     kelvin = frozenset({"air [K]", "process [K]"})
@@ -289,7 +289,7 @@ def test_a_condition_is_suggested_of_the_tickets_that_it_holds_of_as_code(
         Reading(each.pairs, each.words, (), is_counted)
         for each, is_counted in zip(readings, are_counted, strict=False)
     ]
-    for condition, mask in find_conditions(readings, Forms(wide=True)).items():
+    for condition, mask in find_conditions(readings, SearchSpace(wide=True)).items():
         holds = compile_expression(condition)
         assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each)), (
             condition
@@ -371,7 +371,7 @@ def test_a_rule_in_the_words_of_a_condition_decides_the_tickets_that_were_counte
         for place, each in enumerate(contents)
     ]
     readings, known = [*map(reading, tickets)], Vocabulary.of(tickets)
-    for condition, mask in find_conditions(readings, Forms(wide=True)).items():
+    for condition, mask in find_conditions(readings, SearchSpace(wide=True)).items():
         code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
         assert isinstance(code, RuleCode)
         holds = compile_expression(code.expression)
@@ -385,7 +385,7 @@ def test_a_stem_stands_for_all_words_that_begin_so() -> None:
         read_summaries((text,))
         for text in ("vibrates", "high vibration", "vibrating shaft", "quiet shaft")
     ]
-    found = find_conditions(readings, Forms(wide=True))
+    found = find_conditions(readings, SearchSpace(wide=True))
     assert found[Mentions(("vibrat*",))] == 0b111  # all that these words have in common
     assert Mentions(("vibra*",)) not in found
     assert Mentions(("shaft*",)) not in found  # no stem of several words
@@ -409,7 +409,7 @@ def test_words_of_a_text_column_count_in_short_texts_too() -> None:
 
 
 def test_two_limits_at_once_hold_for_most_of_many_tickets_and_rules_say_them() -> None:
-    readings, forms = column([str(n) for n in range(3000)]), Forms(wide=True)
+    readings, forms = column([str(n) for n in range(3000)]), SearchSpace(wide=True)
     found = {
         condition.key: mask
         for condition, mask in find_conditions(readings, forms).items()
@@ -424,14 +424,16 @@ def test_two_limits_at_once_hold_for_most_of_many_tickets_and_rules_say_them() -
 
 
 def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_both_ends() -> None:
-    found = find_conditions(column(["95.1275", "95.8956", "98.2103", "104"]), Forms(wide=True))
+    found = find_conditions(
+        column(["95.1275", "95.8956", "98.2103", "104"]), SearchSpace(wide=True)
+    )
     limits = {
         (limit.side, limit.limit): mask for each, mask in found.items() if (limit := each.as_limit)
     }
     assert limits["above", "97"] == 0b1100
     assert limits["above", "100"] == 0b1000
     assert limits["below", "97"] == 0b11
-    many = find_conditions(column([f"{n} mm" for n in range(1000)]), Forms(wide=True))
+    many = find_conditions(column([f"{n} mm" for n in range(1000)]), SearchSpace(wide=True))
     above = sorted(int(c.key[2].removesuffix(" mm")) for c in of_kind(many, "above"))
     assert above[1] - above[0] < (above[17] - above[16]) / 2
     assert above[-1] - above[-2] < (above[17] - above[16]) / 2
@@ -439,7 +441,7 @@ def test_fine_limits_have_the_fewest_digits_in_the_middle_of_the_gap_and_lie_at_
 
 def test_of_many_tickets_limits_are_denser_and_whole_numbers_that_few_share_are_no_names() -> None:
     def count(values: Iterable[int]) -> tuple[int, int]:
-        found = find_conditions(column([str(value) for value in values]), Forms(wide=True))
+        found = find_conditions(column([str(value) for value in values]), SearchSpace(wide=True))
         return len(of_kind(found, "is")), len(of_kind(found, "above"))
 
     assert count(range(4_000)) == (4_000, 32)
@@ -516,7 +518,7 @@ def test_whole_numbers_in_a_row_are_measured_and_scattered_ones_may_be_codes(
 ) -> None:
     values = [least + each if in_a_row else 100 + 37 * each for each in range(count)]
     readings = [read_summaries((f"a: {value}",)) for value in values for _ in range(6)]
-    found = find_conditions(readings, Forms(wide=True))
+    found = find_conditions(readings, SearchSpace(wide=True))
     assert any(isinstance(each, Limit) for each in found)
     assert any(isinstance(each, OneOf) for each in found) != in_a_row
 
@@ -527,7 +529,7 @@ def test_limits_are_sought_on_what_two_fields_give_by_every_operator(sign: str) 
     rows = [(n % 7 - 3, n % 5 - 2) for n in range(35)]
     found = find_conditions(
         [read_summaries((f"one: {one}; other: {other}",)) for one, other in rows],
-        Forms(arithmetic=True),
+        SearchSpace(arithmetic=True),
     )
     limits = [
         (term, mask)

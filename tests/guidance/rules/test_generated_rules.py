@@ -26,6 +26,7 @@ from times import TIMES
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import (
     All,
     AtLeast,
@@ -44,7 +45,6 @@ from stageb.guidance.rules.conditions import (
     Some,
 )
 from stageb.guidance.rules.conditions.logic import conjoin
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.fields import BY_NAMES, read_row
 from stageb.guidance.rules.judge import (
     CodedRule,

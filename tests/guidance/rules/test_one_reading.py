@@ -14,6 +14,7 @@ from times import TIMES
 
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import (
     All,
     AtLeast,
@@ -26,7 +27,6 @@ from stageb.guidance.rules.conditions import (
     OutOfReach,
     Same,
 )
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import WORDS

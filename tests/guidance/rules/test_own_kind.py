@@ -13,6 +13,7 @@ from guidance.rules.made_rules import judge_by_python, ticket
 
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import limit_to_sql
+from stageb.guidance.rules.candidates import Table, find_conditions, reading
 from stageb.guidance.rules.conditions import (
     FINDERS,
     KINDS,
@@ -23,7 +24,6 @@ from stageb.guidance.rules.conditions import (
     negate,
 )
 from stageb.guidance.rules.conditions.base import Call, Marks, Read, T, find_mark
-from stageb.guidance.rules.evidence_forms import Table, find_conditions, reading
 from stageb.guidance.rules.judge import CodedRule, CodedRules, write_rule
 from stageb.guidance.rules.parse import RuleCode, RuleReader, parse_rule
 from stageb.guidance.rules.predicates import Predicate
@@ -92,7 +92,7 @@ def test_a_kind_of_ones_own_needs_no_other_file(
     language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stageb.guidance.rules.parse.KINDS", (*KINDS, Shape))
-    monkeypatch.setattr("stageb.guidance.rules.evidence_forms.FINDERS", (*FINDERS, find_shapes))
+    monkeypatch.setattr("stageb.guidance.rules.candidates.FINDERS", (*FINDERS, find_shapes))
     codes = ["AB-123", "XY-007", "12-ABC", "AB123"]
     tickets = [ticket({"Code": code}) for code in codes]
     shape = Shape("Code", "AA-999")

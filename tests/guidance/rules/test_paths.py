@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.exports.sql import write_sql
 from stageb.guidance.learning.terms import find_terms
+from stageb.guidance.rules.candidates import SearchSpace, reading
 from stageb.guidance.rules.conditions import (
     All,
     AtLeast,
@@ -23,7 +24,6 @@ from stageb.guidance.rules.conditions import (
     Some,
     compile_expression,
 )
-from stageb.guidance.rules.evidence_forms import Forms, reading
 from stageb.guidance.rules.fields import Columns, read_said
 from stageb.guidance.rules.judge import CodedRule, CodedRules, keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
@@ -193,6 +193,6 @@ def test_that_something_is_there_is_said_before_how_often() -> None:
         for number in (0, 1, 1, 0, 1, 1)
     ]
     name = "统计_光纤_保护措施_无保护"
-    told = {mask: term for term, mask in find_terms(there, Forms(wide=True)).items()}
+    told = {mask: term for term, mask in find_terms(there, SearchSpace(wide=True)).items()}
     assert told[0b110110] == Limit(name, "above", "0")
-    assert OneOf(name, ("1",)) in find_terms(readings, Forms(wide=True))
+    assert OneOf(name, ("1",)) in find_terms(readings, SearchSpace(wide=True))

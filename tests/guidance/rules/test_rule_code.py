@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from stageb.engines.config import ModelConfig
 from stageb.guidance.config import PromptConfig
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import OneOf, Points
 from stageb.guidance.rules.demonstrations import BY_LABEL, BY_RULES, demonstrate
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import (
     begin_rule,
     find_touched,

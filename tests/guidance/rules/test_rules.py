@@ -16,6 +16,7 @@ from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.follower import respond
 from stageb.guidance.rules import value_types
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import (
     All,
     Expression,
@@ -29,7 +30,6 @@ from stageb.guidance.rules.conditions import (
 )
 from stageb.guidance.rules.conditions.base import TWO_WAYS
 from stageb.guidance.rules.conditions.words import is_mentionable
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.predicates import PointsReached, mentions

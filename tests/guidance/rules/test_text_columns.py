@@ -7,8 +7,8 @@ from itertools import permutations, product
 
 import pytest
 
+from stageb.guidance.rules.candidates import SearchSpace, find_conditions, reading
 from stageb.guidance.rules.conditions import Mentions, OutOfReach, compile_expression
-from stageb.guidance.rules.evidence_forms import Forms, find_conditions, reading
 from stageb.guidance.rules.fields import Columns, read_said
 from stageb.guidance.rules.judge import keep_named, read_rules, write_rule
 from stageb.guidance.rules.parse import RuleCode, parse_rule
@@ -104,14 +104,14 @@ def test_a_column_that_is_not_there_is_told() -> None:
 
 def test_what_is_learnt_names_the_column_if_one_alone_has_texts() -> None:
     readings = [reading(ticket) for ticket in TICKETS]
-    found = find_conditions(readings, Forms(wide=True))
+    found = find_conditions(readings, SearchSpace(wide=True))
     assert found[Mentions(("leak",), "Description")] == 0b1
     assert found[Mentions(("hose",), "Description")] == 0b11
     assert Mentions(("leak",)) not in found
     # as the shipped model was taught to say it
     assert Mentions(("leak",)) in find_conditions(readings)
     both = [{**row, "Note": "seen by two people on Monday morning"} for row in ROWS]
-    several = find_conditions([reading(ticket) for ticket in read(both)], Forms(wide=True))
+    several = find_conditions([reading(ticket) for ticket in read(both)], SearchSpace(wide=True))
     assert several[Mentions(("leak",))] == 0b111
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from stageb.guidance.exports.protocol import CodedMission
 from stageb.guidance.judging.coded import Coder
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import Expression, OutOfReach
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import (
     find_touched,
     keep_named,

@@ -17,9 +17,9 @@ from stageb.errors import BadInputError, ConfigError
 from stageb.guidance.commands.fit.first_guidance import check_sealed
 from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
 from stageb.guidance.config import GuidanceConfig, LoopConfig, SplitConfig
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.guidance_json import to_json
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import SPLITS, note_tickets, split_tickets
 from stageb.guidance.tickets.tickets import fingerprint

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from stageb.guidance.commands.fit.summary import describe_splits
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets import splits as splitting
 from stageb.guidance.tickets.groups import join_equal, name_content
 from stageb.guidance.tickets.splits import (

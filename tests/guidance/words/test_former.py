@@ -11,8 +11,8 @@ import pytest
 from stageb.__main__ import main
 from stageb.cli.draft import list_keys
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules.guidance_file import load_seed
 from stageb.guidance.rules.guidance_json import to_json
+from stageb.guidance.rules.read_guidance import load_seed
 
 GUIDANCE = {
     "rack cabling": {

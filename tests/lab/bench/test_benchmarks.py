@@ -19,9 +19,9 @@ from lab.bench.__main__ import main
 from lab.bench.contestants import Contestant
 from lab.bench.workloads import Workload
 from stageb.engines.protocol import Completion, Request
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.guidance_json import to_json
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.words.types import Demonstration
 
 SMALL = ["--workload", "small", "--accelerator", "cpu", "--repeats", "1", "--tickets", "6"]

@@ -23,8 +23,8 @@ from stageb.errors import InputError, StagebError
 from stageb.guidance.judging import follower
 from stageb.guidance.learning.proposals import parse_proposal
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import Case, ReflectionInput, rule_lines
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.words.types import Guidance, Operation, Proposal, Rule, Ticket, Verdict
 
 CONFIG = """

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lab.bench.learning import cells, classic, clues, missions
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import ENGLISH
-from stageb.guidance.rules.evidence_forms import find_conditions, reading
+from stageb.guidance.rules.candidates import find_conditions, reading
 from stageb.guidance.rules.prompts import clue_text
 from stageb.guidance.words.types import Ticket, Verdict
 

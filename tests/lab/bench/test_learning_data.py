@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.bench.learning import data, missions
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.tickets import tickets as ticket_files
 from stageb.guidance.words.types import Ticket
 

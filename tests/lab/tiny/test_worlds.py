@@ -10,7 +10,7 @@ from lab.tiny.worlds import draw_condition, draw_rule, draw_world
 from stageb.engines import Prompt
 from stageb.guidance.config import Language
 from stageb.guidance.judging.answers import parse_answer
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.prompts import WORDS, Words, rollout_prompt
 from stageb.guidance.rules.vocabulary import Vocabulary

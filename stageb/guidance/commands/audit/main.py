@@ -27,7 +27,7 @@ from stageb.guidance.commands.audit.files import (
 )
 from stageb.guidance.commands.govern.sources import add_columns
 from stageb.guidance.judging.automation import name_guidance
-from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.rules.read_guidance import read_guidance
 from stageb.guidance.tickets.tickets import read_entries
 from stageb.guidance.words.automation import STAGEB, write_share
 from stageb.guidance.words.column_names import ColumnsConfig

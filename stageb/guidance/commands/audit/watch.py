@@ -22,7 +22,7 @@ from typing import Any
 from stageb.guidance.commands.audit.files import Drawn, Edges
 from stageb.guidance.judging.automation import binomial_tail
 from stageb.guidance.learning.gate.sequential import Wealth
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.value_types import parse_quantity
 from stageb.guidance.words.automation import write_share
 from stageb.guidance.words.types import Ticket

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.rules.read_guidance import read_guidance
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.words.costs import count_wrong, describe_classes, warn_of_constant
 from stageb.guidance.words.labels import has_labels

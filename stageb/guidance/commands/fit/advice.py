@@ -29,7 +29,7 @@ from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import count_fewest_wins, next_level
 from stageb.guidance.learning.state import STOP, State
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.groups import normalize_text
 from stageb.guidance.tickets.headers import hint_nearest

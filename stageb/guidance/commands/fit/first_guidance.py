@@ -9,9 +9,9 @@ from dataclasses import replace
 from stageb.errors import BadInputError, BadLine, write_option
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.budget import compute_spending, divide_budget
-from stageb.guidance.rules.guidance_file import make_neutral, read_guidance
 from stageb.guidance.rules.judge import UnknownName, find_unknown
 from stageb.guidance.rules.prompts import Words, name_labels, words_of
+from stageb.guidance.rules.read_guidance import make_neutral, read_guidance
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import SPLIT_SEED, Splits, find_default

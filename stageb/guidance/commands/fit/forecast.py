@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from stageb.config import Level
 from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_language, warn_of_tickets
-from stageb.guidance.commands.fit.folder import BAD_RECORDS
 from stageb.guidance.commands.fit.inputs import Inputs
+from stageb.guidance.commands.fit.resume import BAD_RECORDS
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.gate.budget import divide_budget
 from stageb.guidance.learning.schedule import GuidanceSchedule, describe_learning

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 
 from stageb.guidance.commands.fit.artifacts import MissionFiles
-from stageb.guidance.commands.fit.folder import open_folder
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.commands.fit.progress import FitProgress
 from stageb.guidance.commands.fit.reflection_row import make_row
+from stageb.guidance.commands.fit.resume import open_folder
 from stageb.guidance.commands.fit.stopping import RunLimits
 from stageb.guidance.commands.fit.summary import show_result
 from stageb.guidance.config import LoopConfig

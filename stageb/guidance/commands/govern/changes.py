@@ -9,6 +9,7 @@ from stageb.errors import shown
 from stageb.guidance.commands.govern.provenance import name_ticket
 from stageb.guidance.commands.use.doubts import find_named_fields
 from stageb.guidance.judging.coded import CodeJudge, code_rules
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.edits import (
     compare_marks,
     compare_order,
@@ -16,9 +17,8 @@ from stageb.guidance.rules.edits import (
     compare_words,
     find_moves,
 )
-from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.read_guidance import split_step
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import Guidance, Ticket

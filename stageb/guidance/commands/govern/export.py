@@ -28,7 +28,7 @@ from stageb.guidance.exports.sql_dialects import DIALECTS
 from stageb.guidance.judging.automation import holds
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.learning.attempts import describe_provisional
-from stageb.guidance.rules import rules_file
+from stageb.guidance.rules import rules_as_text
 from stageb.guidance.rules.prompts import Words, rollout_prompt, words_of
 from stageb.guidance.tickets.headers import list_roles
 from stageb.guidance.words.types import Guidance, Ticket
@@ -91,7 +91,7 @@ def export(args: Any) -> int:
         )
     found = read_source(args.source, args)
     if args.format == "text":
-        write_text(rules_file.write(found.values()), args.output)
+        write_text(rules_as_text.write(found.values()), args.output)
         return 0
     if args.format in list_exporters():
         exporter, words = make_exporter(args.format), choose_words(args.source, args.language)

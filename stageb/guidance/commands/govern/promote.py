@@ -14,9 +14,9 @@ from stageb.guidance.commands.govern.changes import describe_differences
 from stageb.guidance.commands.govern.provenance import add_provenance
 from stageb.guidance.commands.govern.sources import choose_words, get_only, parse_step
 from stageb.guidance.commands.use.source import find_tickets
-from stageb.guidance.rules.guidance_file import keep_origins, read_guidance, split_step
 from stageb.guidance.rules.judge import keep_named
 from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.read_guidance import keep_origins, read_guidance, split_step
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.words.types import Guidance, Ticket
 from stageb.job import process

@@ -16,9 +16,9 @@ from stageb.guidance.commands.report.lineage import replay
 from stageb.guidance.commands.use.source import list_read_files
 from stageb.guidance.learning.reflection_file import REFLECTION, ReflectionRow, SizeEntry
 from stageb.guidance.rules.edits import apply, mark_provisional
-from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.guidance_json import format_file, from_json
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import read_guidance, split_step
 from stageb.guidance.words.types import UNCALIBRATED, Guidance
 from stageb.runs.folder import RunFolder
 from stageb.store import disk

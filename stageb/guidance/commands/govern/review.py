@@ -24,13 +24,13 @@ from stageb.guidance.commands.govern.sources import add_language, choose_words
 from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.rules.edits import compare_order, compare_rules
 from stageb.guidance.rules.edits import number as number_of
-from stageb.guidance.rules.guidance_file import (
+from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.read_guidance import (
     keep_origins,
     make_neutral,
     read_guidance,
     split_step,
 )
-from stageb.guidance.rules.prompts import Words
 from stageb.guidance.words.labels import has_labels
 from stageb.guidance.words.types import Guidance
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from stageb.errors import InputError, shown
 from stageb.guidance.rules import history_file
 from stageb.guidance.rules.edits import compare_marks, compare_order, compare_rules
-from stageb.guidance.rules.guidance_file import carry_seen, load_seed, read_past
 from stageb.guidance.rules.guidance_json import format_file, to_json
+from stageb.guidance.rules.read_guidance import carry_seen, load_seed, read_past
 from stageb.guidance.words.types import Guidance
 from stageb.store import disk
 from stageb.store.output import check_plain

@@ -32,8 +32,8 @@ from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.learning.attempts import JUDGES, describe_provisional
 from stageb.guidance.rules import history_file
-from stageb.guidance.rules.guidance_file import read_guidance, read_past, split_step
 from stageb.guidance.rules.prompts import Words
+from stageb.guidance.rules.read_guidance import read_guidance, read_past, split_step
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.words.texts import count_of
 from stageb.guidance.words.types import UNCALIBRATED, Guidance, Operation, Ticket

@@ -11,8 +11,8 @@ from stageb.cli.draft import Draft
 from stageb.cli.parsing import find_file, parse_run, read_file
 from stageb.errors import InputError, shown
 from stageb.guidance.config import Language, LoopConfig, PromptConfig
-from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.prompts import WORDS, Words, words_of
+from stageb.guidance.rules.read_guidance import read_guidance, split_step
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance
 

@@ -23,9 +23,9 @@ from stageb.guidance.judging.automation import name_guidance
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.learning.attempts import Attempts, list_attempts
 from stageb.guidance.learning.reflection_file import REFLECTION, SizeEntry, parse_row
-from stageb.guidance.rules.guidance_file import load_seed
 from stageb.guidance.rules.guidance_json import from_json
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.read_guidance import load_seed
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import read_same_tickets
 from stageb.guidance.words.automation import Automation

@@ -15,14 +15,14 @@ from typing import Any
 
 from stageb.errors import InputError, StagebError, shown, write_option
 from stageb.guidance.commands.use.config import ServeConfig
-from stageb.guidance.commands.use.rows import VerdictWriter
 from stageb.guidance.commands.use.source import find_vocabulary, load_guidance
+from stageb.guidance.commands.use.verdict_rows import VerdictWriter
 from stageb.guidance.judging.automation import find_promises
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.rules.conditions import OutOfReach
-from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.read_guidance import split_step
 from stageb.guidance.tickets.headers import check_apart, check_once, list_roles
 from stageb.guidance.tickets.stream import TicketLine, make_check
 from stageb.guidance.tickets.tables import read_object

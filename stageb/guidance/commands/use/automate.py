@@ -30,8 +30,8 @@ from stageb.guidance.commands.use.source import (
     stream_tickets,
 )
 from stageb.guidance.judging.automation import name_guidance
-from stageb.guidance.rules.guidance_file import find_guidance_files, load_seed, split_step
 from stageb.guidance.rules.guidance_json import format_file
+from stageb.guidance.rules.read_guidance import find_guidance_files, load_seed, split_step
 from stageb.guidance.tickets.groups import join_equal
 from stageb.guidance.words.types import Guidance
 from stageb.runs.folder import is_finished

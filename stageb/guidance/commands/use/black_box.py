@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.value_types import parse_number
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.words.costs import Prices, make_confusion, measure_classes, measure_confusion

@@ -28,7 +28,7 @@ from stageb.guidance.judging.automation import (
     weigh_ruling,
 )
 from stageb.guidance.judging.coded import CodeJudge, code_rules
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.prompts import words_of
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import split_tickets

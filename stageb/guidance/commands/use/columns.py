@@ -21,7 +21,7 @@ from stageb.guidance.rules.row_keys import (
     MOST_KEPT,
     Memo,
     RowKeys,
-    judge_kinds,
+    judge_once_per_key,
     make_reader,
     make_row_keys,
     reads_all_texts,
@@ -121,7 +121,9 @@ class ColumnJudge:
             def judge(row: int, places: Sequence[int] = places) -> Row:
                 return self._judge(batch.ticket(places[row]))
 
-            for place, row in zip(places, judge_kinds(key_rows(fields), judge, known), strict=True):
+            for place, row in zip(
+                places, judge_once_per_key(key_rows(fields), judge, known), strict=True
+            ):
                 judged[place] = row
         return judged
 
@@ -178,7 +180,7 @@ class KeyedRows:
             reading = read_ticket(row, self.roles)
             return tell(judge(reading), reading)
 
-        return judge_kinds(islice(self.keys, len(self)), ask, {})
+        return judge_once_per_key(islice(self.keys, len(self)), ask, {})
 
 
 def _list_missions(

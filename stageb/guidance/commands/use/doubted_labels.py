@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.coded import CodeJudge, code_rules
-from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.read_guidance import read_guidance
 from stageb.guidance.words.types import Ticket
 from stageb.runs.folder import RunFolder
 from stageb.store.journal import safe_name

@@ -13,8 +13,8 @@ from typing import Any
 from stageb.errors import InputError, write_option
 from stageb.guidance.commands.use.config import UseConfig
 from stageb.guidance.commands.use.record import RuleRecord, name_doubtful, read_record
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import OutOfReach
-from stageb.guidance.rules.evidence_forms import reading
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import RuleCode
 from stageb.guidance.rules.prompts import Words, words_of

@@ -36,7 +36,7 @@ from stageb.guidance.commands.use.predict import predict
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.reflection_file import REFLECTION
 from stageb.guidance.rules.fields import write_cell
-from stageb.guidance.rules.guidance_file import read_guidance
+from stageb.guidance.rules.read_guidance import read_guidance
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Guidance
 from stageb.runs.folder import RunFolder, RunRow, is_finished

@@ -19,8 +19,8 @@ from stageb.guidance.commands.use.columns import ColumnJudge, TableColumns
 from stageb.guidance.commands.use.config import By, UseConfig
 from stageb.guidance.commands.use.doubts import Doubts, Survey
 from stageb.guidance.commands.use.rounds import Rounds
-from stageb.guidance.commands.use.rows import VerdictWriter, count_asked
 from stageb.guidance.commands.use.source import find_prices, find_vocabulary
+from stageb.guidance.commands.use.verdict_rows import VerdictWriter, count_asked
 from stageb.guidance.judging.answers import check_readable
 from stageb.guidance.judging.automation import find_promises
 from stageb.guidance.judging.coded import CodeJudge, code_rules

@@ -18,11 +18,11 @@ from stageb.errors import write_option
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.coded import CodeJudge, code_rules
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.conditions import OutOfReach
-from stageb.guidance.rules.evidence_forms import reading
-from stageb.guidance.rules.guidance_file import split_step
 from stageb.guidance.rules.judge import CodedRules
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.read_guidance import split_step
 from stageb.guidance.words.costs import EQUAL, Prices
 from stageb.guidance.words.types import BY_RULES, HEADLINE_KEY, PASS_FAIL, Guidance, Ticket
 from stageb.runs.folder import RunFolder, RunRow

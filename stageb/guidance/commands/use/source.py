@@ -13,9 +13,9 @@ from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown, write_option
 from stageb.guidance.commands.use.config import EvaluateConfig, ServeConfig, UseConfig
 from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
-from stageb.guidance.rules.guidance_file import read_guidance, split_step
 from stageb.guidance.rules.history_file import history_path
 from stageb.guidance.rules.prompts import words_of
+from stageb.guidance.rules.read_guidance import read_guidance, split_step
 from stageb.guidance.tickets.stream import TicketLine, TicketStream
 from stageb.guidance.tickets.tickets import read_entries, read_same_tickets
 from stageb.guidance.words.column_names import ColumnsConfig

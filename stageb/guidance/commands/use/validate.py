@@ -27,8 +27,8 @@ from stageb.guidance.commands.fit.progress import describe_time
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.follower import with_follower
 from stageb.guidance.learning.schedule import GuidanceSchedule, describe_learning
-from stageb.guidance.rules.guidance_file import load_seed
 from stageb.guidance.rules.prompts import rollout_prompt, words_of
+from stageb.guidance.rules.read_guidance import load_seed
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.splits import SPLITS
 from stageb.guidance.tickets.tickets import describe_left_out

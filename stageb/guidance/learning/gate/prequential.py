@@ -70,7 +70,7 @@ def prove_learning(
         try:
             bet, memory = yield from learn(groups[:begin], block, memory)
         except LearningStopped:
-            return _find_least(tests, begun), memory, True
+            return _find_furthest_from_proof(tests, begun), memory, True
         if bet:
             stake = kelly_stake(bet.won, bet.lost)
             last = {name: tests.get(name, begun) for name in bet.gains}
@@ -78,10 +78,10 @@ def prove_learning(
                 name: test if test.is_accepted else _place_bets(test, bet.gains[name], block, stake)
                 for name, test in last.items()
             }
-    return _find_least(tests, begun), memory, False
+    return _find_furthest_from_proof(tests, begun), memory, False
 
 
-def _find_least(tests: Mapping[str, BettingTest], begun: BettingTest) -> BettingTest:
+def _find_furthest_from_proof(tests: Mapping[str, BettingTest], begun: BettingTest) -> BettingTest:
     """Find, among the tests without a proof, the one furthest from it; if there is none, the first
     test."""
     failing = [test for test in tests.values() if not test.is_accepted]

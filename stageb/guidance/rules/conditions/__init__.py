@@ -10,7 +10,7 @@ from stageb.guidance.rules.conditions.base import (
     Expression,
     OutOfReach,
     Side,
-    Teller,
+    Visitor,
 )
 from stageb.guidance.rules.conditions.logic import (
     All,
@@ -46,5 +46,5 @@ first is learnt."""
 __all__ = [
     "FINDERS", "KINDS", "All", "AtLeast", "ColumnForm", "Condition", "Expression", "Limit",
     "Mentions", "Missing", "Not", "OneOf", "Order", "OutOfReach", "Points", "Same", "Side", "Some",
-    "Teller", "compile_expression", "conjoin", "negate",
+    "Visitor", "compile_expression", "conjoin", "negate",
 ]  # fmt: skip

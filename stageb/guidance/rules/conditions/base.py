@@ -82,8 +82,8 @@ class Expression(ABC):
         """Write it, or its denial, in the words of rules."""
 
     @abstractmethod
-    def tell(self, of: Teller[T], truth: bool = True) -> T:
-        """Have ``of`` make something of it, or of its denial, from its conditions up."""
+    def accept(self, visitor: Visitor[T], truth: bool = True) -> T:
+        """Have ``visitor`` make something of it, or of its denial, from its conditions up."""
 
     @abstractmethod
     def to_plain(self) -> Mapping[str, Any]:
@@ -294,8 +294,8 @@ class Condition(Expression):
     def put(self, columns: ColumnForm[T]) -> T:
         """Put it into a form that sees ``columns``."""
 
-    def tell(self, of: Teller[T], truth: bool = True) -> T:
-        return of.compare(self, truth)
+    def accept(self, visitor: Visitor[T], truth: bool = True) -> T:
+        return visitor.compare(self, truth)
 
 
 class ColumnForm(Protocol[T_co]):
@@ -326,7 +326,7 @@ class ColumnForm(Protocol[T_co]):
         raise AssertionError(what)
 
 
-class Teller(ABC, Generic[T]):
+class Visitor(ABC, Generic[T]):
     """Makes something of expressions, conditions first."""
 
     @abstractmethod
@@ -345,7 +345,7 @@ class Teller(ABC, Generic[T]):
     def deny(self, part: Expression, truth: bool) -> T:
         """Make something of a denial: by default the same as of its part, told with the opposite
         truth."""
-        return part.tell(self, not truth)
+        return part.accept(self, not truth)
 
 
 def find_mark(marks: Marks, grammar: Grammar, meaning: Any) -> str:

@@ -10,7 +10,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stageb.guidance.rules import predicates
-from stageb.guidance.rules.conditions.base import Call, Expression, T, Teller
+from stageb.guidance.rules.conditions.base import Call, Expression, T, Visitor
 from stageb.guidance.rules.predicates import Predicate
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Not(Expression):
     def write(self, grammar: Grammar, is_denied: bool = False) -> str:
         return self.part.write(grammar, not is_denied)
 
-    def tell(self, of: Teller[T], truth: bool = True) -> T:
-        return of.deny(self.part, truth)
+    def accept(self, visitor: Visitor[T], truth: bool = True) -> T:
+        return visitor.deny(self.part, truth)
 
     def to_plain(self) -> Mapping[str, Any]:
         return {"not": self.part.to_plain()}
@@ -64,9 +64,9 @@ class _Joined(Expression):
         @property
         def least(self) -> int: ...
 
-    def tell(self, of: Teller[T], truth: bool = True) -> T:
+    def accept(self, visitor: Visitor[T], truth: bool = True) -> T:
         least = self.least if truth else len(self.parts) - self.least + 1
-        return of.count([part.tell(of, truth) for part in self.parts], least)
+        return visitor.count([part.accept(visitor, truth) for part in self.parts], least)
 
     def _write_parts(self, grammar: Grammar, mark: str) -> str:
         return mark.join(part.write(grammar) for part in self.parts)
@@ -294,8 +294,8 @@ class Points(Expression):
             else:
                 yield from (f"{points}{grammar.scored}{part.write(grammar)}" for part in parts)
 
-    def tell(self, of: Teller[T], truth: bool = True) -> T:
-        return of.score(self, truth)
+    def accept(self, visitor: Visitor[T], truth: bool = True) -> T:
+        return visitor.score(self, truth)
 
     def to_plain(self) -> Mapping[str, Any]:
         return {

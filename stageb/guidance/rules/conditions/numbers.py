@@ -31,7 +31,7 @@ from stageb.guidance.rules.limits import find_beyond, spread_limits, write_compu
 from stageb.guidance.rules.value_types import NUMBER, Computed, parse_number, parse_quantity
 
 if TYPE_CHECKING:
-    from stageb.guidance.rules.evidence_forms import Table
+    from stageb.guidance.rules.candidates import Table
     from stageb.guidance.rules.parse import RuleReader
     from stageb.guidance.rules.wordings import Grammar
 
@@ -197,7 +197,7 @@ def find_limits(table: Table, found: Found) -> Found:
     for name, numbers in table.numeric.items():
         limits = _find_limits(table, name)
         masks |= dict(limits.items())
-        if table.forms.wide and len(set(numbers.values())) > MOST_VALUES:
+        if table.space.wide and len(set(numbers.values())) > MOST_VALUES:
             masks |= _find_between(limits, len(numbers))
     return masks
 
@@ -205,7 +205,7 @@ def find_limits(table: Table, found: Found) -> Found:
 def _find_limits(table: Table, name: str) -> dict[Limit, int]:
     """Find the limits on a column, written as a ticket has them, or, where they are fine, as short
     as they may be."""
-    column, numbers, fine = table.columns[name], table.numeric[name], table.forms.wide
+    column, numbers, fine = table.columns[name], table.numeric[name], table.space.wide
     written = {
         numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)
     }
@@ -241,7 +241,7 @@ def _find_between(limits: Mapping[Limit, int], tickets: int) -> Found:
 
 def find_computed_limits(of: Computed, numbers: Mapping[int, float], table: Table) -> Found:
     """Find computed numbers above and below round limits."""
-    spread = spread_limits(sorted(numbers.values()), numbers, table.wrong, table.forms.wide)
+    spread = spread_limits(sorted(numbers.values()), numbers, table.wrong, table.space.wide)
     limits = [(side, write_computed(limit)) for side, limit in spread]
     masks = find_beyond([(side, float(text)) for side, text in limits], numbers)
     return {Limit(of, side, text): mask for (side, text), mask in zip(limits, masks, strict=True)}

@@ -38,7 +38,7 @@ from stageb.guidance.rules.value_types import OPERATORS, Computed
 from stageb.untrusted.clean_text import fold_value
 
 if TYPE_CHECKING:
-    from stageb.guidance.rules.evidence_forms import Table
+    from stageb.guidance.rules.candidates import Table
     from stageb.guidance.rules.parse import RuleReader
     from stageb.guidance.rules.wordings import Grammar
 
@@ -213,7 +213,7 @@ def find_computed(table: Table, found: Found) -> Found:
     """Find limits on sums, differences, products and quotients of columns that are alike, and how
     products of different columns compare; for the numbers that most tickets have."""
     masks: Found = {}
-    if not table.forms.arithmetic:
+    if not table.space.arithmetic:
         return masks
     products: dict[Computed, dict[int, float]] = {}
     named = [

@@ -29,7 +29,7 @@ from stageb.guidance.rules.value_types import MOST_CHARS, Quantity, is_text, par
 from stageb.untrusted.clean_text import fold_value
 
 if TYPE_CHECKING:
-    from stageb.guidance.rules.evidence_forms import Table
+    from stageb.guidance.rules.candidates import Table
     from stageb.guidance.rules.parse import RuleReader
     from stageb.guidance.rules.wordings import Grammar
 
@@ -210,7 +210,7 @@ def find_values(table: Table, found: Found) -> Found:
         several = len(set(column.values())) > MOST_VALUES
         if several and (
             name in table.texts
-            or (table.forms.wide and _is_measured(table.quantities.get(name, {})))
+            or (table.space.wide and _is_measured(table.quantities.get(name, {})))
         ):
             continue
         having: dict[str, int] = {}
@@ -241,7 +241,7 @@ def find_either(table: Table, found: Found) -> Found:
 
 def find_missing(table: Table, found: Found) -> Found:
     """Find that a field is missing which most tickets have; nothing that is counted is missing."""
-    if not table.forms.wide or table.are_counted:
+    if not table.space.wide or table.are_counted:
         return {}
     count = len(table.readings)
     lacked = (name for name in table.common if count < 2 * len(table.columns[name]) < 2 * count)

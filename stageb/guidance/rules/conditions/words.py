@@ -41,7 +41,7 @@ from stageb.guidance.rules.value_types import (
 from stageb.untrusted.clean_text import fold_text
 
 if TYPE_CHECKING:
-    from stageb.guidance.rules.evidence_forms import Table
+    from stageb.guidance.rules.candidates import Table
     from stageb.guidance.rules.parse import RuleReader
     from stageb.guidance.rules.wordings import Grammar
 
@@ -61,7 +61,7 @@ STOP_WORDS = frozenset(
         "whom why will with would you your yours "
     ).split()
 )
-JOINERS = frozenset(
+STOP_CHARACTERS = frozenset(
     "的了是也就这那吗呢吧我你他她它们"
 )  # Chinese characters that say nothing about a case either
 # neighbours, equally frequent, that a word of a script without spaces has on either side, at least
@@ -215,7 +215,7 @@ def is_mentionable(text: str) -> bool:
 
 def find_mentions(table: Table, found: Found) -> Found:
     """Find the words of prose and of columns of texts, wherever a ticket mentions them, or, if
-    there is only one text, in that alone. In wide forms: whole words, and the stems that tell their
+    there is only one text, in that alone. In a wide search: whole words, and the stems that tell their
     words."""
     readings, column = table.readings, table.only_text
     words = {word for each in readings for word in each.words}
@@ -227,13 +227,13 @@ def find_mentions(table: Table, found: Found) -> Found:
     }
     words -= STOP_WORDS
     forms = words  # with and without their endings
-    if table.forms.wide:
+    if table.space.wide:
         words = words & table.whole_words
     elif fragments := set(filter(begins_cjk, words)):
         words -= fragments - _find_free_runs(_count_texts(readings))
     if column:
         readings = [read_value(each.pairs.get(column, "")) for each in readings]
-    stems = _find_stems(words, forms) if table.forms.wide else set()
+    stems = _find_stems(words, forms) if table.space.wide else set()
     ends = range(LEAST_STEM, max(map(len, stems), default=0) + 1)
     masks: dict[str, int] = {}
     for position, each in enumerate(readings if words else ()):
@@ -278,7 +278,7 @@ def find_phrased(table: Table, found: Found) -> Found:
     """Find the phrases of whole words in free text that ``LEAST_PHRASE`` tickets or more have, if
     each of their words stands elsewhere, too, and the first and the last do not both only hold a
     sentence together."""
-    if not table.forms.wide:
+    if not table.space.wide:
         return {}
     known = table.whole_words | STOP_WORDS
     masks: dict[str, int] = {}
@@ -330,14 +330,14 @@ def _find_free_runs(texts: Mapping[str, int]) -> set[str]:
     neighbours on either side are as varied as ``FREE`` equally frequent ones, by entropy (Jin and
     Tanaka-Ishii, "Unsupervised segmentation of Chinese text by use of branching entropy", 2006),
     where each end of a text is a neighbour of its own. A run that begins or ends with one of
-    ``JOINERS`` is none."""
+    ``STOP_CHARACTERS`` is none."""
     before, after = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
     for text, count in texts.items():
         for run, left, right in list_runs(text):
             before[run][left] += count
             after[run][right] += count
     free = (run for run, found in before.items() if _are_varied(found) and _are_varied(after[run]))
-    return {run for run in free if JOINERS.isdisjoint((run[0], run[-1]))}
+    return {run for run in free if STOP_CHARACTERS.isdisjoint((run[0], run[-1]))}
 
 
 def _are_varied(neighbours: Counter[str]) -> bool:

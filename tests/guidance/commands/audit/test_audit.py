@@ -42,7 +42,7 @@ from stageb.guidance.commands.audit.watch import (
     rank_rules,
     trace_wealth,
 )
-from stageb.guidance.rules.guidance_file import load_seed
+from stageb.guidance.rules.read_guidance import load_seed
 from stageb.guidance.words.automation import Automation, Bound
 from stageb.guidance.words.column_names import ColumnsConfig
 from stageb.guidance.words.types import Ticket

@@ -10,14 +10,14 @@ from guidance.trials import numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.commands.fit.folder import LIMITS
+from stageb.guidance.commands.fit.resume import LIMITS
 from stageb.guidance.commands.fit.stopping import RunLimits
 from stageb.guidance.config import BudgetConfig, LoopConfig
 from stageb.guidance.learning.schedule import GuidanceSchedule
 from stageb.guidance.learning.state import STOP, MissionState, Spent, State
 from stageb.guidance.learning.transitions import why_ended
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets.splits import split_tickets
 
 BUDGETS = {"rollouts": 40, "tokens": 400, "seconds": 4}

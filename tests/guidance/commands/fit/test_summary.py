@@ -15,8 +15,8 @@ from stageb.guidance.commands.fit.artifacts import MissionFiles
 from stageb.guidance.commands.fit.summary import describe_spending
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.learning.state import STOP, MissionState, State, Tally
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.types import PASS_FAIL, Guidance, Rule, Verdict
 from stageb.runs.figures import make_console

@@ -32,10 +32,10 @@ from stageb.errors import BadInputError, InputError
 from stageb.guidance.commands.govern.promote import add_named
 from stageb.guidance.commands.govern.show import describe_rules
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.rules import history_file, rules_file
-from stageb.guidance.rules.guidance_file import load_seed, read_guidance
+from stageb.guidance.rules import history_file, rules_as_text
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
+from stageb.guidance.rules.read_guidance import load_seed, read_guidance
 from stageb.guidance.tickets.tickets import read_tickets
 from stageb.guidance.words.calibration import Calibration
 from stageb.guidance.words.column_names import ColumnsConfig
@@ -984,7 +984,7 @@ def test_json_by_hand_is_refused_with_the_line(tmp_path: Path) -> None:
 )
 def test_any_text_is_rules_or_a_clear_error(lines: list[str]) -> None:
     try:
-        content, places = rules_file.parse("\n".join(lines), "r.txt", WORDS["en"])
+        content, places = rules_as_text.parse("\n".join(lines), "r.txt", WORDS["en"])
         found = from_json(content, "r.txt", places)
     except BadInputError as error:
         assert all(line.path == "r.txt" and line.what and line.remedy for line in error.bad)
@@ -1006,8 +1006,8 @@ def test_rules_are_the_same_as_text(guidance: Guidance, data: st.DataObject) -> 
     marked = [
         replace(rule, text=rule.text.strip(), metadata=data.draw(marks)) for rule in guidance.rules
     ]
-    content, _ = rules_file.parse(
-        rules_file.write([replace(guidance, rules=tuple(marked))]), "x", WORDS["en"]
+    content, _ = rules_as_text.parse(
+        rules_as_text.write([replace(guidance, rules=tuple(marked))]), "x", WORDS["en"]
     )
     assert from_json(content, "x")[guidance.mission].rules == tuple(marked)
 

@@ -13,7 +13,7 @@ from programs.processes import child
 
 from stageb.__main__ import main
 from stageb.guidance.rules import history_file
-from stageb.guidance.rules.guidance_file import load_seed
+from stageb.guidance.rules.read_guidance import load_seed
 from stageb.store import disk
 
 Said = pytest.CaptureFixture[str]

@@ -16,8 +16,8 @@ from programs.shell import Shell
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.govern.resize import read_sizes
-from stageb.guidance.rules.guidance_file import read_guidance
 from stageb.guidance.rules.guidance_json import from_json, to_json
+from stageb.guidance.rules.read_guidance import read_guidance
 from stageb.guidance.words.types import UNCALIBRATED, Calibration, Demonstration, JudgeName
 
 KEYS: dict[str, Any] = {

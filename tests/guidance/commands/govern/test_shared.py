@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
-from stageb.guidance.rules.guidance_file import load_seed, read_guidance, read_past
+from stageb.guidance.rules.read_guidance import load_seed, read_guidance, read_past
 from stageb.guidance.words.types import Guidance, Rule
 
 TEXTS = [f"Fail if state is {word}." for word in ("torn", "worn", "bent")]

@@ -27,7 +27,7 @@ from stageb.guidance.commands.report import page as pages
 from stageb.guidance.commands.report.read import RunReport, collect_verdicts, read_run
 from stageb.guidance.commands.report.sentences import escape_unseen
 from stageb.guidance.learning.attempts import Attempts
-from stageb.guidance.rules.guidance_file import load_seed
+from stageb.guidance.rules.read_guidance import load_seed
 from stageb.store.journal import safe_name
 
 ASKS = {

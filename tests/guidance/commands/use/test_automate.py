@@ -22,15 +22,15 @@ import stageb
 from stageb.__main__ import main
 from stageb.guidance.commands.use.bounds import MissionBounds, find_mission_bounds, take_test
 from stageb.guidance.commands.use.config import AutomateConfig
-from stageb.guidance.commands.use.rows import VerdictWriter
+from stageb.guidance.commands.use.verdict_rows import VerdictWriter
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.judging.automation import BoundSearch, name_guidance
 from stageb.guidance.judging.coded import CodeJudge, code_rules
 from stageb.guidance.judging.selection import majority
-from stageb.guidance.rules.guidance_file import load_seed, read_guidance
 from stageb.guidance.rules.guidance_json import format_file, from_json, to_json
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import load_seed, read_guidance
 from stageb.guidance.tickets.groups import name_content
 from stageb.guidance.tickets.splits import split_tickets
 from stageb.guidance.tickets.tickets import read_tickets

@@ -9,7 +9,7 @@ from stageb.guidance.exports.protocol import code_mission
 from stageb.guidance.judging.answers import parse_answer
 from stageb.guidance.judging.coded import code_rules
 from stageb.guidance.judging.follower import respond
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.fields import Columns
 from stageb.guidance.rules.judge import make_explainer
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt

@@ -80,7 +80,7 @@ def test_gains_are_weighed_by_the_price_of_each_error() -> None:
 def test_verdicts_that_are_known_gain_as_much_as_those_that_are_asked_for(
     made: list[tuple[bool, bool]], prices: tuple[float, float], drawn: dict[int, float]
 ) -> None:
-    """Weighed by the price of each error, and by the chance that a ticket was drawn."""
+    """JudgedTicket by the price of each error, and by the chance that a ticket was drawn."""
     before, after = ([float(pair[place]) for pair in made] for place in (0, 1))
     world = World(numbered(len(made)), before)
     edit = world.edit("changes some", after)

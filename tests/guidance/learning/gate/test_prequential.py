@@ -17,8 +17,8 @@ from stageb.guidance.learning.gate.judgements import Judge
 from stageb.guidance.learning.gate.prequential import Bet, block_ends, prove_learning
 from stageb.guidance.learning.gate.sequential import Wealth, kelly_stake
 from stageb.guidance.learning.state import LearningStopped
-from stageb.guidance.rules.guidance_file import make_neutral
 from stageb.guidance.rules.prompts import WORDS
+from stageb.guidance.rules.read_guidance import make_neutral
 from stageb.guidance.tickets.groups import Group
 from stageb.guidance.words.costs import EQUAL, PriceConfig, Prices
 from stageb.guidance.words.types import Ticket, Verdict

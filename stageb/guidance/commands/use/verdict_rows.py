@@ -13,7 +13,7 @@ from stageb.guidance.judging.answers import find_cited_rule
 from stageb.guidance.judging.automation import describe_promises, find_decider
 from stageb.guidance.judging.coded import CodeJudge
 from stageb.guidance.judging.selection import SelectionRule, select
-from stageb.guidance.rules.evidence_forms import reading
+from stageb.guidance.rules.candidates import reading
 from stageb.guidance.rules.predicates import Ruling, measure_margin
 from stageb.guidance.words.automation import PERSON, STAGEB, Automation
 from stageb.guidance.words.texts import TAKEN, one_line

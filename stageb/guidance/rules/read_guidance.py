@@ -1,5 +1,5 @@
 """Guidance in files: the ``guidance.json`` of a run (``guidance_json.py``), one that a person wrote
-or keeps for many runs, rules as plain text (``rules_file.py``).
+or keeps for many runs, rules as plain text (``rules_as_text.py``).
 
 Commands read whatever they were pointed at with ``read_guidance``; what it returns has passed every
 check.
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
-from stageb.guidance.rules import history_file, rules_file
+from stageb.guidance.rules import history_file, rules_as_text
 from stageb.guidance.rules.guidance_json import adopt, from_json
 from stageb.guidance.rules.prompts import Words, find_words, name_labels, render_guidance
 from stageb.guidance.words.types import (
@@ -115,7 +115,7 @@ def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidanc
     """
     text, lines = _read_text(path), dict[tuple[str, ...], int]()
     if Path(path).suffix == ".txt":
-        content, lines = rules_file.parse(text, str(path), words or find_words(text))
+        content, lines = rules_as_text.parse(text, str(path), words or find_words(text))
     else:
         try:
             content = strict_json.loads(text)

@@ -17,10 +17,10 @@ from stageb.guidance.commands.govern.shared import GuidanceChange, apply_change
 from stageb.guidance.config import GateConfig
 from stageb.guidance.learning.gate.budget import compute_spending, divide_budget
 from stageb.guidance.rules.edits import apply
-from stageb.guidance.rules.guidance_file import keep_origins, load_seed, make_neutral, read_guidance
 from stageb.guidance.rules.guidance_json import from_json, to_json
 from stageb.guidance.rules.prompts import WORDS
-from stageb.guidance.rules.rules_file import parse
+from stageb.guidance.rules.read_guidance import keep_origins, load_seed, make_neutral, read_guidance
+from stageb.guidance.rules.rules_as_text import parse
 from stageb.guidance.words.types import (
     NAME_LENGTH,
     NOTHING,

@@ -1,5 +1,5 @@
-"""Prepares tickets for counting evidence: their columns, and all conditions that they suggest
-(``conditions/``)."""
+"""Candidate conditions for rules: which ones the columns and words of given tickets suggest
+(``conditions/``), for evidence and for learning by code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_COMPARED = 20  # columns that are compared with each other: those that most
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
+class SearchSpace:
     """The conditions to look for beside plain ones: more to choose from costs each of them some
     weight."""
 
@@ -42,7 +42,7 @@ class Forms:
     comparable: frozenset[str] = frozenset()
 
 
-PLAIN = Forms()
+PLAIN = SearchSpace()
 # behind a column's name: Torque [Nm], Air K
 _UNIT = re.compile(r"[\[(]([^\[\]()\d]+)[\])]$| ([^\W\d_]{1,3}|%|°C|°F)$")
 
@@ -57,8 +57,10 @@ def reading(ticket: Ticket) -> Reading:
 class Table:
     """The fields of tickets as columns, in which conditions are looked for."""
 
-    def __init__(self, readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0) -> None:
-        self.readings, self.forms = readings, forms
+    def __init__(
+        self, readings: Sequence[Reading], space: SearchSpace = PLAIN, wrong: int = 0
+    ) -> None:
+        self.readings, self.space = readings, space
         # so many tickets, the first ones, are to be set apart from the others: limits lie at their
         # numbers, too
         self.wrong = wrong
@@ -105,7 +107,7 @@ class Table:
     def only_text(self) -> str:
         """The one column of texts that holds all free text, if rules may name it; empty where there
         are several, or prose."""
-        name = next(iter(self.texts)) if self.forms.wide and len(self.texts) == 1 else ""
+        name = next(iter(self.texts)) if self.space.wide and len(self.texts) == 1 else ""
         has_all = name and all(
             each.words <= find_mentioned(each.pairs.get(name, "")) for each in self.readings
         )
@@ -118,7 +120,7 @@ class Table:
         return dict.fromkeys(
             pair
             for pair in pairs
-            if self.forms.comparable.issuperset(pair) or self._are_alike(*pair)
+            if self.space.comparable.issuperset(pair) or self._are_alike(*pair)
         )
 
     def are_numbers(self, one: str, other: str) -> bool:
@@ -154,12 +156,12 @@ class Table:
 
 
 def find_conditions(
-    readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0
+    readings: Sequence[Reading], space: SearchSpace = PLAIN, wrong: int = 0
 ) -> dict[Expression, int]:
     """Find every condition that tickets suggest, with the bit mask of those that meet it; but no
     counts of them. The first ``wrong`` tickets are to be set apart from the others: limits lie at
     their numbers, too."""
-    table, found = Table(readings, forms, wrong), dict[Expression, int]()
+    table, found = Table(readings, space, wrong), dict[Expression, int]()
     for find in FINDERS:
         found |= find(table, found)
     return found
