@@ -9,11 +9,13 @@ rule induction", 1995). Each line loses the conditions that mend nothing, or too
 of it. Its limits, which come from a grid, are moved to where the line tells most, and in the end to
 where the whole list costs least (``scales.py``).
 
-A line tells the more, the less likely it is that chance brings so many tickets of its verdict:
-Chernoff's exponent, as in ``evidence.py``, less ``PRICE`` of the log of how many conditions there
-were to choose from, for each. That price is low, since how many lines are kept is decided
-elsewhere, on tickets that taught none of them (``rule_sets.py``). A number that is computed from
-two fields has a higher price: it is harder to read, and there are many of them.
+A line's score says how unlikely it is that chance brings so many tickets of its verdict. Of its
+``n`` tickets ``a`` are wanted, of all tickets a ``share``: the score is n * KL(a / n || share), as
+in ``evidence.py``. Among many conditions some look good by chance, so each that a line has costs it
+``PRICE`` times the log of how many there were to choose from. That price is low, since how many
+lines are kept is decided elsewhere, on tickets that taught none of them (``rule_sets.py``). A
+number that is computed from two fields costs more: it is harder to read, and there are many of
+them.
 """
 
 from __future__ import annotations

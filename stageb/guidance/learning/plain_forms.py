@@ -94,10 +94,12 @@ def make_points_positive(card: Scorecard, opposites: Mapping[Expression, Express
 def drop_constant(
     cards: Sequence[Scorecard], default: Verdict
 ) -> tuple[tuple[Scorecard, ...], Verdict]:
-    """Return compared cards that give the same verdicts, without those that have no condition,
-    which no rule could say: such a card is equally far above its limit for every ticket, so its
-    label becomes the default of the others. Cards behind it had to be further above than it: they
-    come first, now that a point more is asked of them."""
+    """Return compared cards without those that have no condition, and the default with which the
+    others give the same verdicts. No rule can say a card without a condition: all tickets are
+    equally far above its limit. If they reach it, its label becomes the default, and the others'
+    limits rise by as much. At a tie the earlier card decides, so the limits of those behind it rise
+    by a point more. Of two cards that are equally far above their new limits, such a one was further
+    above its old one: they come first."""
     constant = ((card.least, place) for place, card in enumerate(cards) if not card.points)
     least, first = min(constant, default=(1, 0))
     if least > 0:  # never reached

@@ -5,11 +5,11 @@ Sets of tickets are whole numbers, a bit for each ticket; where all terms are co
 are rows of an array. Terms with limits that are in no grid, and counts, get their tickets when they
 are asked for.
 
-Counts ("at least two of these five") say what neither a line of few conditions nor a sum from some
-limit says. They are found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of M-of-N
-concepts", 1991): from the best pairs on, the condition is added with which the count tells most
-about the label, by mutual information, less the log of how many conditions there were to choose
-from, for each.
+A count ("at least two of these five") says in one term what would take a list a line for each pair
+of the five. Counts are found greedily (ID2-of-3: Murphy and Pazzani, "Constructive induction of
+M-of-N concepts", 1991): to the best pairs, the condition is added with which the count tells most
+about the label: its mutual information with it, less the log of the number of conditions to choose
+from, for each that it has.
 """
 
 from __future__ import annotations

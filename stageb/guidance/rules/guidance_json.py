@@ -1,4 +1,4 @@
-"""Guidance as a ``guidance.json`` holds it, checked.
+"""The format of ``guidance.json``: guidance to JSON and back, every field checked.
 
 ``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4":
 {...}}, "spent": {...}}}``: ``spent`` where something was (``types.Budget``), demonstrations,

@@ -26,7 +26,8 @@ it is out of reach.
 
 Names and values may hold these words themselves, so a text is cut into pieces wherever it may be,
 and each piece is looked up. Of all cuts into atoms that the tickets know, the one with most atoms
-counts; if two have equally many, neither does: nothing is guessed. An atom is read as a condition.
+counts. If two have equally many, the text can be read in two ways, and code does not judge by it.
+An atom is read as a condition.
 """
 
 from __future__ import annotations

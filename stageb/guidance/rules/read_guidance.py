@@ -1,8 +1,6 @@
-"""Guidance in files: the ``guidance.json`` of a run (``guidance_json.py``), one that a person wrote
-or keeps for many runs, rules as plain text (``rules_as_text.py``).
-
-Commands read whatever they were pointed at with ``read_guidance``; what it returns has passed every
-check.
+"""Reads the guidance of whatever file or folder a person points a command at: a run's folder or its
+``guidance.json`` (``guidance_json.py``), a file kept for many runs, rules as plain text
+(``rules_as_text.py``). What it returns has passed every check.
 """
 
 from __future__ import annotations

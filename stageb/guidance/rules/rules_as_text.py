@@ -1,4 +1,4 @@
-"""Rules in files that people keep: as plain text, which read like a list.
+"""The format of rules as plain text, which people write and keep: a list, a rule a line.
 
     # what stands after a # at the beginning of a line is not read
     [rack cabling]

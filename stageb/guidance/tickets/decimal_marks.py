@@ -1,4 +1,4 @@
-"""The numbers of a table: the mark before their decimals, and columns in which it may be the other
+"""Decimal marks of a table's numbers: a point or a comma, and columns in which it may be the other
 one.
 
 ``0,1136`` is a number in half of the world's spreadsheets, and ``1,234`` is two. A wrong guess

@@ -1,5 +1,5 @@
-"""The folder of a run: which keys and inputs shape what lies in it, whether it may be made or gone
-on with, and how it begins."""
+"""Resuming a run: which keys and inputs must be as they were for its folder to be gone on with, what
+may change, and how a new folder begins."""
 
 from __future__ import annotations
 
