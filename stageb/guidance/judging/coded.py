@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 
@@ -122,6 +122,14 @@ class CodeJudge:
     def digest(self) -> str:
         """A short name for what the rules say."""
         return disk.digest(repr(self.rules), 8)
+
+    def describe_unreadable(self) -> Iterator[str]:
+        """Say which rules cannot be read as code, a line each."""
+        for mission, of in self.rules.items():
+            for rule in of.each:
+                if isinstance(rule.code, OutOfReach):
+                    why = f"{rule.key} cannot be read as code ({rule.code.why})"
+                    yield f"{mission}: {why}: tickets that hang on it are for a person"
 
     def judge(self, ticket: Ticket) -> Ruling:
         """Give the verdict on a ticket of one of the missions."""

@@ -98,8 +98,8 @@ def drop_constant(
     others give the same verdicts. No rule can say a card without a condition: all tickets are
     equally far above its limit. If they reach it, its label becomes the default, and the others'
     limits rise by as much. At a tie the earlier card decides, so the limits of those behind it rise
-    by a point more. Of two cards that are equally far above their new limits, such a one was further
-    above its old one: they come first."""
+    by a point more, and they come first: where two cards are equally far above their new limits,
+    such a one was further above its old one."""
     constant = ((card.least, place) for place, card in enumerate(cards) if not card.points)
     least, first = min(constant, default=(1, 0))
     if least > 0:  # never reached

@@ -388,5 +388,7 @@ class RuleReader:
 
 
 def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:
-    """Choose among the faults of several readings: an unknown name rather than a wording."""
-    return next((fault for fault in faults if fault.unknown), OutOfReach("it compares no fields"))
+    """Choose among the faults of several readings: an unknown name rather than a wording, or else
+    the first."""
+    unknown = (fault for fault in faults if fault.unknown)
+    return next(unknown, faults[0] if faults else OutOfReach("it compares no fields"))

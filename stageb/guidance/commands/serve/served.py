@@ -93,11 +93,8 @@ class ServedGuidance:
     def describe(self) -> Iterator[str]:
         """Cautions before tickets come, a line each."""
         yield from self.rows.describe_promises()
-        for mission, rules in self.rules.items():
-            for rule in rules.each:
-                if isinstance(rule.code, OutOfReach):
-                    why = f"{rule.key} cannot be read as code ({rule.code.why})"
-                    yield f"{mission}: {why}: tickets that hang on it are for a person"
+        if self.rows.code:
+            yield from self.rows.code.describe_unreadable()
 
     def list_fields(self) -> dict[str, list[str]]:
         """By mission, the fields that its rules name."""

@@ -318,7 +318,10 @@ class JudgedRounds:
                 )
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
         words = words_of(config.prompt, config.model)
-        return CodeJudge(code_rules(self.guidance, known, words, is_whole=not why))
+        code = CodeJudge(code_rules(self.guidance, known, words, is_whole=not why))
+        for line in code.describe_unreadable() if self.by == "rules" else ():
+            console().print(shown(line, 400))
+        return code
 
 
 def fingerprint_guidance(guidance: Mapping[str, Guidance]) -> dict[str, str]:

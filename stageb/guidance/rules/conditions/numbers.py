@@ -151,6 +151,8 @@ class Limit(Condition):
         known, limit = reader.vocabulary, parse_quantity(value)
         if isinstance(of, Computed):
             fault = f"{value!r} is no number that {str(of)!r} is compared with"
+            if limit and limit.unit:
+                fault = f"{str(of)!r} has no unit; write the number alone, without {limit.unit!r}"
             return cls(of, side, value) if re.fullmatch(NUMBER, value) else OutOfReach(fault)
         if limit is None:
             why = f"{value!r} is neither a number nor a field"

@@ -59,6 +59,8 @@ def test_rules_judge_without_a_model_and_say_what_they_cannot(
         in told.out
     )
     assert "a file of guidance does not tell which names and values its rules speak of" in told.err
+    unreadable = "pumps: G1 cannot be read as code (it compares no fields)"
+    assert f"{unreadable}: tickets that hang on it are for a person" in " ".join(told.err.split())
     for ticket, row in zip(rows(job.folder / "in.jsonl"), rows(job.out), strict=True):
         assert (row["by"], row["probability"], row["guidance_step"]) == ("rules", None, 3)
         if row["mission"] == "pumps":
