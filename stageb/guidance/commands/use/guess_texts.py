@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from stageb.guidance.commands.fit.advice import DATES, FEWEST_TICKETS, tells_label
-from stageb.guidance.commands.use.table_words import FAILS, FAULTS, LABELS, PASSES, PEOPLE, TIMES
+from stageb.guidance.commands.use.table_words import (
+    FAILS,
+    FAULTS,
+    LABELS,
+    MISSING,
+    PASSES,
+    PEOPLE,
+    TIMES,
+)
 from stageb.untrusted.workbook import MARK
 
 
@@ -40,5 +48,6 @@ def is_second_label(name: str, cells: Sequence[str], labels: Sequence[str]) -> b
 
 
 def holds_dates(cells: Sequence[str]) -> bool:
-    """Whether a column holds dates alone, of which rules make no condition, or nothing at all."""
-    return all(map(DATES.fullmatch, filter(None, cells)))
+    """Whether a column holds dates alone, of which rules make no condition, or nothing at all, by
+    whichever mark."""
+    return all(DATES.fullmatch(cell) or MISSING.fullmatch(cell) for cell in cells if cell)

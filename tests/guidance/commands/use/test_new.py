@@ -404,6 +404,18 @@ def test_a_sheet_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert (columns.sheet, columns.texts) == ("S2", ["Seal"])
 
 
+@pytest.mark.parametrize("mark", ["", "n/a", "-", "NULL", "?"])
+def test_columns_without_a_value_are_left_out(
+    mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever stands for one that is missing; beside words, such a mark may be one of them."""
+    rows = [f"new,{mark},{mark},OK", f"worn,{mark},2024-05-02,NG"] * 9
+    found = new("\n".join(["Seal,Note,Checked,Result", *rows]))
+    assert found.texts == ["Seal"]
+    why = "dates alone, of which rules read nothing, or no value at all"
+    assert f'no texts to judge by: "Note", "Checked" ({why})' in capsys.readouterr().out
+
+
 def test_columns_that_hold_no_texts_or_numbers_are_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
