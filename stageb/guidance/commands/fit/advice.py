@@ -63,6 +63,12 @@ LETTER = re.compile(r"[^\W\d_]")
 WORD = re.compile(f"[{_HAN}]|[^\\W\\d_{_HAN}]+")  # a Chinese character is one
 NUMERAL = re.compile(r"[-+]?\d[\d.,:/-]*")
 CURRENCY_CODES = "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|KRW|NOK|PLN|RMB|SEK|TRY|USD"
+# words before a number that is none of a measurement
+ESTIMATED = (
+    "(?:about|above|approx|approximately|around|below|ca|circa|less than|max|maximum|min|minimum|"
+    "more than|over|under|up to|ab|bis|etwa|höchstens|maximal|mindestens|minimal|rund|über|unter|"
+    "ungefähr)\\.? |(?:约|大约|大于|小于|至少|至多|超过|低于) ?"
+)
 # of numbers that no limit reads, by what they are
 FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
     (
@@ -85,7 +91,10 @@ FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
     ("numbers with a dash for the minus: write -", re.compile(r"[‐-―] ?[\d.,]*\d( ?\D{1,4})?")),
     (
         "bounds or estimates: give the number alone",
-        re.compile(r"(?:[<>≤≥]=?|[~≈±]|ca?\.) ?[-+]?[\d.,]*\d( ?\D{1,4})?"),
+        re.compile(
+            rf"(?:(?:[<>≤≥]=?|[~≈±]|ca?\.) ?[-+]?|{ESTIMATED})[\d.,]*\d( ?\D{{1,4}})?",
+            re.IGNORECASE,
+        ),
     ),
     (
         "numbers with the currency before them: write it behind",
@@ -93,8 +102,12 @@ FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
     ),
     (
         "two numbers in one: give each a column of its own",
-        re.compile(r"\d+([.,]\d+)? ?[/x×] ?\d+([.,]\d+)?( ?\D{1,4})?"),
+        re.compile(
+            r"[-+]?\d+([.,]\d+)?( ?(?:[/x×–±'′]|\+/?-)| to| bis) ?\d+([.,]\d+)?( ?\D{1,4})?"
+        ),
     ),
+    ("numbers with a fraction: write decimals", re.compile(r"-?\d+ ?([¼½¾⅓⅔⅛⅜⅝⅞]|\d/\d\d?).{0,4}")),
+    ("numbers behind an apostrophe: take it off", re.compile(r"['’]-?[\d.,]*\d")),
     (
         "lengths of time: give hours as a number",
         re.compile(

@@ -138,12 +138,21 @@ def test_broken_values_among_numbers_are_named_with_their_place() -> None:
         ("(125)", "numbers in brackets"),
         ("–125", "numbers with a dash for the minus"),
         ("<0.1 mg", "bounds or estimates"),
+        ("approx 8.1 mm", "bounds or estimates"),
+        ("Up to 40", "bounds or estimates"),
+        ("约8", "bounds or estimates"),
         ("CHF 125.50", "numbers with the currency before them"),
         ("CHF 12’500", "numbers with thousands apart"),
         ("5,43,445", "numbers with thousands apart"),
         ("12_500", "numbers with thousands apart"),
         ("4.35万", "numbers in tens of thousands"),
         ("120/80", "two numbers in one"),
+        ("7.3 ± 0.1 mm", "two numbers in one"),
+        ("7.3 +/- 0.1", "two numbers in one"),
+        ("5–7", "two numbers in one"),
+        ("5 to 7 days", "two numbers in one"),
+        ("7½ in", "numbers with a fraction"),
+        ("7 1/2", "numbers with a fraction"),
         ("4.35×10^4", "powers of ten"),
     ],
 )
@@ -161,7 +170,9 @@ def test_a_mark_of_missing_values_does_not_hide_that_the_others_are_numbers_nobo
     assert "39 of 40 values are not read as numbers, such as '12 500'" in line
 
 
-@pytest.mark.parametrize("value", ["ABC5", "AB-12", "Room 7", "A1_001", "1.2.3", "M8", "12-34"])
+@pytest.mark.parametrize(
+    "value", ["ABC5", "AB-12", "Room 7", "A1_001", "1.2.3", "M8", "12-34", "to 7"]
+)
 def test_names_with_digits_are_not_taken_for_numbers(value: str) -> None:
     assert not list(warn_of_numbers(made(40, lambda n: n % 2 == 0, lambda n: f"part: {value}")))
 
