@@ -7,7 +7,15 @@ import sys
 from collections.abc import Collection, Sequence
 
 from stageb.errors import CALLER, IN_PYTHON, InputError, shown, write_option
-from stageb.guidance.commands.use.table_words import FAILS, FAULTS, LABELS, NO_YES, PASSES, TOPICS
+from stageb.guidance.commands.use.table_words import (
+    FAILS,
+    FAULTS,
+    LABELS,
+    MERITS,
+    NO_YES,
+    PASSES,
+    TOPICS,
+)
 from stageb.guidance.words.texts import MOST_LABELS
 from stageb.untrusted.strict_json import short
 
@@ -17,7 +25,7 @@ SHOWN = 20  # names of columns, or words, in a message
 
 def guess_label(table: str, columns: dict[str, list[str]]) -> tuple[str, list[str]]:
     """The column of verdicts: one that says pass and fail in words that mean it; else the one that
-    is called like it, says yes or no to a fault, or sorts rows into a few topics. Of several that
+    is called like it, says yes or no to a fault or to its absence, or sorts rows into a few topics. Of several that
     mean it, a name that tells wins, then the last; of others, a person is asked. Then which others
     would do, in words. Raises ``InputError``."""
     words = {name: {cell.casefold() for cell in cells} - {""} for name, cells in columns.items()}
@@ -26,7 +34,7 @@ def guess_label(table: str, columns: dict[str, list[str]]) -> tuple[str, list[st
     ]
     named = [name for name, own in words.items() if LABELS.search(name) and len(own) <= MOST_LABELS]
     both = [name for name in plain if words[name] & PASSES and words[name] & FAILS]
-    faults = [name for name, own in words.items() if FAULTS.search(name) and _find_no_yes(own)]
+    answers = [name for name, own in words.items() if _divide_answers(name, own)]
     topics = [
         name
         for name, own in words.items()
@@ -37,7 +45,7 @@ def guess_label(table: str, columns: dict[str, list[str]]) -> tuple[str, list[st
         or both
         or [name for name in plain if name in named]
     )
-    likely = telling[-1:] or named or faults or topics
+    likely = telling[-1:] or named or answers or topics
     if len(likely) == 1:
         label = likely[0]
     else:
@@ -47,7 +55,7 @@ def guess_label(table: str, columns: dict[str, list[str]]) -> tuple[str, list[st
         )
         label = _ask(question, list(columns), _say("label", "COLUMN"))
     others = [
-        name for name in columns if name != label and name in {*plain, *named, *faults, *topics}
+        name for name in columns if name != label and name in {*plain, *named, *answers, *topics}
     ]
     told = (
         f"the label is column {short(label)}; {list_names(others)} would do as well: "
@@ -62,9 +70,13 @@ def _sorts_rows(words: Collection[str], cells: Sequence[str]) -> bool:
     return 2 <= len(words) <= MOST_LABELS and len(list(filter(None, cells))) >= 2 * len(words)
 
 
-def _find_no_yes(words: Collection[str]) -> tuple[str, str] | None:
-    """The two of these ``words``, folded, that say no and yes, where there are no others."""
-    return next((pair for pair in NO_YES if set(pair) == set(words)), None)
+def _divide_answers(name: str, words: Collection[str]) -> tuple[str, str] | None:
+    """The two of these ``words``, folded, that mean pass and fail, where a column that is called
+    like a fault, or like its absence, says yes and no and nothing else."""
+    no_yes = next((pair for pair in NO_YES if set(pair) == set(words)), None)
+    if no_yes and FAULTS.search(name):
+        return no_yes
+    return no_yes[::-1] if no_yes and MERITS.search(name) else None
 
 
 def divide_words(
@@ -79,7 +91,7 @@ def divide_words(
     folds = {word.casefold() for word in words}
     if not (passes or fails or folds & (PASSES | FAILS)) and 3 <= len(words) <= MOST_LABELS:
         return ["pass"], ["fail"]
-    if not (passes or fails) and FAULTS.search(label) and (pair := _find_no_yes(folds)):
+    if not (passes or fails) and (pair := _divide_answers(label, folds)):
         passes, fails = [pair[0]], [pair[1]]
     if len(words) > MOST_WORDS and not (passes or fails):
         what = (

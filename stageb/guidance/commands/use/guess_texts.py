@@ -11,6 +11,7 @@ from stageb.guidance.commands.use.table_words import (
     FAILS,
     FAULTS,
     LABELS,
+    MERITS,
     MISSING,
     PASSES,
     PEOPLE,
@@ -41,7 +42,12 @@ def is_second_label(name: str, cells: Sequence[str], labels: Sequence[str]) -> b
     """Whether a column tells the label of every row, and is called like a label or holds words of
     verdicts."""
     words = {cell.casefold() for cell in cells}
-    is_named = LABELS.search(name) or FAULTS.search(name) or (words <= PASSES | FAILS)
+    is_named = (
+        LABELS.search(name)
+        or FAULTS.search(name)
+        or MERITS.search(name)
+        or (words <= PASSES | FAILS)
+    )
     if not is_named or min(Counter(labels).values()) < FEWEST_TICKETS or "" in words:
         return False
     return tells_label(dict(enumerate(cells)), labels, len(labels))

@@ -38,7 +38,19 @@ FAILS = {
 }
 FAILS |= {"nonconforming", "n.i.o.", "不合格", "不通过"}
 NO_YES = [("no", "yes"), ("n", "y"), ("false", "true"), ("0", "1"), ("0.0", "1.0")]
-FAULTS = re.compile(r"fail|fault|defect|reject|scrap|anomal|broken|缺陷|不良|故障", re.I)
+NO_YES += [("nein", "ja"), ("nee", "ja"), ("non", "oui"), ("no", "si"), ("no", "sí")]
+NO_YES += [("否", "是"), ("无", "有")]
+# columns of which yes means fail, and of the others those of which it means pass
+FAULTS = re.compile(
+    r"fail|fault|defect|reject|scrap|anomal|broken|non.?conform|fehler|mangel|defekt|ausschuss|"
+    r"缺陷|不良|不合格|故障",
+    re.I,
+)
+MERITS = re.compile(
+    r"(?<![^\W_])(?:pass(?:ed|es)?|ok|okay|accepted|approved|conform(?:s|ing)?|compliant|bestanden|"
+    r"freigegeben)(?![^\W_])|合格|通过",
+    re.I,
+)
 LABELS = re.compile(
     r"label|verdict|result|outcome|checked|status|decision|judge?ment|class|target|结果|结论", re.I
 )
