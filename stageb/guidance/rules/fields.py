@@ -93,8 +93,10 @@ def read_said(ticket: Mapping[str, object], columns: Columns) -> tuple[bool, Con
 
 def write_cell(value: object) -> str:
     """Write a value as a table does: nothing for None, NaN, or a NaT or NA of pandas, which are
-    equal to nothing."""
-    return "" if value is None or str(value == value) in ("False", "<NA>") else str(value)
+    equal to nothing; hours for a length of time."""
+    if value is None or str(value == value) in ("False", "<NA>"):
+        return ""
+    return str(value.total_seconds() / 3600 if hasattr(value, "total_seconds") else value)
 
 
 def sort_summaries(images: Iterable[tuple[str, str]]) -> list[Summary]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stageb.config import Level
-from stageb.guidance.commands.fit.advice import warn_of_few, warn_of_language, warn_of_tickets
+from stageb.guidance.commands.fit.cautions import warn_of_few, warn_of_language, warn_of_tickets
 from stageb.guidance.commands.fit.inputs import Inputs
 from stageb.guidance.commands.fit.resume import BAD_RECORDS
 from stageb.guidance.config import LoopConfig

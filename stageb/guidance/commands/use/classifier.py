@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TextIO, TypeVar
 from warnings import warn
 
@@ -24,6 +24,7 @@ from stageb.guidance.commands.use.doubts import (
     is_unusual,
 )
 from stageb.guidance.commands.use.fit import fit_here, in_kind, read_table
+from stageb.guidance.commands.use.guess import find_marks
 from stageb.guidance.commands.use.source import find_tickets
 from stageb.guidance.commands.use.table_words import FAILS, PASSES
 from stageb.guidance.judging.automation import find_bounds, name_guidance, weigh_ruling
@@ -340,6 +341,7 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             "mission_name": MISSION,
             "group_id": None,
             "label": label,
+            "missing": self._find_missing(cells),
             **keys.get("columns", {}),
         }
         rows = [*zip(*cells.values(), strict=True)]
@@ -363,6 +365,13 @@ class GuidanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self._shares = find_shares(named, tickets)
         if self.folder is None:
             del self.run_
+
+    def _find_missing(self, cells: Mapping[str, Sequence[str]]) -> list[str]:
+        """The cells that stand for missing numbers, of which a warning tells."""
+        marks = find_marks(cells)
+        for name, own in marks.items():
+            warn(f"{name!r}: {own} beside numbers: read as missing ones", stacklevel=4)
+        return sorted({*chain(*marks.values())})
 
     def _rate(self, rows: KeyedRows) -> Any:
         """How probable each class is, of each row."""

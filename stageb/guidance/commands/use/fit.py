@@ -356,12 +356,14 @@ def _name_files(tickets: Any) -> list[str]:
 
 def write_table(tickets: Any, is_table: bool = False) -> tuple[str, str]:
     """Tickets as the text of a file, and its suffix: rows with summaries as JSON Lines, all else as
-    a table, as always where it ``is_table``. What is not a number is an empty cell. Raises
-    ``InputError``."""
+    a table, as always where it ``is_table``. What is not a number is an empty cell, a length of
+    time a number of hours. Raises ``InputError``."""
     if hasattr(tickets, "write_csv"):  # polars
         return str(tickets.write_csv()), "csv"
     if hasattr(tickets, "columns"):  # pandas
-        return str(tickets.to_csv(index=False)), "csv"
+        lengths = [name for name, of in tickets.dtypes.items() if of.kind == "m"]
+        hours = {name: tickets[name].dt.total_seconds() / 3600 for name in lengths}
+        return str(tickets.assign(**hours).to_csv(index=False)), "csv"
     rows = _list_rows(tickets)
     if not is_table and any("per_image" in row for row in rows):
         return "".join(f"{json.dumps(dict(row), ensure_ascii=False)}\n" for row in rows), "jsonl"

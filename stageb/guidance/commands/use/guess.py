@@ -8,17 +8,19 @@ option that says it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, compress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stageb.errors import InputError
+from stageb.guidance.commands.fit.cautions import FEWEST_NUMBERS, NUMBERS
 from stageb.guidance.commands.use.guess_group import guess_group, guess_together, is_long
 from stageb.guidance.commands.use.guess_label import divide_words, guess_label, list_names
 from stageb.guidance.commands.use.guess_texts import find_others
 from stageb.guidance.commands.use.table_words import MISSING, MISSIONS, REASONS
-from stageb.guidance.rules.value_types import parse_number
+from stageb.guidance.rules.value_types import parse_quantity
 from stageb.guidance.tickets.groups import find_repeats
 from stageb.guidance.tickets.headers import hint_nearest
 from stageb.guidance.tickets.tables import TableReader, table_lines
@@ -32,6 +34,8 @@ from stageb.guidance.tickets.tickets import (
 from stageb.guidance.words.column_names import ColumnsConfig, Decimal, is_table
 from stageb.guidance.words.types import Ticket
 from stageb.untrusted.strict_json import FaultError, short
+
+MOST_MARKS = 5  # cells of different words in a column of numbers that may stand for missing ones
 
 
 class Told(NamedTuple):
@@ -88,9 +92,11 @@ def guess_columns(table: str, told: Told) -> Guess:
     for why in dict.fromkeys(left_out.values()):
         alike = list_names([name for name in left_out if left_out[name] == why])
         notes.append(f"no texts to judge by: {alike} ({why})")
-    missing = sorted({mark for own in texts.values() for mark in find_marks(own)})
+    marks = find_marks(texts)
+    missing = sorted({*chain(*marks.values())})
     if missing:
-        notes.append(f"cells that say nothing: {list_names(missing)} (columns.missing)")
+        where = f"{list_names(missing)}, which are no numbers in {list_names([*marks])}"
+        notes.append(f"cells that are read as missing: {where} (columns.missing)")
     columns = ColumnsConfig(
         mission=mission or ColumnsConfig.mission,
         mission_name=None if mission else Path(table).stem,
@@ -110,12 +116,43 @@ def guess_columns(table: str, told: Told) -> Guess:
     return Guess(columns, notes)
 
 
-def find_marks(cells: Sequence[str]) -> set[str]:
-    """Marks of missing values in a column that holds numbers, with whichever mark before decimals,
-    beside them, and nothing else."""
-    others = {cell for cell in cells if cell and parse_number(cell.replace(",", ".")) is None}
-    is_measured = len(others) < len({*cells} - others - {""})
-    return others if is_measured and all(MISSING.fullmatch(cell) for cell in others) else set()
+def find_marks(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Find the cells of each column of numbers that stand for a missing one: all others, where they
+    are spelled so, or where they are few and stand in no column of words."""
+    numbers, others = dict[str, list[str]](), dict[str, list[str]]()
+    for name, cells in columns.items():
+        # with whichever mark before decimals
+        are_numbers = [parse_quantity(cell.replace(",", ".")) is not None for cell in cells]
+        numbers[name] = [*compress(cells, are_numbers)]
+        others[name] = [c for c, is_one in zip(cells, are_numbers, strict=True) if c and not is_one]
+    of_numbers = {name for name in columns if _has_few(others[name], numbers[name])}
+    words = {
+        cell.casefold()
+        for name, cells in columns.items()
+        if name not in of_numbers
+        for cell in cells
+    }
+    spelled, unknown = dict[str, list[str]](), dict[str, list[str]]()
+    for name, marks in ((name, sorted({*cells})) for name, cells in others.items() if cells):
+        if all(map(MISSING.fullmatch, marks)) and len(marks) < len({*numbers[name]}):
+            spelled[name] = marks
+        elif name in of_numbers and words.isdisjoint(map(str.casefold, marks)):
+            unknown[name] = marks
+    says_nothing = {"", *chain(*spelled.values(), *unknown.values())}
+    # a row that says nothing else would be refused
+    return (
+        spelled
+        if any(map(says_nothing.issuperset, zip(*columns.values(), strict=True)))
+        else (spelled | unknown)
+    )
+
+
+def _has_few(others: Sequence[str], numbers: Sequence[str]) -> bool:
+    """Whether a column measures something, and hardly has another cell."""
+    most = (1 - NUMBERS) * (len(others) + len(numbers))
+    return (
+        len({*numbers}) >= FEWEST_NUMBERS and len(others) <= most and len({*others}) <= MOST_MARKS
+    )
 
 
 def read_guessed(table: str, told: Told) -> tuple[Guess, list[Ticket]]:
@@ -171,7 +208,7 @@ def _read_cells(
         for place, name in enumerate(opened.header)
         if name
     }
-    marks = set[str]().union(*map(find_marks, cells.values()))
+    marks = {*chain(*find_marks(cells).values())}
     # beside such marks numbers have decimals, too
     return _read_cells(table, sheet, decimal, [*marks]) if marks.difference(missing) else cells
 

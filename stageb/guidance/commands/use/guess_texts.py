@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from stageb.guidance.commands.fit.advice import DATES, FEWEST_TICKETS, tells_label
+from stageb.guidance.commands.fit.cautions import DATES, FEWEST_TICKETS, tells_label
 from stageb.guidance.commands.use.table_words import (
     FAILS,
     FAULTS,

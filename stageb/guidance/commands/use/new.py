@@ -18,7 +18,7 @@ from pathlib import Path
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import WordParser
 from stageb.errors import InputError, shown
-from stageb.guidance.commands.fit.advice import (
+from stageb.guidance.commands.fit.cautions import (
     are_chinese,
     warn_of_copies,
     warn_of_fields,

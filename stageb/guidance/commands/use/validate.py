@@ -21,7 +21,7 @@ from stageb.engines.config import HOW_ASKED, ModelConfig
 from stageb.engines.outline import Outline, check_name, outline
 from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError, BadLine, StagebError
-from stageb.guidance.commands.fit.advice import list_cautions
+from stageb.guidance.commands.fit.cautions import list_cautions
 from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
 from stageb.guidance.commands.fit.progress import describe_time
 from stageb.guidance.config import LoopConfig

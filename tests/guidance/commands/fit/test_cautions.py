@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from stageb.guidance.commands.fit.advice import (
+from stageb.guidance.commands.fit.cautions import (
     list_cautions,
     warn_of_copies,
     warn_of_few,

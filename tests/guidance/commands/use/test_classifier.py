@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pickle
 import sys
 import threading
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -301,6 +303,28 @@ def test_columns_that_are_not_those_of_fit_are_refused_and_values_that_are_gone_
         learnt.predict([{"a": 1, "b": 2, "c": 3}])
     with pytest.warns(UserWarning, match="^30 of 30 rows have no 'seal', which rules name$"):
         learnt.predict([{"Seal": row["seal"], "length": row["length"]} for row in ROWS[:30]])
+
+
+@pytest.mark.parametrize("strange", ["n.m.", "> 20", math.inf])
+def test_a_cell_that_is_no_number_does_not_hide_a_limit(strange: object) -> None:
+    rows = [{"size": strange if n == 7 else n / 10, "line": "abc"[n % 3]} for n in range(120)]
+    classes = ["NG" if n > 60 else "OK" for n in range(120)]
+    with pytest.warns(UserWarning, match=r"'size': \['.*'\] beside numbers: read as missing ones"):
+        learnt = stageb.GuidanceClassifier().fit(rows, classes)
+    assert learnt.predict(rows).tolist() == classes
+    assert learnt.predict([{"size": 2.5, "line": "a"}, {"size": 11.0, "line": "a"}]).tolist() == [
+        "OK",
+        "NG",
+    ]
+
+
+@pytest.mark.parametrize("kind", [list, frame])
+def test_a_length_of_time_is_a_number_of_hours(kind: Any) -> None:
+    rows = [{"open": timedelta(minutes=6 * n)} for n in range(120)]
+    classes = ["NG" if n > 60 else "OK" for n in range(120)]
+    learnt = stageb.GuidanceClassifier().fit(kind(rows), classes)
+    assert [*learnt.rules_.values()][1:] == ["Fail if open is above 6."]
+    assert learnt.score(kind(rows), classes) == 1.0
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan"), np.nan, "NaT", "NA"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,7 +208,8 @@ def test_marks_of_missing_values_among_numbers_are_found(
         )
     )
     assert columns.missing == ["?", "N/A"]
-    assert 'cells that say nothing: "?", "N/A"' in capsys.readouterr().out
+    told = 'read as missing: "?", "N/A", which are no numbers in "Speed", "Gap" (columns.missing)'
+    assert told in capsys.readouterr().out
 
 
 def test_what_is_no_mark_of_missing_values_is_left_as_it_is() -> None:
@@ -216,9 +218,49 @@ def test_what_is_no_mark_of_missing_values_is_left_as_it_is() -> None:
 
 
 def test_a_column_is_one_of_numbers_where_it_has_more_of_them_than_marks() -> None:
-    assert find_marks(["1", "?"]) == find_marks(["1", "?", ""]) == set()
-    assert find_marks(["1", "2", "?", "", "2"]) == {"?"}
-    assert find_marks(["1", "2", "3", "?", "up"]) == set()  # a word that says something
+    assert find_marks({"a": ["1", "?"]}) == find_marks({"a": ["1", "?", ""]}) == {}
+    assert find_marks({"a": ["1", "2", "?", "", "2"], "b": ["1"] * 5}) == {"a": ["?"]}
+    assert find_marks({"a": ["1 mm", "2,5 mm", "?"], "b": ["1"] * 3}) == {"a": ["?"]}
+    assert find_marks({"a": ["1", "2", "3", "?", "up"]}) == {}  # a word that says something
+
+
+MEASURED = [str(n / 4) for n in range(36)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "marks"),
+    [
+        ([*MEASURED, "n.m."], ["n.m."]),
+        ([*MEASURED, "> 20", "#REF!", "> 20"], ["#REF!", "> 20"]),
+        ([f"{each} mm" for each in MEASURED] + ["out of reach"], ["out of reach"]),
+        ([*MEASURED, *["n.m."] * 5], []),  # one of ten, and it may say something
+        ([*MEASURED[:19], "n.m."], []),  # few numbers
+        (["1", "2", "3"] * 20 + ["spare"], []),  # numbers of machines
+        ([*MEASURED * 9, *"abcdef"], []),  # many words
+        ([*MEASURED, "leaks"], []),  # a word of another column
+        ([*MEASURED, "LEAKS"], []),
+    ],
+)
+def test_a_few_cells_that_are_no_numbers_stand_for_missing_ones(
+    cells: list[str], marks: list[str]
+) -> None:
+    """One of them would make a column of words of it, in which no limit is learnt."""
+    words = [("leaks", "good")[n % 2] for n in range(len(cells))]
+    assert find_marks({"a": cells, "b": words}) == ({"a": marks} if marks else {})
+    assert find_marks({"a": cells}) == {}  # a row would say nothing
+
+
+def test_a_limit_is_learnt_beside_a_cell_that_is_no_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sizes = ["n.m.", *(n / 10 for n in range(40, 160))]
+    rows = [f"{size},{'abc'[n % 3]},{'NG' if n > 80 else 'OK'}" for n, size in enumerate(sizes)]
+    new("\n".join(["Size,Line,Checked", *rows]))
+    words = "--config tickets --config frugal --config my.yaml --model.engine scripted"
+    assert (
+        main(["fit", *words.split(), "--fabric.devices", "1", "--fabric.accelerator", "cpu"]) == 0
+    )
+    assert re.search(r"Fail if Size (.if given. )?is above 1[12]\.\d\.", capsys.readouterr().out)
 
 
 def test_other_columns_that_may_be_the_label_are_named(capsys: pytest.CaptureFixture[str]) -> None:
