@@ -83,7 +83,7 @@ def guess_columns(table: str, told: Told) -> Guess:
     others.pop(group or "", None)
     left_out = find_others(others, labels)
     texts = {name: own for name, own in others.items() if name not in left_out}
-    together = guess_together(texts)
+    together = guess_together(texts, labels)
     if together:
         said = (
             f"{len(labels):,} rows are of {len({*texts[together]}):,} different {short(together)}"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from stageb.guidance.commands.use.table_words import GROUPS
+from stageb.guidance.commands.use.table_words import GROUPS, ROWS
 
 LONG = 5  # words of a text, in the mean, from which on it hardly comes twice by chance
 # rows for each text, in the mean, from and up to which these are judgements of it, not forms of
 # words
 REPEATED = 1.5, 20
 FEWEST_CASES = 10  # that come again
+_DIGIT = re.compile(r"\d")
 
 
 def is_long(cells: Sequence[str]) -> bool:
@@ -24,10 +25,10 @@ def is_long(cells: Sequence[str]) -> bool:
     return sum(len(cell.split()) for cell in cells) >= LONG * len(cells)
 
 
-def guess_together(columns: Mapping[str, Sequence[str]]) -> str | None:
+def guess_together(columns: Mapping[str, Sequence[str]], labels: Sequence[str]) -> str | None:
     """The column whose rows are judgements of one case, where they come again: a name of cases that
-    tells each its long text, or all that is said of it, or such a text itself; None where there is
-    none."""
+    tells each its long text, or all that is said of it, or such a text itself; or the name of cases
+    where some rows are copies but for their numbers; None where there is none."""
     rows = len(next(iter(columns.values()), ()))
     repeated = [name for name, cells in columns.items() if _comes_again(cells, rows)]
     long = [name for name in repeated if is_long(columns[name])]
@@ -41,7 +42,10 @@ def guess_together(columns: Mapping[str, Sequence[str]]) -> str | None:
             others and all(tells(name, other) for other in others)
         ):
             return name
-    return next(iter(long), None)
+    if long:
+        return long[0]
+    copied = _find_cases(columns, labels)
+    return None if copied is None or _differ(columns[copied]) else copied
 
 
 def _comes_again(cells: Sequence[str], rows: int) -> bool:
@@ -55,7 +59,28 @@ def _comes_again(cells: Sequence[str], rows: int) -> bool:
 def guess_group(columns: Mapping[str, Sequence[str]], labels: Sequence[str]) -> str | None:
     """The column that names what was inspected: one that is called like it, or the first of all if
     it says something else in each row, exact copies of rows aside; None where there is none. A case
-    comes at most once with each label, so a machine's name is none."""
+    comes at most once with each label, so a machine's name is none. The number of a row names a
+    case only where no column of codes tells each row."""
+    cases = {name: cells for name, cells in columns.items() if not counts_rows(name, cells)}
+    found = _find_cases(cases, labels)
+    has_codes = found and all(map(_DIGIT.search, columns[found]))
+    if len(cases) == len(columns) or (found and has_codes and _differ(columns[found])):
+        return found
+    return _find_cases(columns, labels)
+
+
+def _differ(cells: Sequence[str]) -> bool:
+    return len({*cells}) == len(cells)
+
+
+def counts_rows(name: str, cells: Sequence[str]) -> bool:
+    """Whether a column numbers the rows of its table."""
+    return ROWS.fullmatch(name) is not None and any(
+        all(cell == str(n) for n, cell in enumerate(cells, start)) for start in (0, 1, 2)
+    )
+
+
+def _find_cases(columns: Mapping[str, Sequence[str]], labels: Sequence[str]) -> str | None:
     rows = [*dict.fromkeys(zip(labels, *columns.values(), strict=True))]
     # so many copies are tickets that say few different things
     if len(rows) == len(labels) or 2 * len(rows) < len(labels):

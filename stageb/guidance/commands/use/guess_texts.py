@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from stageb.guidance.commands.fit.cautions import DATES, FEWEST_TICKETS, tells_label
+from stageb.guidance.commands.use.guess_group import counts_rows
 from stageb.guidance.commands.use.table_words import (
     FAILS,
     FAULTS,
@@ -31,6 +32,8 @@ def find_others(columns: Mapping[str, Sequence[str]], labels: Sequence[str]) -> 
             found[name] = "cells that are no text or number"
         elif PEOPLE.fullmatch(name) or (is_judged and TIMES.fullmatch(name)):
             found[name] = "who judged a row, and when"
+        elif counts_rows(name, cells):
+            found[name] = "it numbers the rows"
         elif holds_dates(cells):
             found[name] = "dates alone, of which rules read nothing, or no value at all"
         elif is_second_label(name, cells, labels):

@@ -63,12 +63,15 @@ MISSIONS = re.compile(r"mission|inspection|programme", re.I)
 GROUPS = re.compile(
     r"(.*[ _.-])?(id|group|case|ticket|serial|no|nr|number|key)|group_?id|编号", re.I
 )
+ROWS = re.compile(r"#|no\.?|nr\.?|lfd\.?( ?nr\.?)?|row|index|pos|unnamed: \d+|序号", re.I)
 JUDGED = (
     "(annotat|label|labell|rat|inspect|review|check|judg|assess|approv|verifi|examin|complet|creat|"
     "updat|submitt)ed"
 )
 PEOPLE = re.compile(
-    rf"annotators?|labell?ers?|raters?|inspectors?|reviewers?|{JUDGED}[ _.-]?by|评审人|检验员", re.I
+    "(annotator|labell?er|rater|inspector|reviewer|judge|grader|evaluator|assessor|prüfer)s?"
+    rf"([ _.-]?(id|name|e?mail))?|worker[ _.-]?id|{JUDGED}[ _.-]?by|评审人|检验员|标注员|标注人",
+    re.I,
 )
 TIMES = re.compile(rf"lead[ _.-]?time|{JUDGED}[ _.-]?(at|on|date|time)|time[ _.-]?stamp", re.I)
 # marks of a missing value in a column of numbers

@@ -342,6 +342,8 @@ def judge(*columns: int, header: str) -> str:
             ["text"],
         ),
         ("id,checked_by,Remark,Result", (0, 0, 4, 5), "Remark", ["Remark"]),
+        ("id,Judge,Remark,Result", (0, 0, 4, 5), "Remark", ["Remark"]),
+        ("id,worker_id,Remark,Result", (0, 0, 4, 5), "Remark", ["Remark"]),
         # of a delivery, it may be
         ("id,lead_time,Remark,Result", (0, 3, 4, 5), "Remark", ["lead_time", "Remark"]),
         # all that is said of it
@@ -367,7 +369,7 @@ def test_rows_of_one_text_stay_together_and_who_judged_it_is_no_text(
     said = capsys.readouterr().out
     assert (f'Note: 90 rows are of 30 different "{together}"' in said) == (together is not None)
     assert ("(who judged a row, and when)" in said) == any(
-        each in header for each in ("annotator", "checked_by", "inspector")
+        each in header for each in ("annotator", "checked_by", "inspector", "Judge", "worker_id")
     )
 
 
@@ -431,6 +433,28 @@ def test_exact_copies_leave_a_name_what_it_is(capsys: pytest.CaptureFixture[str]
     assert "Note: 25 rows are exact copies" in capsys.readouterr().out
     Path("my.yaml").unlink()
     assert new("Length,Result\n" + "312,OK\n313,OK\n500,NG\n" * 2).group_id is None
+
+
+@pytest.mark.parametrize(("header", "start"), [("No", 1), ("Nr.", 1), ("#", 0), ("Unnamed: 0", 0)])
+def test_the_number_of_a_row_names_no_case_where_a_column_of_codes_does(
+    header: str, start: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does it hide that some rows are copies."""
+    rows = [f"T-{n:03},{n % 7},{'NG' if n % 3 else 'OK'}" for n in range(60)]
+
+    def guess(names: str, texts: list[str]) -> ColumnsConfig:
+        Path("my.yaml").unlink(missing_ok=True)
+        return new(
+            "\n".join([f"{header},{names}", *(f"{n},{t}" for n, t in enumerate(texts, start))])
+        )
+
+    columns = guess("Teil,Temp,Ergebnis", rows)
+    assert (columns.group_id, columns.texts) == ("Teil", ["Temp"])
+    assert f'"{header}" (it numbers the rows)' in capsys.readouterr().out
+    columns = guess("Teil,Temp,Ergebnis", [*rows, *rows[:25]])
+    assert (columns.together, columns.texts) == ("Teil", ["Temp"])
+    words = [f"{'ab'[n % 2] * n},{'NG' if n % 3 else 'OK'}" for n in range(1, 40)]
+    assert guess("Word,Ergebnis", words).texts == ["Word"]  # it is no code
 
 
 def test_rows_without_a_label_may_be_skipped(capsys: pytest.CaptureFixture[str]) -> None:
