@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.rules.conditions import Limit, Order, compile_expression
 from stageb.guidance.rules.fields import Columns, read_images, read_row, read_ticket, sort_summaries
-from stageb.guidance.rules.predicates import is_one_of
+from stageb.guidance.rules.predicates import is_missing, is_one_of
 from stageb.guidance.rules.value_types import (
     OPERATORS,
     Computed,
@@ -109,6 +109,7 @@ def test_what_was_not_counted_is_0_and_no_other_value() -> None:
     ):
         assert is_one_of("nowhere", *values)(counted) is known
         assert is_one_of("nowhere", *values)(plain) is None
+    assert is_missing("nowhere")(plain) and not is_missing("nowhere")(counted)
 
 
 @given(
@@ -177,6 +178,31 @@ def test_numbers_of_two_units_are_neither_above_nor_below_each_other(
     ticket = Reading({"a": one, "b": other}, frozenset())
     assert compile_expression(Order("a", "above", "b"))(ticket) is is_above
     assert compile_expression(Limit("a", "above", other))(ticket) is is_above
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("mPa", "MPa", False),
+        ("mpa", "MPA", False),
+        ("pF", "PF", False),
+        ("kPa", "KPA", True),
+        ("Pieces", "pieces", True),
+    ],
+)
+def test_case_tells_units_apart_where_it_tells_milli_from_mega(
+    one: str, other: str, is_same: bool
+) -> None:
+    above = Limit("a", "above", f"3 {other}")
+    assert compile_expression(above)(read_ticket({"a": f"5 {one}"})) is (True if is_same else None)
+
+
+@pytest.mark.parametrize(
+    ("most", "more"), [("one two three four", " five"), ("表面有划痕和裂纹以及明显的锈", "迹斑")]
+)
+def test_a_value_is_free_text_from_five_words_on(most: str, more: str) -> None:
+    """Or as many characters of a script without spaces as those have."""
+    assert not read_ticket({"note": most}).words and read_ticket({"note": most + more}).words
 
 
 @given(st.from_regex(r"[a-z]{2,8}[a-rt-z]", fullmatch=True), st.sampled_from(["{}", "{}.", " {} "]))

@@ -30,7 +30,13 @@ from stageb.guidance.rules.conditions import (
 )
 from stageb.guidance.rules.conditions.base import TWO_WAYS
 from stageb.guidance.rules.conditions.words import is_mentionable
-from stageb.guidance.rules.judge import check_proposal, find_unknown, read_rules, write_rule
+from stageb.guidance.rules.judge import (
+    begin_rule,
+    check_proposal,
+    find_unknown,
+    read_rules,
+    write_rule,
+)
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.predicates import PointsReached, mentions
 from stageb.guidance.rules.prompts import WORDS, rollout_prompt
@@ -49,23 +55,32 @@ EN = WORDS["en"]
 
 
 @pytest.mark.parametrize(
-    ("said", "canonical"),
+    ("language", "said", "canonical"),
     [
-        ("Torque is not below 40", "Torque is at least 40"),
-        ("Torque is greater than 40 Nm", "Torque is above 40 Nm"),
-        ("Torque is no more than 40", "Torque is at most 40"),
-        ("Torque < 40 and Type = H", "Torque is below 40 and Type is H"),
-        ("Type is neither H nor L", "Type is not H or L"),
-        ("Type is H or Type is L or Torque is above 40", "Type is H or L or Torque is above 40"),
+        ("en", "Torque is not below 40", "Torque is at least 40"),
+        ("en", "Torque is greater than 40 Nm", "Torque is above 40 Nm"),
+        ("en", "Torque is no more than 40", "Torque is at most 40"),
+        ("en", "Torque < 40 and Type = H", "Torque is below 40 and Type is H"),
+        ("en", "Type is neither H nor L", "Type is not H or L"),
+        (
+            "en",
+            "Type is H or Type is L or Torque is above 40",
+            "Type is H or L or Torque is above 40",
+        ),
+        ("zh", "Torque至少40", "Torque不小于40"),
+        ("zh", "Torque至多40 Nm", "Torque不大于40 Nm"),
+        ("zh", "摘要没有提到nm", "摘要未提到nm"),
     ],
 )
-def test_common_wordings_say_what_ours_do(said: str, canonical: str) -> None:
+def test_common_wordings_say_what_ours_do(language: str, said: str, canonical: str) -> None:
+    words = WORDS[language]
+    begin, end = begin_rule("fail", words)
     vocabulary = Vocabulary.of(
         [ticket({"Torque": f"{40 + i} Nm", "Type": kind}) for i, kind in enumerate("HLM")]
     )
-    code = parse_rule(f"Fail if {said}.", vocabulary, WORDS["en"])
+    code = parse_rule(f"{begin}{said}{end}", vocabulary, words)
     assert isinstance(code, RuleCode)
-    assert write_rule(code, WORDS["en"]) == f"Fail if {canonical}."
+    assert write_rule(code, words) == f"{begin}{canonical}{end}"
 
 
 @pytest.mark.parametrize(

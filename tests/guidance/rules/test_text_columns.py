@@ -146,7 +146,8 @@ CONDITIONS = (
     "Description mentions leak", "Description does not mention leak", "Description mentions hose or crack",
     "Note mentions leak", "a summary mentions crack", 'Description mentions a "wet" word',
     'Description mentions a "dry" word', 'Note mentions a "wet" word', "Machine is press 3", "Machine is not saw 1",
-    "Machine is missing", "Size is above 5", "Size is 5", "Size is below 9", "Depth is 5", "Depth is below 9",
+    "Machine is missing", "Size is above 5", "Size is 5", "Size is 3 or 5", "Size is below 9",
+    "Depth is 5", "Depth is below 9",
 )  # fmt: skip
 
 
