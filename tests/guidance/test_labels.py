@@ -178,7 +178,7 @@ def test_a_label_that_most_points_give_is_learnt_as_cards(tmp_path: Path) -> Non
     default, *cards = guidance.rules
     assert default.text.startswith("A ticket is queue ") and len(cards) == 3
     assert all(
-        re.match(r"Queue [abc] if it has -?\d+ points or more: -?\d ", card.text) for card in cards
+        re.match(r"Queue [abc] if it has -?\d+ points? or more: -?\d ", card.text) for card in cards
     )
     assert all(card.metadata["sources"] for card in cards)
 

@@ -27,7 +27,6 @@ from stageb.guidance.learning.scorecards import (
     count_words,
     estimate_first_gains,
     estimate_gains,
-    find_complements,
     find_distinct,
     fit_points,
     write_card,
@@ -248,7 +247,7 @@ def _find_lines(
         fields = terms[place].fields  # none where words are mentioned
         turns.append(seen[fields] // OF_FIELD if fields else 0)
         seen[fields] += 1
-    alone_tried = order[~np.isin(order, find_complements(held, among))][:TRIED]
+    alone_tried = order[~np.isin(order, _find_complements(held, among))][:TRIED]
     tried, joined = (
         np.sort(alone_tried),
         np.sort(order[np.argsort(turns, kind="stable")[:paired]]),
@@ -269,6 +268,17 @@ def _find_lines(
         ((terms[pairs[place, 0]], terms[pairs[place, 1]]), both[place]) for place in first.tolist()
     ]
     return lines
+
+
+def _find_complements(held: Sequence[int], among: int) -> list[int]:
+    """Find the places of masks that hold for all tickets for which an earlier one does not: points
+    for both are points for one, of which the penalty takes less."""
+    seen, found = set[int](), list[int]()
+    for place, mask in enumerate(held):
+        if among & ~mask in seen:
+            found.append(place)
+        seen.add(mask)
+    return found
 
 
 def _round_together(cards: Sequence[_Growing], default: Verdict) -> tuple[Scorecard, ...]:

@@ -79,7 +79,7 @@ def drop_needless(rule_set: RuleSet, material: Material, among: int) -> RuleSet:
 
 def make_points_positive(card: Scorecard, opposites: Mapping[Expression, Expression]) -> Scorecard:
     """Return the same card with points given for what a ticket has instead of points taken for the
-    opposite."""
+    opposite; of both, only for that which has more."""
     points: dict[Conjunction, int] = {}
     least = card.least
     for line, score in card.points.items():
@@ -88,7 +88,17 @@ def make_points_positive(card: Scorecard, opposites: Mapping[Expression, Express
             line, score = (opposite,), -score
             least += score
         points[line] = points.get(line, 0) + score
-    return replace(card, points=points, least=least)
+    for line in [line for line in points if len(line) == 1 and line[0] in opposites]:
+        other = (opposites[line[0]],)
+        if other in points:  # one of them holds, so a ticket has the lower ones anyway
+            both = min(points[line], points[other])
+            points[line], points[other], least = (
+                points[line] - both,
+                points[other] - both,
+                least - both,
+            )
+    given = {line: score for line, score in points.items() if score}
+    return replace(card, points=given, least=least)
 
 
 def drop_constant(

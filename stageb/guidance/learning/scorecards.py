@@ -86,7 +86,6 @@ def grow_cards(
     )
     fitted = fit_points(first, labels, weights, np.zeros(1))
     gains = estimate_first_gains(tally, fitted[0], *of_each)
-    gains[find_complements(held, among)] = -np.inf
     lists = [
         words for side in (tally, tally.turned) for words in (listing(side) if listing else ())
     ]
@@ -140,17 +139,6 @@ def count_words(words: Sequence[int], held: Sequence[int], among: int) -> Number
     mask of term i."""
     counts: Numbers = unpack([held[place] for place in words], among).sum(axis=0, dtype=np.float64)
     return counts
-
-
-def find_complements(held: Sequence[int], among: int) -> list[int]:
-    """Find the places of masks that hold for all tickets for which an earlier one does not: points
-    for the one are points taken for the other."""
-    seen, found = set[int](), list[int]()
-    for place, mask in enumerate(held):
-        if among & ~mask in seen:
-            found.append(place)
-        seen.add(mask)
-    return found
 
 
 def write_card(

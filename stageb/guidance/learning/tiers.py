@@ -156,6 +156,7 @@ def learn_cards(
     _, other = material.labelled
     opposites = find_opposites(material.masks, among)
     cards = [make_points_positive(card, opposites) for card in cards]
+    cards = [card for card in cards if card.points]
     if listing:
         return [RuleSet((card,), other) for card in cards]
     return [
