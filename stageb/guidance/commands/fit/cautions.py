@@ -17,7 +17,7 @@ from stageb.guidance.learning.gate.decide import STRONG
 from stageb.guidance.learning.gate.prequential import FIRST
 from stageb.guidance.learning.gate.sequential import count_fewest_wins, next_level
 from stageb.guidance.rules.candidates import reading
-from stageb.guidance.rules.value_types import parse_number
+from stageb.guidance.rules.value_types import parse_number, parse_quantity
 from stageb.guidance.tickets.groups import normalize_text
 from stageb.guidance.tickets.headers import hint_nearest
 from stageb.guidance.tickets.splits import SPLITS
@@ -111,6 +111,7 @@ FORMATS: Sequence[tuple[str, re.Pattern[str]]] = (
 # share of a field's values that are numbers, from which on the others look like mistakes
 NUMBERS = 0.9
 FEWEST_NUMBERS = 20  # of such a field
+MOST_UNITS = 5  # of what is one field's measure
 MOST_FORMATS = 100  # fields that are looked at for these
 
 
@@ -128,7 +129,9 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
 
 def warn_of_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
     """Say what a run, too, says of a mission's tickets before it begins."""
-    told = (warn(tickets) for warn in (warn_of_names, warn_of_copies, warn_of_numbers))
+    told = (
+        warn(tickets) for warn in (warn_of_names, warn_of_copies, warn_of_numbers, warn_of_units)
+    )
     yield from chain(warn_of_labels(tickets, config), *told)
 
 
@@ -289,6 +292,29 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
         )
     if len(found) > SHOWN:
         yield f"{len(found) - SHOWN} more fields of numbers have values that are not numbers"
+
+
+def warn_of_units(tickets: Sequence[Ticket]) -> Iterator[str]:
+    """Fields of numbers in several units, which are not compared."""
+    units: dict[str, dict[str, list[Ticket]]] = {}
+    numbers: dict[str, set[float]] = {}
+    count: Counter[str] = Counter()
+    for ticket in tickets:
+        for name, value in reading(ticket).pairs.items():
+            count[name] += 1
+            if found := parse_quantity(value):
+                units.setdefault(name, {}).setdefault(found.unit, []).append(ticket)
+                numbers.setdefault(name, set()).add(found.number)
+    for name, of in units.items():
+        named = sorted((unit for unit in of if unit), key=lambda unit: -len(of[unit]))
+        are_numbers = sum(map(len, of.values())) >= NUMBERS * count[name]
+        if are_numbers and 1 < len(named) <= MOST_UNITS and len(numbers[name]) >= FEWEST_NUMBERS:
+            told = ", ".join(f"{unit} ({len(of[unit]):,})" for unit in named)
+            yield (
+                f"{name!r}: numbers in several units, {told}, the last such as in "
+                f"{of[named[-1]][0].place or of[named[-1]][0].group_id}: no limit on it is learnt; "
+                "write them all in one"
+            )
 
 
 def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:

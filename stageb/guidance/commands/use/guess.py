@@ -8,9 +8,10 @@ option that says it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -95,7 +96,7 @@ def guess_columns(table: str, told: Told) -> Guess:
     marks = find_marks(texts)
     missing = sorted({*chain(*marks.values())})
     if missing:
-        where = f"{list_names(missing)}, which are no numbers in {list_names([*marks])}"
+        where = f"{list_names(missing)}, which are no numbers, or of another unit, in {list_names([*marks])}"
         notes.append(f"cells that are read as missing: {where} (columns.missing)")
     columns = ColumnsConfig(
         mission=mission or ColumnsConfig.mission,
@@ -117,15 +118,13 @@ def guess_columns(table: str, told: Told) -> Guess:
 
 
 def find_marks(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Find the cells of each column of numbers that stand for a missing one: all others, where they
-    are spelled so, or where they are few and stand in no column of words."""
-    numbers, others = dict[str, list[str]](), dict[str, list[str]]()
-    for name, cells in columns.items():
-        # with whichever mark before decimals
-        are_numbers = [parse_quantity(cell.replace(",", ".")) is not None for cell in cells]
-        numbers[name] = [*compress(cells, are_numbers)]
-        others[name] = [c for c, is_one in zip(cells, are_numbers, strict=True) if c and not is_one]
-    of_numbers = {name for name in columns if _has_few(others[name], numbers[name])}
+    """Find the cells of each column of numbers that stand for a missing one: all that are no number
+    and are spelled so, or all others where they are few and stand in no column of words, among
+    these numbers in another unit than the rest."""
+    split = {name: _split_numbers(cells) for name, cells in columns.items()}
+    of_numbers = {
+        name for name, (own, *others) in split.items() if _has_few(own, [*chain(*others)])
+    }
     words = {
         cell.casefold()
         for name, cells in columns.items()
@@ -133,21 +132,35 @@ def find_marks(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         for cell in cells
     }
     spelled, unknown = dict[str, list[str]](), dict[str, list[str]]()
-    for name, marks in ((name, sorted({*cells})) for name, cells in others.items() if cells):
-        if all(map(MISSING.fullmatch, marks)) and len(marks) < len({*numbers[name]}):
+    for name, (numbers, in_other_units, strange) in split.items():
+        marks = sorted({*strange})
+        if marks and all(map(MISSING.fullmatch, marks)) and len(marks) < len({*numbers}):
             spelled[name] = marks
-        elif name in of_numbers and words.isdisjoint(map(str.casefold, marks)):
+        marks = sorted({*strange, *in_other_units})
+        if marks and name in of_numbers and words.isdisjoint(map(str.casefold, marks)):
             unknown[name] = marks
     says_nothing = {"", *chain(*spelled.values(), *unknown.values())}
     # a row that says nothing else would be refused
-    return (
-        spelled
-        if any(map(says_nothing.issuperset, zip(*columns.values(), strict=True)))
-        else (spelled | unknown)
-    )
+    are_empty = map(says_nothing.issuperset, zip(*columns.values(), strict=True))
+    return spelled if any(are_empty) else spelled | unknown
 
 
-def _has_few(others: Sequence[str], numbers: Sequence[str]) -> bool:
+def _split_numbers(cells: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Split a column's cells into numbers of its commonest unit or none, those of other units, and
+    what is no number."""
+    # with whichever mark before decimals
+    read = {cell: parse_quantity(cell.replace(",", ".")) for cell in {*cells} - {""}}
+    units = Counter(found.unit for cell in cells if cell and (found := read[cell]) and found.unit)
+    usual = {"", *(unit for unit, _ in units.most_common(1))}
+    numbers, in_other_units, strange = list[str](), list[str](), list[str]()
+    for cell in filter(None, cells):
+        found = read[cell]
+        kind = strange if found is None else numbers if found.unit in usual else in_other_units
+        kind.append(cell)
+    return numbers, in_other_units, strange
+
+
+def _has_few(numbers: Sequence[str], others: Sequence[str]) -> bool:
     """Whether a column measures something, and hardly has another cell."""
     most = (1 - NUMBERS) * (len(others) + len(numbers))
     return (

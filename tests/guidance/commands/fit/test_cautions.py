@@ -14,6 +14,7 @@ from stageb.guidance.commands.fit.cautions import (
     warn_of_labels,
     warn_of_names,
     warn_of_numbers,
+    warn_of_units,
 )
 from stageb.guidance.commands.fit.forecast import describe_inputs, forecast
 from stageb.guidance.commands.fit.inputs import Inputs, read_inputs
@@ -161,6 +162,28 @@ def test_forms_of_numbers_that_nobody_reads_are_named(value: str, what: str) -> 
         made(40, lambda n: n % 2 == 0, lambda n: f"cost: {value if n % 2 else n}")
     )
     assert f"20 of 40 values are not read as numbers, such as '{value}': they are {what}" in line
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (lambda n: f"{n} {'mm' if n % 4 else 'cm'}", "mm (60), cm (20), the last such as in m:0"),
+        (lambda n: f"{n}{'' if n % 2 else ' mm'}", ""),  # one of them may be left out
+        (lambda n: f"{n % 9} {'pumps' if n % 4 else 'valves'}", ""),  # things that are counted
+        (lambda n: f"{n} mm" if n % 2 else "worn", ""),  # no field of numbers
+        (lambda n: f"{n} {'abcdefg'[n % 7] * 2}", ""),  # codes
+    ],
+)
+def test_numbers_in_several_units_are_told(says: Callable[[int], str], told: str) -> None:
+    tickets = [
+        replace(each, place=f"m:{n}")
+        for n, each in enumerate(made(80, lambda n: n % 4 == 0, lambda n: f"gap: {says(n)}"))
+    ]
+    assert [line.split(": ", 1)[1] for line in warn_of_units(tickets)] == (
+        [f"numbers in several units, {told}: no limit on it is learnt; write them all in one"]
+        if told
+        else []
+    )
 
 
 def test_a_mark_of_missing_values_does_not_hide_that_the_others_are_numbers_nobody_reads() -> None:

@@ -208,7 +208,9 @@ def test_marks_of_missing_values_among_numbers_are_found(
         )
     )
     assert columns.missing == ["?", "N/A"]
-    told = 'read as missing: "?", "N/A", which are no numbers in "Speed", "Gap" (columns.missing)'
+    told = (
+        'read as missing: "?", "N/A", which are no numbers, or of another unit, in "Speed", "Gap"'
+    )
     assert told in capsys.readouterr().out
 
 
@@ -233,6 +235,8 @@ MEASURED = [str(n / 4) for n in range(36)]
         ([*MEASURED, "n.m."], ["n.m."]),
         ([*MEASURED, "> 20", "#REF!", "> 20"], ["#REF!", "> 20"]),
         ([f"{each} mm" for each in MEASURED] + ["out of reach"], ["out of reach"]),
+        ([f"{each} mm" for each in MEASURED] + ["1.5 cm", "9"], ["1.5 cm"]),
+        ([f"{each} {'cm' if n % 3 else 'mm'}" for n, each in enumerate(MEASURED)], []),
         ([*MEASURED, *["n.m."] * 5], []),  # one of ten, and it may say something
         ([*MEASURED[:19], "n.m."], []),  # few numbers
         (["1", "2", "3"] * 20 + ["spare"], []),  # numbers of machines
