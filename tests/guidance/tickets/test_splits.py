@@ -162,6 +162,18 @@ def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
     assert set(one) != set(other)
 
 
+@pytest.mark.parametrize(("fewest", "is_raced"), [(20, True), (21, False)])
+def test_a_joined_group_of_more_than_a_third_is_not_raced(fewest: int, is_raced: bool) -> None:
+    """Two groups make all of train; the smaller one is raced where two thirds stay to test on."""
+    cases = [
+        replace(ticket, per_image=(("image_1", f"seal: {'worn' if n < fewest else 'good'}"),))
+        for n, ticket in enumerate(numbered(60))
+    ]
+    splits = split_tickets(join_equal(cases), ALL_TRAIN)["m"]
+    assert len(splits.race_set) == (fewest if is_raced else 0)
+    assert len(splits.race_set) + len(splits.test_order) == 60
+
+
 # What is drawn by price
 
 RARE = [
