@@ -21,6 +21,7 @@ from stageb.guidance.rules.value_types import parse_number, parse_quantity
 from stageb.guidance.tickets.groups import normalize_text
 from stageb.guidance.tickets.headers import hint_nearest
 from stageb.guidance.tickets.splits import SPLITS
+from stageb.guidance.words.column_names import is_table
 from stageb.guidance.words.costs import EQUAL
 from stageb.guidance.words.labels import has_labels, list_labels
 from stageb.guidance.words.types import PASS_FAIL, TEACHING_FOLDS, Ticket
@@ -285,10 +286,12 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
     for name, own in islice(found.items(), SHOWN):
         ticket, value = own[0]
         are = "is" if len(own) == 1 else "are"
+        in_table = is_table(ticket.place.rpartition(":")[0])
         yield (
             f"{name!r}: {len(own):,} of {count[name]:,} values {are} no number, such as "
             f"{value!r}{_place(ticket)}: while they stand there, no limit on it is learnt; correct "
-            "these values, or, where they mean that nothing is known, name them in columns.missing"
+            "these values, or, where they mean that nothing is known, "
+            f"{'name them in columns.missing' if in_table else 'leave them out'}"
         )
     if len(found) > SHOWN:
         yield f"{len(found) - SHOWN} more fields of numbers have values that are not numbers"

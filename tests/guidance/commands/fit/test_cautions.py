@@ -127,6 +127,9 @@ def test_broken_values_among_numbers_are_named_with_their_place() -> None:
     assert [line.split(":")[0] for line in found] == ["'size'", "'perimeter'"]
     assert "1 of 80 values is no number, such as 'n/a' (my.csv:5)" in found[0]
     assert "2 of 80 values are no number, such as '#REF!' (my.csv:9)" in found[1]
+    assert all(line.endswith("name them in columns.missing") for line in found)
+    of_lines = [replace(t, place=t.place.replace(".csv", ".jsonl")) for t in tickets]
+    assert all(line.endswith("leave them out") for line in warn_of_numbers(of_lines))
 
 
 @pytest.mark.parametrize(
