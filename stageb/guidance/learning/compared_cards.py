@@ -96,8 +96,8 @@ def find_margins(cards: Sequence[Scorecard], masks: Masks, among: int) -> Number
     margins = []
     for card in cards:
         rows = unpack([hold_together(masks, line) for line in card.points], among)
-        points = np.array([*card.points.values()], np.float32)
-        margins.append(points @ rows.astype(np.float32) - card.least)
+        points = np.array([*card.points.values()], np.int64)
+        margins.append(points @ rows - card.least)
     return np.array(margins, np.float64)
 
 
